@@ -14,6 +14,8 @@ type daemonEvents struct {
 	buildInfo                                 *prometheus.GaugeVec
 	httpRefused, accessRefused, reloadsFailed *prometheus.CounterVec
 	bytesRefused, connectionsRefused          *prometheus.CounterVec
+	connectionsOpen                           *prometheus.GaugeVec
+	connectionsLimit                          prometheus.Gauge
 	certificateNotAfter                       prometheus.Gauge
 	panics, watchesRefused, stalled           prometheus.Counter
 	memoryPressure                            *prometheus.GaugeVec // without a series where there is no memory limit
@@ -40,6 +42,12 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"Connections closed as they came, by limit: max-connections (all) or "+
 				"max-connections-per-address (address).",
 			"limit"),
+		connectionsOpen: t.gauge("ckd_connections_open",
+			"Open connections, by address: grpc, http or admin.",
+			"address"),
+		connectionsLimit: t.gauge("ckd_connections_limit",
+			"Most connections over gRPC and HTTP together; those of the admin address do not count.",
+		).WithLabelValues(),
 		reloadsFailed: t.counter("ckd_security_reloads_failed_total",
 			"Failed attempts to read the certificates, the access file or the keys of receipts "+
 				"again; what was in force stays.",
@@ -75,6 +83,9 @@ func declareDaemonEvents(t *table) daemonEvents {
 	}
 	for _, limit := range []string{"all", "address"} {
 		d.connectionsRefused.WithLabelValues(limit)
+	}
+	for _, address := range []string{"grpc", "http", "admin"} {
+		d.connectionsOpen.WithLabelValues(address)
 	}
 	for _, files := range []string{"access", "certificates"} {
 		d.reloadsFailed.WithLabelValues(files)
@@ -146,6 +157,15 @@ func (m *Metrics) BytesRefused(reason string) {
 func (m *Metrics) ConnectionRefused(limit string) {
 	m.collector.daemon.connectionsRefused.WithLabelValues(limit).Inc()
 }
+
+// ConnectionsOpen counts connections that were opened at the address "grpc", "http" or "admin", or
+// closed if n is negative.
+func (m *Metrics) ConnectionsOpen(address string, n int) {
+	m.collector.daemon.connectionsOpen.WithLabelValues(address).Add(float64(n))
+}
+
+// ConnectionsLimit records how many connections there may be over gRPC and HTTP together.
+func (m *Metrics) ConnectionsLimit(n int) { m.collector.daemon.connectionsLimit.Set(float64(n)) }
 
 // SecurityReloadFailed counts a failed attempt to read the "certificates", the "access" file or the "receipt-keys",
 // or to fetch the "issuer-keys".

@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"cmp"
+	"container/list"
 	"errors"
 	"net"
 	"sync"
 	"syscall"
 
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/metrics"
 )
 
 // connectionLimit bounds the connections of clients, over gRPC and HTTP together. One that comes
@@ -15,17 +17,20 @@ import (
 type connectionLimit struct {
 	all, perAddress int                // 0 means no limit
 	refused         func(limit string) // is called with "all" or "address"
+	opened          func(address string, n int)
 
 	mu        sync.Mutex
 	open      int
 	byAddress map[string]int
 }
 
-func newConnectionLimit(c *config.Config, refused func(limit string)) *connectionLimit {
-	return &connectionLimit{
+func newConnectionLimit(c *config.Config, m *metrics.Metrics) *connectionLimit {
+	l := &connectionLimit{
 		all: cmp.Or(c.MaxConnections, defaultConnections()), perAddress: c.MaxConnectionsPerAddress,
-		refused: refused, byAddress: map[string]int{},
+		refused: m.ConnectionRefused, opened: m.ConnectionsOpen, byAddress: map[string]int{},
 	}
+	m.ConnectionsLimit(l.all)
+	return l
 }
 
 const (
@@ -49,8 +54,10 @@ func connectionsFor(files uint64) int {
 	return int(min(max(files, 2*reservedDescriptors)-reservedDescriptors, mostConnections))
 }
 
-// guard returns l, whose connections count from now on.
-func (c *connectionLimit) guard(l net.Listener) net.Listener { return &limitedListener{l, c} }
+// guard returns l, whose connections count from now on. The metrics have them under a name.
+func (c *connectionLimit) guard(name string, l net.Listener) net.Listener {
+	return &limitedListener{l, name, c}
+}
 
 // enter counts a connection from an address, or returns the limit that it exceeds. Addresses that
 // are not of IP, such as unix sockets, have no limit of their own.
@@ -84,6 +91,7 @@ func (c *connectionLimit) leave(address string) {
 
 type limitedListener struct {
 	net.Listener
+	name  string
 	limit *connectionLimit
 }
 
@@ -100,7 +108,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			l.limit.refused(limit)
 			continue
 		}
-		return &limitedConn{Conn: conn, left: sync.OnceFunc(func() { l.limit.leave(address) })}, nil
+		l.limit.opened(l.name, 1)
+		return &limitedConn{Conn: conn, left: sync.OnceFunc(func() {
+			l.limit.leave(address)
+			l.limit.opened(l.name, -1)
+		})}, nil
 	}
 }
 
@@ -131,4 +143,63 @@ func (c *limitedConn) CloseWrite() error {
 		return w.CloseWrite()
 	}
 	return errors.ErrUnsupported
+}
+
+// adminConnections is how many connections the admin address has at one time. Half of the reserved
+// descriptors are left for other things.
+const adminConnections = reservedDescriptors / 2
+
+// liveliest keeps a number of connections of a listener. One that comes when there are as many closes
+// the one that has been answered nothing for longest, so that a probe is answered whatever connections
+// others leave open.
+type liveliest struct {
+	net.Listener
+	most   int
+	opened func(n int)
+
+	mu   sync.Mutex
+	open list.List // of *livelyConn, the quietest first
+}
+
+// Accept implements net.Listener.
+func (l *liveliest) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &livelyConn{of: l}
+	l.mu.Lock()
+	place := l.open.PushBack(c)
+	c.place = place
+	c.limitedConn = limitedConn{Conn: conn, left: sync.OnceFunc(func() {
+		l.mu.Lock()
+		l.open.Remove(place)
+		l.mu.Unlock()
+		l.opened(-1)
+	})}
+	var quietest *livelyConn
+	if l.open.Len() > l.most {
+		quietest = l.open.Front().Value.(*livelyConn)
+	}
+	l.mu.Unlock()
+	l.opened(1)
+	if quietest != nil {
+		_ = quietest.Close() // its server sees the end
+	}
+	return c, nil
+}
+
+// livelyConn is a connection of a liveliest.
+type livelyConn struct {
+	limitedConn
+	of    *liveliest
+	place *list.Element
+}
+
+// Write implements net.Conn.
+func (c *livelyConn) Write(p []byte) (int, error) {
+	c.of.mu.Lock()
+	c.of.open.MoveToBack(c.place) // nothing, if the connection has been closed
+	c.of.mu.Unlock()
+	return c.Conn.Write(p)
 }

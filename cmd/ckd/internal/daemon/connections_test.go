@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,45 @@ func TestConnections(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAdminConnections checks that probes are answered while others open connections to the admin address
+// and say nothing, and that these are closed beyond a number. The metrics count what is open.
+func TestAdminConnections(t *testing.T) {
+	d := start(t, withHTTP)
+	admin := strings.TrimPrefix(d.AdminURL(), "http://")
+	var closed atomic.Int64
+	for range 200 {
+		c, err := net.Dial("tcp", admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		go func() {
+			_, _ = c.Read(make([]byte, 1)) // until the end
+			closed.Add(1)
+		}()
+		d.expectAlive()
+	}
+	for deadline := time.Now().Add(time.Minute); closed.Load() < 200-64; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are closed", closed.Load())
+		}
+	}
+	if _, err := net.Dial("tcp", strings.TrimPrefix(d.HTTPURL(), "http://")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`ckd_connections_open{address="admin"} 64`, `ckd_connections_open{address="http"} 1`, "ckd_connections_limit "} {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			_, text := request(t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
+			if strings.Contains(text, want) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not %s", want)
+			}
+		}
 	}
 }
 

@@ -81,7 +81,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	connections := newConnectionLimit(c, m.ConnectionRefused)
+	connections := newConnectionLimit(c, m)
 	d.sockets.limit(connections)
 	if d.tracer, err = newTracer(c, info, log); err != nil {
 		return nil, err
