@@ -115,6 +115,10 @@ func (a *Accumulator[T]) Add(b *Batch, input int, row []T) error {
 	return nil
 }
 
+// filledAtOnce is how many values Fill asks for at once, unless one pass has more: it checks them while
+// they are in the cache, and lets the source do other things between.
+const filledAtOnce = 1 << 16
+
 // Source supplies the values for Fill.
 type Source[T float] interface {
 	// Next writes the next len(to) values to to.
@@ -133,7 +137,7 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 		if err := a.makeRoom(b, input, count); err != nil {
 			return good, err
 		}
-		n := min(passes, a.rows-a.kept[input])
+		n := min(passes, a.rows-a.kept[input], max(1, filledAtOnce/width))
 		at := a.values[a.kept[input]*a.stride+first:]
 		if width == a.stride {
 			from.Next(at[:n*width])

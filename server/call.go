@@ -30,6 +30,7 @@ type callInfo struct {
 	trace     trace.SpanContext
 	bare      grpc.ServerStream // the stream below all interceptors; nil for unary calls
 	account   *account          // nil for probes
+	conn      *connection       // nil for probes, and if unknown
 
 	// The handler of a unary call sets these when it refuses the call.
 	model   string      // empty if the daemon does not serve the model

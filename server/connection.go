@@ -19,6 +19,7 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/server/internal/arriving"
+	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // connections wraps a server's credentials so that every call can find its connection.
@@ -28,6 +29,7 @@ type connections struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 	budget  *budget
+	network *turns.Network
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -38,6 +40,8 @@ func (c connections) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 	}
 	known := &connection{Conn: conn, of: c, inProcess: tlsfiles.IsInProcess(info)}
 	known.accounts = accounts{budget: c.budget, peer: conn.RemoteAddr().String(), hangUp: known.hangUp}
+	known.turns = c.network.NewConnection(known.inProcess)
+	known.reading = turns.New(known.turns)
 	known.frames = arriving.NewFrames(known.arrived)
 	return known, tlsfiles.Connected{AuthInfo: info, Conn: known}, nil
 }
@@ -56,7 +60,9 @@ type connection struct {
 	inProcess bool     // it carries the calls of all HTTP connections, and is never ended
 	accounts  accounts // of the calls that it carries, unless it is the one in the process
 	frames    *arriving.Frames
-	unwhole   *account     // charged with messages that are not whole; nil before the first
+	unwhole   *account // charged with messages that are not whole; nil before the first
+	turns     *turns.Connection
+	reading   turns.Turn   // of the goroutine that reads
 	moves     atomic.Int64 // replies, and parts of replies, that were written, those of streams included
 
 	mu     sync.Mutex
@@ -184,11 +190,15 @@ func (c *connection) arrived(bytes int64) {
 	c.of.budget.arrive(c.unwhole, bytes)
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. A client that sends without a pause must not keep a processor reading.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		c.frames.Read(p[:n])
+		c.turns.Read()
+		if c.reading.Due(int64(n) / readBytesPerNano) {
+			turns.Yield()
+		}
 	}
 	return n, err
 }

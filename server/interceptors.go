@@ -58,7 +58,7 @@ func (a *admission) beginStream(srv any, stream grpc.ServerStream, info *grpc.St
 	if err != nil {
 		return err
 	}
-	c := &callInfo{bare: stream, account: account}
+	c := &callInfo{bare: stream, account: account, conn: connectionOf(stream.Context())}
 	ctx := context.WithValue(stream.Context(), callKey{}, c)
 	c.begin(ctx, info.FullMethod, rpcmetrics.Kind(info.IsClientStream, info.IsServerStream))
 	return handler(srv, &streamOfCall{stream, ctx, account})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -25,6 +26,9 @@ type scratch struct {
 	unreliable   []uint32
 	c3           []float64
 	pairA, pairB []uint32
+
+	turn turns.Turn // of a unary call
+	work inputWork
 }
 
 // pool returns the scratch pool for a detail.
@@ -49,6 +53,8 @@ func (p *scratchPool) get() *scratch {
 
 func (w *scratch) release() {
 	w.batch.Clear()
+	w.turn.End()
+	w.turn = turns.Turn{}
 	w.from.pool.Put(w)
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/arriving"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
+	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -128,7 +129,7 @@ func New(o Options) (*Server, error) {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{Unsent: s.budget.shared}),
-		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget}),
+		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget, new(turns.Network)}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.StaticStreamWindowSize(streamWindow),

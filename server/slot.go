@@ -28,7 +28,6 @@ type slot struct {
 	admission *admission
 	who       *auth.Identity
 	stream    context.Context // transport context, done when the call is answered or its stream closed
-	conn      *connection     // nil if unknown
 	cancel    context.CancelCauseFunc
 	late      *time.Timer // cancels the call: until take for its request, and then for its deadline
 	deadline  time.Time
@@ -90,8 +89,8 @@ func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time
 		own.Release()
 		return ctx, a.overloaded("calls under way", n, most)
 	}
-	s := &slot{admission: a, who: who, stream: ctx, conn: connectionOf(ctx)}
-	s.account = account
+	s := &slot{admission: a, who: who, stream: ctx}
+	s.account, s.conn = account, connectionOf(ctx)
 	s.deadline = time.Now().Add(limit)
 	s.Context, s.cancel = context.WithCancelCause(ctx)
 	s.late = time.AfterFunc(min(a.limits.FirstMessage, limit), s.expire)

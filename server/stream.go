@@ -45,7 +45,8 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
 	st.reply = replyBuilder{sender: &st.sender, limits: &d.limits, bound: m, notes: &st.notes}
 	st.blocks = blockReader{reply: &st.reply, answers: &st.answers}
-	st.answers = answers{stream: st, counted: d.newCounter(of.Context())}
+	st.answers = answers{stream: st, counted: d.newCounter(of.Context()), turn: turnOf(of.Context())}
+	st.blocks.values.turn = &st.answers.turn
 	return st
 }
 
@@ -103,6 +104,7 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 // flush returns the reply to the current message and releases its scratch memory.
 func (s *stream) flush() reply {
 	s.answers.release()
+	s.answers.turn.End()
 	s.blocks.release()
 	s.groups.dropLargeScratch()
 	s.reply.cost += s.groups.freed
@@ -229,6 +231,7 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers.counted.done() // after a panic
+	s.answers.turn.End()     // after a panic
 	for _, g := range s.groups.byNumber {
 		g.model.metrics.Abandoned(g.open())
 		s.groups.abandon(g)

@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -68,7 +69,8 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 	defer account.release(held)
 	w := m.pool(r.Detail).get()
 	defer w.release()
-	tensor := r.tensor()
+	w.turn = turnOf(ctx)
+	tensor := r.tensor(&w.turn)
 	if err := w.batch.Reset(tensor); err != nil {
 		if shape := (*decomp.ShapeError)(nil); errors.As(err, &shape) {
 			if f := wrongLength(m, shape.Got, shape.Passes, shape.Inputs); f.classes {
@@ -172,10 +174,10 @@ func (l *Limits) checkCounts(inputs, passes int64) error {
 }
 
 // tensor returns the passes of the request.
-func (r *call) tensor() decomp.Tensor {
+func (r *call) tensor(turn *turns.Turn) decomp.Tensor {
 	n := r.Values.Len()
 	r.values = slices.Grow(r.values[:0], n)[:n]
-	r.Values.Next(r.values)
+	(&pacedValues{&r.Values, turn}).Next(r.values)
 	t := decomp.Tensor{Passes: int(r.Passes), Inputs: int(r.Inputs), Float32: r.values}
 	if r.Layout == ckdv1.Layout_LAYOUT_NSK {
 		t.Layout = decomp.NSK

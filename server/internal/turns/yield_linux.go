@@ -1,0 +1,82 @@
+package turns
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Yield lets other goroutines go first: those that are ready to run, and those that have something to
+// read or write by now. runtime.Gosched alone does not do that, since whoever calls it goes on before
+// Go looks at the network. So Yield first makes an event of its own, and waits for it as if it had come
+// by the network. Go finds those that came before together with it, in any order.
+func Yield() {
+	select {
+	case w := <-waits:
+		if w == nil {
+			w = newWait()
+		}
+		if w != nil {
+			w.once()
+		}
+		waits <- w
+	default: // so many yield now that one more makes no difference
+	}
+	runtime.Gosched()
+}
+
+// waits holds what goroutines that yield wait with. There is one for each until the process
+// ends, nil at first.
+var waits = make(chan *wait, 16)
+
+func init() {
+	for range cap(waits) {
+		waits <- nil
+	}
+}
+
+// wait is a file descriptor that can be waited for as for a connection.
+type wait struct {
+	raw     syscall.RawConn
+	written bool
+	try     func(fd uintptr) (done bool)
+	buffer  [8]byte
+}
+
+// newWait returns nil if there is no file descriptor left.
+func newWait() *wait {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	w := &wait{}
+	file := os.NewFile(uintptr(fd), "turns")
+	if w.raw, err = file.SyscallConn(); err != nil {
+		_ = file.Close()
+		return nil
+	}
+	w.try = w.tried
+	return w
+}
+
+// once waits until Go has looked at the network.
+func (w *wait) once() {
+	w.written = false
+	_ = w.raw.Read(w.try) // without an event there is nothing to wait for
+}
+
+// tried makes the event when it is called first. Whatever wakes the goroutine then, it has only come
+// to its turn once it can read the event.
+func (w *wait) tried(fd uintptr) (done bool) {
+	if !w.written {
+		w.written = true
+		w.buffer = [8]byte{1}
+		_, err := unix.Write(int(fd), w.buffer[:])
+		return err != nil
+	}
+	_, err := unix.Read(int(fd), w.buffer[:])
+	return !errors.Is(err, unix.EAGAIN)
+}
