@@ -22,7 +22,13 @@ import (
 // ckd is the path of the binary under test, which TestMain builds.
 var ckd string
 
-func TestMain(m *testing.M) { os.Exit(testbed.Main(m, map[string]*string{"../cmd/ckd": &ckd})) }
+func TestMain(m *testing.M) {
+	if greedy := strings.Fields(os.Getenv(greedyEnv)); len(greedy) > 0 {
+		fmt.Fprintln(os.Stderr, "greedy clients:", beGreedy(greedy[0], greedy[1:]))
+		os.Exit(1)
+	}
+	os.Exit(testbed.Main(m, map[string]*string{"../cmd/ckd": &ckd}))
+}
 
 func recording(name, suffix string) string {
 	return filepath.Join("..", "internal", "recordings", name+suffix)
