@@ -54,10 +54,9 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 func (l *Limits) countable(inputs int) int { return min(max(inputs, 1), l.InputsPerRequest) }
 
 // decideEach decides on the inputs of the tensor that w.batch was given, in order, and counts them. It
-// gives others their turn between inputs.
-// check returns the id of an input and fills in its context, and may refuse it. result is called for
-// each input, with w.outcome filled and what was issued, or with the error of the input. decideEach
-// returns the error of ctx if that ends first.
+// gives others their turn between inputs. check returns the id of an input and fills in its context,
+// and may refuse it. result is called for each input, with w.outcome filled and what was issued, or
+// with the error of the input. decideEach returns the error of ctx if that ends first.
 func (d *decider) decideEach(
 	ctx context.Context, m *model, w *scratch, t decomp.Tensor, posterior string, issuer *issuer,
 	check func(i int, x *inputContext) (id []byte, err error), result func(i int, is *issued, err error),
