@@ -75,7 +75,8 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"Calls, streams and compressed messages refused because memory was short.",
 		).WithLabelValues(),
 		memoryEnded: t.counter("ckd_memory_connections_ended_total",
-			"Connections ended because memory was very short and they held most of it.",
+			"Connections ended because memory was very short and they held most of it, or because "+
+				"messages that were not whole exceeded max-open-bytes and they had most of them.",
 		).WithLabelValues(),
 	}
 	for _, code := range []string{"400", "403", "404", "405", "408", "413", "415", "429"} {

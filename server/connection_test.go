@@ -156,18 +156,24 @@ func (r *reader) mustCall() uint32 {
 // open sends the headers of a call and returns its stream.
 func (r *reader) open(fields [][2]string) (id uint32) {
 	r.t.Helper()
-	r.write(func() error {
-		id = r.next
-		r.next += 2
-		r.headers.Reset()
-		for _, f := range fields {
-			if err := r.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-				return err
-			}
-		}
-		return r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.headers.Bytes(), EndHeaders: true})
+	r.write(func() (err error) {
+		id, err = r.writeHeaders(fields)
+		return err
 	})
 	return id
+}
+
+// writeHeaders is open for a caller that holds the lock.
+func (r *reader) writeHeaders(fields [][2]string) (id uint32, err error) {
+	id = r.next
+	r.next += 2
+	r.headers.Reset()
+	for _, f := range fields {
+		if err := r.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			return id, err
+		}
+	}
+	return id, r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.headers.Bytes(), EndHeaders: true})
 }
 
 // send sends a message on a stream.
@@ -465,10 +471,13 @@ func TestSlotsComeBack(t *testing.T) {
 func TestUnfinishedMessages(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 1 << 20 })
 	half := func(r *reader) {
-		id := r.open(headersOf("", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
 		message := make([]byte, 60_000)
 		binary.BigEndian.PutUint32(message[1:], 120_000)
-		r.tryWrite(func() error {
+		r.tryWrite(func() error { // the connection may have been ended
+			id, err := r.writeHeaders(headersOf("", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
+			if err != nil {
+				return err
+			}
 			for piece := range slices.Chunk(message, 15_000) {
 				if err := r.framer.WriteData(id, false, piece); err != nil {
 					return err
