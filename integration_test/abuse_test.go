@@ -45,14 +45,14 @@ const leftOver = 4 << 20
 // What docs/security.md says that clients make the daemon hold at most, in bytes.
 const (
 	aConnection = 192 << 10
-	aStream     = 32 << 10
-	atOnce      = 2*abuseStreams + abuseCalls + 16 + 64 // streams of a gRPC connection: with watches, probes and others
+	aCall       = 217 << 10
+	atOnce      = 2*abuseStreams + abuseCalls + 80 // streams, watches, calls, probes and reflections
 
-	crowdHolds   = crowd * (aConnection + atOnce*aStream)
+	crowdHolds   = crowd*aConnection + atOnce*aCall
+	arrivingHold = crowdHolds + abuseOpen // messages that are not whole
+	openHold     = crowdHolds + abuseOpen
 	manyHold     = many * aConnection
-	arrivingHold = crowd*aConnection + (abuseStreams+abuseCalls)*(abuseMessage+aStream)
-	openHold     = crowd*aConnection + abuseOpen
-	bodiesHold   = manyHold + 2*abuseOpen // with what they are decoded into
+	bodiesHold   = manyHold + 2*abuseOpen // with what they are decoded to
 )
 
 // attack is one way to abuse the daemon. It ends by itself.
