@@ -57,6 +57,34 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestNamedTests checks that the tests exist that docs/security.md names.
+func TestNamedTests(t *testing.T) {
+	t.Parallel()
+	there := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+			there[string(match[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(readPage(t, "security.md"), -1)
+	if len(named) == 0 {
+		t.Error("no test is named")
+	}
+	for _, match := range named {
+		if !there[match[1]] {
+			t.Errorf("there is no %s", match[1])
+		}
+	}
+}
+
 // withoutCode returns a page without its code, in blocks or lines.
 func withoutCode(text string) string {
 	text = regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(text, "")
