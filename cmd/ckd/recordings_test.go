@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/ckd-project/ckd/internal/record"
 )
 
@@ -102,6 +104,22 @@ func writeRecording(t *testing.T, path string) {
 		}
 	}
 	if err := os.WriteFile(path+".safetensors", file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	type row struct {
+		Passes [][]float32 `parquet:"passes,list"`
+		Labels int64       `parquet:"labels"`
+	}
+	rows := make([]row, inputs)
+	for i := range rows {
+		rows[i].Labels = labels.Int64[i]
+		for s := range passes {
+			at := (s*inputs + i) * classes
+			rows[i].Passes = append(rows[i].Passes, values[at:at+classes])
+		}
+	}
+	if err := parquet.WriteFile(path+".parquet", rows); err != nil {
 		t.Fatal(err)
 	}
 

@@ -1,5 +1,5 @@
 // Package record reads recorded passes and labels from files of NumPy (.npy and .npz), of
-// safetensors, and of KServe's logger, and writes .npy files.
+// safetensors, of Parquet, and of KServe's logger, and writes .npy files.
 //
 // The reader takes versions 1.0, 2.0 and 3.0 of the .npy format: floats of two, four and eight
 // bytes, integers, booleans and text, little- or big-endian, in C or Fortran order. It refuses

@@ -32,9 +32,12 @@ type Array struct {
 	InputsFirst bool
 }
 
-// ReadFile reads an .npy file, or the only array of an .npz archive or a safetensors file.
-// "file.npz:name" and "file.safetensors:name" choose one of several arrays. The kind of file follows
-// from its first bytes, not from its name.
+// ReadFile reads an .npy file, or the only array of an .npz archive, a safetensors or a Parquet file.
+// "file.npz:name", "file.safetensors:name" and "file.parquet:name" choose one of several arrays. The
+// kind of file follows from its first bytes, not from its name.
+//
+// An array of a Parquet file is a column. Its rows are the first axis, and each level of lists in it is
+// a further one.
 //
 // Lines of JSON are the CloudEvents of KServe's logger. "file.jsonl:name" chooses a tensor, which is
 // "passes" by default. It is read from each response, or from the request with its source and id,
@@ -47,7 +50,7 @@ func ReadFile(path string) (*Array, error) {
 // SplitPath splits "file.npz:name" into the path of the file and the name of one of its arrays. The
 // name is empty in a path without one.
 func SplitPath(path string) (file, member string) {
-	for _, ext := range []string{".npz", ".safetensors", ".jsonl"} {
+	for _, ext := range []string{".npz", ".safetensors", ".parquet", ".jsonl"} {
 		if i := strings.LastIndex(path, ext+":"); i >= 0 {
 			return path[:i+len(ext)], path[i+len(ext)+1:]
 		}
@@ -56,7 +59,7 @@ func SplitPath(path string) (file, member string) {
 }
 
 // ReadMember reads the array of that name from an .npz archive, with or without ".npy", or from a
-// safetensors file. An empty name takes the only array.
+// safetensors or Parquet file. An empty name takes the only array.
 func ReadMember(path, member string) (*Array, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,20 +83,12 @@ func ReadMember(path, member string) (*Array, error) {
 		return readEvents(path, f, member)
 	}
 	if isParquet(f) {
-		return nil, contentError(path, "a Parquet file, which is not read: expected .npy, .npz, .safetensors or .jsonl "+
-			"(numpy: np.save of the column, reshaped to passes, inputs, classes)")
+		return readParquet(path, f, info.Size(), member)
 	}
 	if member != "" {
 		return nil, contentError(path, "one array without a name: expected an .npz archive or another file that holds %q", member)
 	}
 	return read(path, f, info.Size(), info.Size())
-}
-
-// isParquet recognises a Parquet file, for an error that says more than that it is no .npy file.
-func isParquet(r io.ReaderAt) bool {
-	var first [4]byte
-	_, err := r.ReadAt(first[:], 0)
-	return err == nil && string(first[:]) == "PAR1"
 }
 
 // Read reads an array in .npy format from r, which must end after it. size is the number of bytes
