@@ -85,7 +85,8 @@ type callEnds struct {
 	metrics  *metrics.Metrics
 }
 
-// unary turns a panic of the handler into an error, and logs the end of the call.
+// unary turns a panic of the handler into an error, and logs the end of the call. The error of a context
+// becomes the status that gRPC makes of it later: metrics and log would call it unknown.
 func (e *callEnds) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -93,7 +94,11 @@ func (e *callEnds) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 		}
 		callOf(ctx).finished(ctx, e.log, e.refusals, err)
 	}()
-	return handler(ctx, req)
+	reply, err = handler(ctx, req)
+	if _, said := status.FromError(err); !said {
+		err = status.FromContextError(err).Err()
+	}
+	return reply, err
 }
 
 // stream turns a panic of the handler into an error, and logs the end of the stream.

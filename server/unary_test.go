@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -464,4 +465,18 @@ func TestUnaryCancelled(t *testing.T) {
 		t.Errorf("a cancelled call: %v", err)
 	}
 	servertest.Eventually(t, registry, 10, "ckd_inputs_abandoned_total", "model", "ctg")
+}
+
+// TestUnaryCancelledIsSaid expects a call whose caller has gone to end as such, in metrics and log too.
+func TestUnaryCancelledIsSaid(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	ends := &callEnds{log: zap.New(core), refusals: &Refusals{}}
+	ctx := context.WithValue(t.Context(), callKey{}, &callInfo{})
+	_, err := ends.unary(ctx, nil, nil, func(context.Context, any) (any, error) { return nil, context.Canceled })
+	if status.Code(err) != codes.Canceled {
+		t.Errorf("the call ends with %v", err)
+	}
+	if lines := logs.FilterMessage("finished call").FilterFieldKey("grpc.code").All(); len(lines) != 1 || lines[0].ContextMap()["grpc.code"] != "Canceled" {
+		t.Errorf("logged %v", logs.All())
+	}
 }
