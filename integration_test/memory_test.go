@@ -23,6 +23,7 @@ import (
 // behaves must be served again, and nothing may be held in the end.
 func TestMemoryLimit(t *testing.T) {
 	timed.Full(t)
+	const openBytes = 256 << 20
 	zeros := packed(t, 16<<20-1000)
 	for name, c := range map[string]struct {
 		limit   int64
@@ -39,7 +40,7 @@ func TestMemoryLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			command := exec.Command(ckd, "serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-				"--max-message-bytes", fmt.Sprint(16<<20), "--max-open-bytes", fmt.Sprint(256<<20))
+				"--max-message-bytes", fmt.Sprint(16<<20), "--max-open-bytes", fmt.Sprint(openBytes))
 			command.Env = append(command.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", c.limit))
 			d := &daemon{testbed.Start(t, command, 1), t}
 			conn := d.dial()
@@ -70,9 +71,10 @@ func TestMemoryLimit(t *testing.T) {
 				attacks.Wait()
 				close(over)
 			}()
-			most, answered, refused := 0.0, 0, 0
+			most, resident, answered, refused := 0.0, 0.0, 0, 0
 			look := func() {
 				most = max(most, d.gauge("ckd_memory_pressure"))
+				resident = max(resident, d.gauge("process_resident_memory_bytes"))
 				switch err := served(); status.Code(err) {
 				case codes.OK:
 					answered++
@@ -97,12 +99,14 @@ func TestMemoryLimit(t *testing.T) {
 				look()
 			}
 			t.Logf("pressure at most %.2f; the victim: %d answered, %d refused; ended: %v; resident %.0f MiB",
-				most, answered, refused, d.gauge("ckd_memory_connections_ended_total"), d.gauge("process_resident_memory_bytes")/(1<<20))
+				most, answered, refused, d.gauge("ckd_memory_connections_ended_total"), resident/(1<<20))
 			if ended := d.gauge("ckd_memory_connections_ended_total"); c.ends && ended == 0 {
 				t.Error("no connection was ended")
 			}
-			if most >= 1 {
-				t.Errorf("a pressure of %.2f: more lives than the limit allows", most)
+			// How far the limit is overshot between two looks at the memory is for the clock to say. That
+			// unpacking ends where clients hold max-open-bytes is not.
+			if resident > float64(c.limit+openBytes) {
+				t.Errorf("%.0f MiB are resident, with a limit of %d MiB and %d MiB of open bytes", resident/(1<<20), c.limit>>20, openBytes>>20)
 			}
 			eventually(t, "the victim is served again", func() bool { look(); return served() == nil })
 			for _, p := range attackers {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -283,6 +284,19 @@ func TestEndTheHeaviest(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"large: too much", "small: too much"}, ended); diff != "" {
 		t.Errorf("ended (-want +got):\n%s", diff)
+	}
+}
+
+// TestSmallOnesAreSpared checks that connections which hold little are not ended for what stands in no
+// account.
+func TestSmallOnesAreSpared(t *testing.T) {
+	b, _, _ := testBudget()
+	var ended []string
+	for peer, bytes := range map[string]int64{"large": 300, "next": 200, "small": 30, "none": 0} {
+		b.open(nil, peer, func(string) { ended = append(ended, peer) }).Add(bytes)
+	}
+	if n := b.endHeaviest(1 << 40); n != 2 || !slices.Equal(ended, []string{"large", "next"}) {
+		t.Errorf("%d connections were ended: %q", n, ended)
 	}
 }
 

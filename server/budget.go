@@ -155,13 +155,20 @@ func (b *budget) heaviest(n int) []*account {
 const mostEnded = 16
 
 // endHeaviest ends the connections that hold most, until so many bytes have gone, and returns how many
-// it has ended.
+// it has ended. It spares those that hold far less than the heaviest, or next to nothing: what is being
+// unpacked is in no account, and ending the small ones would not free it.
 func (b *budget) endHeaviest(excess int64) (ended int) {
-	for _, a := range b.heaviest(mostEnded) {
-		if excess <= 0 {
+	all := b.heaviest(mostEnded)
+	if len(all) == 0 {
+		return 0
+	}
+	least := max(all[0].charged()/8, b.limit/1024/int64(len(all)))
+	for _, a := range all {
+		holds := a.charged()
+		if excess <= 0 || holds < least {
 			break
 		}
-		excess -= a.charged()
+		excess -= holds
 		a.end("memory is very short, and it held most of it")
 		ended++
 	}
