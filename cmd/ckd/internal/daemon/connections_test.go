@@ -90,15 +90,33 @@ func TestAdminConnections(t *testing.T) {
 			t.Fatalf("%d connections are closed", closed.Load())
 		}
 	}
-	if _, err := net.Dial("tcp", strings.TrimPrefix(d.HTTPURL(), "http://")); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`ckd_connections_open{address="admin"} 64`, `ckd_connections_open{address="http"} 1`, "ckd_connections_limit "} {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			_, text := request(t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
-			if strings.Contains(text, want) {
-				break
+	// Connections without a word end after seconds, so that each look at the metrics has new ones.
+	for want, dial := range map[string]struct {
+		at string
+		n  int
+	}{
+		`ckd_connections_open{address="admin"} 64`: {admin, 70},
+		`ckd_connections_open{address="http"} 1`:   {strings.TrimPrefix(d.HTTPURL(), "http://"), 1},
+		"ckd_connections_limit ":                   {},
+	} {
+		shown := func() bool {
+			for range dial.n {
+				c, err := net.Dial("tcp", dial.at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
 			}
+			for range 10 { // they may not have been accepted yet
+				_, text := request(t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
+				if strings.Contains(text, want) {
+					return true
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			return false
+		}
+		for deadline := time.Now().Add(time.Minute); !shown(); {
 			if time.Now().After(deadline) {
 				t.Fatalf("not %s", want)
 			}
