@@ -108,10 +108,9 @@ func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
 
-// WithMessageBytes sets the size up to which Decompose and ReportOutcomes make messages; they split
-// what is larger into several calls. The default is 512 KiB, as that of the daemon. A daemon that
-// refuses one of them is asked for its limit, which holds from then on. Sessions learn the limit as they
-// open.
+// WithMessageBytes sets the largest message that Decompose and ReportOutcomes send; they split what is
+// larger into several calls. The default is 512 KiB, the daemon's own. If a daemon refuses a message as
+// too large, the client asks for its limit and keeps to that. Sessions learn the limit as they open.
 func WithMessageBytes(n int) Option {
 	return func(o *options) { o.messageBytes = n }
 }

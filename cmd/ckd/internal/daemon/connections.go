@@ -145,8 +145,8 @@ func (c *limitedConn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// adminConnections is how many connections the admin address has at one time. Half of the reserved
-// descriptors are left for other things.
+// adminConnections bounds the open connections of the admin address. Files, and connections that the
+// daemon makes, have the other half of the reserved descriptors.
 const adminConnections = reservedDescriptors / 2
 
 // liveliest keeps a number of connections of a listener. One that comes when there are as many closes
@@ -189,7 +189,8 @@ func (l *liveliest) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// livelyConn is a connection of a liveliest.
+// livelyConn tells its listener of every answer, so that the listener knows which connection has been
+// silent for longest.
 type livelyConn struct {
 	limitedConn
 	of    *liveliest

@@ -156,7 +156,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// element is an element of a picture.
+// element holds what the tests look at in a mark of an SVG picture.
 type element struct {
 	XMLName xml.Name
 	Class   string    `xml:"class,attr"`
