@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,9 +49,11 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		send(t, stream, &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{
-			Header: &ckdv1.StreamHeader{Model: "m"},
-		}})
+		header := &ckdv1.StreamHeader{Model: "m"}
+		err = stream.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: header}})
+		if err != nil && !errors.Is(err, io.EOF) { // Recv tells why a stream has ended already.
+			return nil, err
+		}
 		_, err = stream.Recv()
 		return stream, err
 	}
