@@ -24,7 +24,7 @@ import (
 func TestMemoryLimit(t *testing.T) {
 	timed.Full(t)
 	const openBytes = 256 << 20
-	zeros := packed(t, 16<<20-1000)
+	zeros := packed(16<<20 - 1000)
 	for name, c := range map[string]struct {
 		limit   int64
 		streams int // on each of two connections

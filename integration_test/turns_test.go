@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -30,16 +28,19 @@ func TestFairTurns(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	d := serve(t, "--max-message-bytes", "8388608",
 		"--policy", writePolicy(t, "models:\n"+classesPolicy("small", 4)+classesPolicy("large", 1000)))
-	for _, test := range []struct{ name, greedy string }{
-		{"three streams", "stream stream stream"},
-		{"four callers", "call call call call"},
+	for _, test := range []struct {
+		name   string
+		greedy []string
+	}{
+		{"three streams", []string{"stream", "stream", "stream"}},
+		{"four callers", []string{"call", "call", "call", "call"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			best := math.Inf(1)
 			for range 3 {
 				alone := smallCalls(t, d)
 				before, begun := d.gauge("ckd_decisions_total", "model", "large"), time.Now()
-				stop := d.besideGreedy(t, test.greedy)
+				stop := beside(t, append([]string{"greedy", d.GRPC[0]}, test.greedy...)...)
 				eventually(t, "greedy clients are answered", func() bool { return d.gauge("ckd_decisions_total", "model", "large") > before })
 				beside := smallCalls(t, d)
 				rate := (d.gauge("ckd_decisions_total", "model", "large") - before) / time.Since(begun).Seconds()
@@ -55,27 +56,7 @@ func TestFairTurns(t *testing.T) {
 	}
 }
 
-// greedyEnv names the variable that makes the test's process one of greedy clients: the address, and
-// what each client does.
-const greedyEnv = "CKD_TEST_GREEDY"
-
-// besideGreedy starts greedy clients in a process of their own, or else small calls would wait for them
-// on the clients' side too.
-func (d *daemon) besideGreedy(t *testing.T, clients string) (stop func()) {
-	t.Helper()
-	c := exec.CommandContext(t.Context(), os.Args[0])
-	c.Env = append(os.Environ(), greedyEnv+"="+d.GRPC[0]+" "+clients)
-	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		_ = c.Process.Kill()
-		_ = c.Wait() // it was killed
-	}
-}
-
-// beGreedy is the process of the greedy clients, until it is killed.
+// beGreedy is greedy clients in a process of their own, each of which streams or calls.
 func beGreedy(address string, clients []string) error {
 	failed := make(chan error)
 	for _, what := range clients {
