@@ -16,6 +16,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/arriving"
+	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // admission lets calls in or refuses them, before any of their request is read. It counts
@@ -45,7 +46,7 @@ type admission struct {
 func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceInfo) *admission {
 	a := &admission{
 		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b, arriving: new(arriving.Pool),
-		http:  &HTTPConnections{budget: b, log: o.Logger},
+		http:  &HTTPConnections{budget: b, network: new(turns.Network), log: o.Logger},
 		kinds: sync.OnceValue(func() map[string]callKind { return callKinds(services()) }),
 	}
 	a.overload = &overload{

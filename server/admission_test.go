@@ -381,3 +381,26 @@ func TestLogHasNoWordsOfClients(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedStreamsShareALine checks that streams which never began fill no log, however many clients
+// attempt.
+func TestRefusedStreamsShareALine(t *testing.T) {
+	h := newHarness(t)
+	for range 5 {
+		stream, err := h.client.DecomposeStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(header(&ckdv1.StreamHeader{Model: "none"})); err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		expectFault(t, err, "UNKNOWN_MODEL")
+	}
+	if !within(func() bool { return h.logs.FilterMessageSnippet("calls were refused").Len() > 0 }) {
+		t.Error("no line on them")
+	}
+	if n := h.logs.FilterMessageSnippet("calls were refused").Len() + h.logs.FilterMessage("finished call").FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
+		t.Errorf("%d lines, want one for all", n)
+	}
+}

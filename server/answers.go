@@ -99,7 +99,7 @@ func (a *answers) Close(input int, c *engine.Closing) {
 	s.groups.ended(g, r)
 	if c.Err == nil && a.turn.Due(a.scratch.work.of(a.scratch.from, c.Passes)) {
 		a.counted.done() // nobody waits for a shard of the metrics meanwhile
-		a.turn.Give()
+		turns.Yield()
 	}
 }
 

@@ -65,6 +65,7 @@ func exchangeTurns[Q, A any](
 		if err != nil {
 			return err
 		}
+		callOf(of.Context()).open()
 		if !b.turn.CompareAndSwap(theirs, ours) {
 			return b.over()
 		}

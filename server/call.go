@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -31,6 +32,7 @@ type callInfo struct {
 	bare      grpc.ServerStream // the stream below all interceptors; nil for unary calls
 	account   *account          // nil for probes
 	conn      *connection       // nil for probes, and if unknown
+	opened    atomic.Bool       // a stream whose first message was accepted
 
 	// The handler of a unary call sets these when it refuses the call.
 	model   string      // empty if the daemon does not serve the model
@@ -123,9 +125,17 @@ func callFields(ctx context.Context) []zap.Field {
 }
 
 // limited reports whether Refusals logs the call's refusal, which bounds the number of log lines.
-// These are unary calls and health watches, which clients may open in large numbers.
+// These are unary calls, health watches, and streams that never were more than an attempt: clients may
+// make large numbers of them.
 func (c *callInfo) limited() bool {
-	return c.bare == nil || c.method == healthv1.Health_Watch_FullMethodName
+	return !c.opened.Load() || c.method == healthv1.Health_Watch_FullMethodName
+}
+
+// open notes that the first message of a stream was accepted.
+func (c *callInfo) open() {
+	if c != nil {
+		c.opened.Store(true)
+	}
 }
 
 // finished writes the line of a call that has ended. The fields are made only if the line is

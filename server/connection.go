@@ -63,6 +63,8 @@ type connection struct {
 	unwhole   *account // charged with messages that are not whole; nil before the first
 	turns     *turns.Connection
 	reading   turns.Turn   // of the goroutine that reads
+	ahead     []byte       // what was read and gRPC has not been given
+	buffer    []byte       // that ahead is the end of
 	moves     atomic.Int64 // replies, and parts of replies, that were written, those of streams included
 
 	mu     sync.Mutex
@@ -190,18 +192,54 @@ func (c *connection) arrived(bytes int64) {
 	c.of.budget.arrive(c.unwhole, bytes)
 }
 
-// Read implements net.Conn. A client that sends without a pause must not keep a processor reading.
+// Read implements net.Conn. A client that sends without a pause must not keep a processor reading, nor
+// begin calls by the hundred before others get their turn. So gRPC is given no more at once than it has
+// a piece of work with.
 func (c *connection) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.frames.Read(p[:n])
-		c.turns.Read()
-		if c.reading.Due(int64(n) / readBytesPerNano) {
-			turns.Yield()
+	n, nanos := 0, int64(0)
+	if len(c.ahead) > 0 {
+		n, nanos = c.readAhead(p)
+	} else {
+		came, err := c.Conn.Read(p)
+		if came == 0 || err != nil {
+			return came, err
+		}
+		n, nanos = c.frames.Read(p[:came], turns.Piece)
+		c.keep(p[n:came])
+	}
+	c.turns.Read()
+	if c.reading.Due(nanos) {
+		turns.Yield()
+	}
+	return n, nil
+}
+
+// keep keeps what was read for the next Read. It counts as arriving.
+func (c *connection) keep(rest []byte) {
+	if len(rest) == 0 {
+		return
+	}
+	c.buffer = append(c.buffer[:0], rest...)
+	c.ahead = c.buffer
+	c.frames.Hold(int64(len(rest)))
+}
+
+// readAhead reads what was kept.
+func (c *connection) readAhead(p []byte) (n int, nanos int64) {
+	n, nanos = c.frames.Read(c.ahead[:min(len(c.ahead), len(p))], turns.Piece)
+	copy(p, c.ahead[:n])
+	c.ahead = c.ahead[n:]
+	if len(c.ahead) == 0 {
+		c.frames.Hold(-int64(len(c.buffer)))
+		if cap(c.buffer) > mostBuffer {
+			c.buffer = nil
 		}
 	}
-	return n, err
+	return n, nanos
 }
+
+// mostBuffer bounds what a connection keeps for what it reads ahead.
+const mostBuffer = 16 << 10
 
 // Write implements net.Conn.
 func (c *connection) Write(p []byte) (int, error) {

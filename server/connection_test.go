@@ -21,11 +21,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // reader is an HTTP/2 client that answers pings, and reads a reply only when a test lets it.
@@ -501,4 +504,48 @@ func TestUnfinishedMessages(t *testing.T) {
 		t.Error("the connection with few was closed")
 	default:
 	}
+}
+
+// TestReadsInPieces checks that a connection gives gRPC every byte that came, in order, however much it
+// keeps for later and however little is asked for at once, and that nothing of it counts in the end.
+func TestReadsInPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		client, raw := net.Pipe()
+		b := newBudget(1<<30, func(*account, refusedFor) {})
+		conn, _, err := connections{TransportCredentials: insecure.NewCredentials(), budget: b, network: new(turns.Network)}.ServerHandshake(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent bytes.Buffer
+		sent.WriteString(http2.ClientPreface)
+		framer := http2.NewFramer(&sent, nil)
+		for id := range uint32(rapid.IntRange(1, 200).Draw(t, "frames")) {
+			switch rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*id + 1, BlockFragment: []byte("fields"), EndHeaders: true, EndStream: true})
+			case 1:
+				_ = framer.WritePing(false, [8]byte{byte(id)})
+			case 2:
+				_ = framer.WriteContinuation(1, true, make([]byte, rapid.IntRange(0, 1<<14).Draw(t, "fields")))
+			}
+		}
+		want := bytes.Clone(sent.Bytes())
+		go func() {
+			_, _ = client.Write(want) // what comes is compared
+			_ = client.Close()
+		}()
+		var got []byte
+		for buffer := make([]byte, 64<<10); ; {
+			n, err := conn.Read(buffer[:rapid.IntRange(1, len(buffer)).Draw(t, "asked")])
+			if got = append(got, buffer[:n]...); err != nil {
+				break
+			}
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%d bytes were read, others than the %d that were sent", len(got), len(want))
+		}
+		if held := b.total(); held != 0 {
+			t.Errorf("%d bytes count in the end", held)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // decider decides on the inputs of unary calls, by whatever protocol they come, and holds what
@@ -92,7 +93,7 @@ func (d *decider) decideEach(
 		result(i, &is, err)
 		if w.turn.Due(nanos) {
 			counted.done() // nobody waits for a shard of the metrics meanwhile
-			w.turn.Give()
+			turns.Yield()
 		}
 	}
 	if decided {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -14,15 +15,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // HTTPConnections charges what comes over HTTP to the HTTP connection that it came by. All such
 // calls share one connection inside the process, on which they name theirs.
 type HTTPConnections struct {
-	budget *budget
-	log    *zap.Logger
-	last   atomic.Uint64 // number of the latest connection
-	open   sync.Map      // *httpConnection by number
+	budget  *budget
+	network *turns.Network
+	log     *zap.Logger
+	last    atomic.Uint64 // number of the latest connection
+	open    sync.Map      // *httpConnection by number
 }
 
 // httpConnection is a connection of an HTTP server.
@@ -64,6 +67,60 @@ func (h *HTTPConnections) Follow(s *http.Server) {
 			}
 		}
 	}
+}
+
+// Pace returns l, whose connections give others their turn while they are read.
+func (h *HTTPConnections) Pace(l net.Listener) net.Listener { return pacedListener{l, h.network} }
+
+type pacedListener struct {
+	net.Listener
+	network *turns.Network
+}
+
+// Accept implements net.Listener.
+func (l pacedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	p := &pacedConn{Conn: c, turns: l.network.NewConnection(false)}
+	p.reading = turns.New(p.turns)
+	return p, nil
+}
+
+// pacedConn is a connection of a pacedListener.
+type pacedConn struct {
+	net.Conn
+	turns   *turns.Connection
+	reading turns.Turn // of the goroutine that reads
+}
+
+// How long net/http takes for what it reads, at most and roughly, in nanoseconds: for frames of HTTP/2
+// without data, each of which it may read by itself.
+const (
+	httpReadNanos = 2_000
+	httpByteNanos = 200
+)
+
+// Read implements net.Conn.
+func (c *pacedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.turns.Read()
+		if c.reading.Due(httpReadNanos + httpByteNanos*int64(n)) {
+			turns.Yield()
+		}
+	}
+	return n, err
+}
+
+// CloseWrite ends what the server sends. net/http calls it before it closes a connection that still
+// receives.
+func (c *pacedConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 func (h *HTTPConnections) begin(c net.Conn) *httpConnection {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/arriving"
 )
 
 // Limits bounds what clients can make the daemon hold. internal/config validates the settings that
@@ -95,10 +96,10 @@ const (
 //	Open        = max-open-bytes
 //	Decoded     = max-open-bytes with HTTP
 //	Arriving    = max-open-bytes: when messages that are not whole take more, connections are ended
-//	Calls       = (max-streams + max-watches + max-calls + 80) x (25 KiB + 64 KiB of headers + 128 KiB)
+//	Calls       = (max-streams + max-watches + max-calls + 80) x (25 KiB + 64 KiB of headers + 256 KiB)
 //	Connections = connections x 192 KiB
 //
-// The 128 KiB are a stream's window of unread messages, which take twice their size in small frames.
+// The 256 KiB are messages of a stream that are whole and wait; what is more counts into Arriving.
 // 80 is how many health checks and calls of reflection are taken at one time.
 func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
 	calls := int64(l.Streams + l.Watches + l.Calls + probesAtOnce + othersAtOnce)
@@ -106,7 +107,7 @@ func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
 		Itself:      daemonBytes + modelBytes*int64(models),
 		Open:        l.OpenInputBytes,
 		Arriving:    l.OpenInputBytes,
-		Calls:       calls * (callBytes + headerBytes + 2*streamWindow),
+		Calls:       calls * (callBytes + headerBytes + arriving.Waiting),
 		Connections: connectionBytes * int64(connections),
 	}
 	if overHTTP {

@@ -53,7 +53,6 @@ func (p *scratchPool) get() *scratch {
 
 func (w *scratch) release() {
 	w.batch.Clear()
-	w.turn.End()
 	w.turn = turns.Turn{}
 	w.from.pool.Put(w)
 }

@@ -27,7 +27,6 @@ import (
 	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/arriving"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
-	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -86,7 +85,7 @@ const readBufferBytes = 128 << 10
 // Windows of HTTP/2. gRPC would raise them to 16 MiB as it measures the bandwidth, for each stream. A
 // message may be larger: gRPC makes room for the one that is being read.
 const (
-	streamWindow     = 64 << 10
+	streamWindow     = 2 * arriving.Waiting
 	connectionWindow = 1 << 20
 )
 
@@ -129,7 +128,7 @@ func New(o Options) (*Server, error) {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{Unsent: s.budget.shared}),
-		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget, new(turns.Network)}),
+		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget, s.admission.http.network}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.StaticStreamWindowSize(streamWindow),

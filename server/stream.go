@@ -104,7 +104,6 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 // flush returns the reply to the current message and releases its scratch memory.
 func (s *stream) flush() reply {
 	s.answers.release()
-	s.answers.turn.End()
 	s.blocks.release()
 	s.groups.dropLargeScratch()
 	s.reply.cost += s.groups.freed
@@ -231,7 +230,6 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers.counted.done() // after a panic
-	s.answers.turn.End()     // after a panic
 	for _, g := range s.groups.byNumber {
 		g.model.metrics.Abandoned(g.open())
 		s.groups.abandon(g)

@@ -159,6 +159,7 @@ func (s *streams) acceptHeader(of grpc.ServerStream, h *ckdv1.StreamHeader) (*st
 	if err == nil {
 		var i issuer
 		if i, err = s.decider.receipts.newIssuer(m, h.GetReceipts(), h.GetModelVersion()); err == nil {
+			callOf(of.Context()).open()
 			return newStream(s.decider, m, h, of, i), nil
 		}
 	}

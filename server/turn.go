@@ -17,7 +17,6 @@ func turnOf(ctx context.Context) turns.Turn {
 
 // How much work takes a nanosecond, roughly: turns go by that and by no clock.
 const (
-	readBytesPerNano = 2  // bytes read from a connection and cut into messages
 	valuesPerNano    = 1  // values copied and checked
 	momentsPerNano   = 2  // classes of a pass
 	comomentsPerNano = 20 // pairs of a pass
@@ -58,7 +57,7 @@ func (v *pacedValues) Next(to []float32) {
 		n := min(len(to), pacedAtOnce)
 		v.of.Next(to[:n])
 		if v.turn.Due(int64(n) / valuesPerNano) {
-			v.turn.Give()
+			turns.Yield()
 		}
 		if to = to[n:]; len(to) == 0 {
 			return

@@ -3,6 +3,7 @@ package arriving
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -13,6 +14,13 @@ import (
 type wire struct {
 	bytes.Buffer
 	*http2.Framer
+	last uint32
+}
+
+// next returns the number of another stream.
+func (w *wire) next() uint32 {
+	w.last += 2
+	return w.last + 1
 }
 
 func newWire(preface string) *wire {
@@ -90,13 +98,91 @@ func TestFramesCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, in, out := newFollowing(), newWire(http2.ClientPreface), newWire("")
 			c.write(in, out)
-			f.Read(in.sent())
+			f.Read(in.sent(), math.MaxInt64)
 			f.Written(out.sent())
 			if f.held != c.want {
 				t.Errorf("%d bytes, want %d", f.held, c.want)
 			}
 			if f.Close(); f.held != 0 {
 				t.Errorf("%d bytes after the end", f.held)
+			}
+		})
+	}
+}
+
+// TestFramesWait checks what whole messages count that gRPC has not read: all that their frames cost beyond
+// Waiting, until window updates say that they were read, or the server ends the stream.
+func TestFramesWait(t *testing.T) {
+	const stream, size, many = 1, 1000, 500
+	f, in, out := newFollowing(), newWire(http2.ClientPreface), newWire("")
+	read := func(want int64) {
+		t.Helper()
+		f.Read(in.sent(), math.MaxInt64)
+		f.Written(out.sent())
+		if f.held != want {
+			t.Errorf("%d bytes, want %d", f.held, want)
+		}
+	}
+	in.headers(stream, false)
+	for range many {
+		_ = in.WriteData(stream, false, messageOf(size-prefixBytes))
+	}
+	const cost = many * (size + smallFrameCost)
+	read(cost - Waiting)
+	_ = out.WriteWindowUpdate(stream, many*size/4)
+	_ = out.WriteWindowUpdate(0, many*size)
+	read(cost*3/4 - Waiting)
+	_ = out.WriteWindowUpdate(stream, many*size/2)
+	read(0) // a quarter costs less than Waiting
+	_ = out.WriteWindowUpdate(stream, many*size/4)
+	_ = in.WriteData(stream, false, messageOf(1 << 20)[:16<<10]) // the beginning of a large one
+	read(16<<10 - prefixBytes)
+	_ = out.WriteWindowUpdate(stream, 1<<20+prefixBytes) // room for all of it
+	read(16<<10 - prefixBytes)
+	for from := 16 << 10; from < 1<<20; from += 16 << 10 {
+		_ = in.WriteData(stream, false, make([]byte, 16<<10))
+	}
+	_ = in.WriteData(stream, false, make([]byte, prefixBytes))
+	read(0)
+	for range many {
+		_ = in.WriteData(stream, false, messageOf(size-prefixBytes))
+	}
+	_ = in.WriteData(stream, true, nil)
+	read(cost - Waiting)
+	out.headers(stream, true)
+	read(0)
+}
+
+// TestFramesInPieces checks how much is given to gRPC at once, by what it costs.
+func TestFramesInPieces(t *testing.T) {
+	const piece = 200_000
+	for name, c := range map[string]struct {
+		write func(*wire)
+		most  int // bytes at once
+	}{
+		"calls":         {func(w *wire) { w.headers(w.next(), true) }, 5 * (9 + len("fields"))},
+		"packed fields": {func(w *wire) { _ = w.WriteContinuation(1, false, make([]byte, 1<<14)) }, 1<<14 + 9},
+		"pings":         {func(w *wire) { _ = w.WritePing(false, [8]byte{}) }, 100 * 17},
+		"tiny data":     {func(w *wire) { _ = w.WriteData(1, false, []byte{0}) }, 700 * 10},
+		"large data":    {func(w *wire) { _ = w.WriteData(1, false, messageOf(1<<14-prefixBytes)) }, 26 * (1<<14 + 9)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, w := newFollowing(), newWire(http2.ClientPreface)
+			w.headers(1, false)
+			f.Read(w.sent(), math.MaxInt64)
+			for w.Len() < 1<<20 {
+				c.write(w)
+			}
+			pieces, all := 0, w.sent()
+			for rest := all; len(rest) > 0; pieces++ {
+				n, nanos := f.Read(rest, piece)
+				if n > c.most || nanos < piece && n < len(rest) {
+					t.Fatalf("%d bytes at once, which take %d ns", n, nanos)
+				}
+				rest = rest[n:]
+			}
+			if fewest := len(all) / c.most; pieces < fewest || pieces > 2*fewest {
+				t.Errorf("%d pieces", pieces)
 			}
 		})
 	}
@@ -123,7 +209,7 @@ func TestFramesFollow(t *testing.T) {
 		read := func() int64 {
 			for sent := in.sent(); len(sent) > 0; {
 				n := rapid.IntRange(1, len(sent)).Draw(t, "read")
-				f.Read(sent[:n])
+				f.Read(sent[:n], math.MaxInt64)
 				sent = sent[n:]
 			}
 			return f.held
@@ -170,9 +256,13 @@ func FuzzFrames(f *testing.F) {
 	f.Add(in.sent(), []byte{})
 	f.Fuzz(func(t *testing.T, read, written []byte) {
 		one, many := newFollowing(), newFollowing()
-		one.Read(read)
-		for i := range read {
-			many.Read(read[i : i+1])
+		one.Read(read, math.MaxInt64)
+		for rest := read; len(rest) > 0; { // a frame each time, or a part of one
+			n, _ := many.Read(rest, 1)
+			if n < 1 {
+				t.Fatalf("%d bytes were followed", n)
+			}
+			rest = rest[n:]
 		}
 		if one.held != many.held {
 			t.Errorf("%d bytes at once, %d in pieces", one.held, many.held)
@@ -196,12 +286,12 @@ func BenchmarkFrames(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			f, w := newFollowing(), newWire(http2.ClientPreface)
 			w.headers(1, false)
-			f.Read(w.sent())
+			f.Read(w.sent(), math.MaxInt64)
 			write(w)
 			frames := w.sent()
 			b.ReportAllocs()
 			for b.Loop() {
-				f.Read(frames)
+				f.Read(frames, math.MaxInt64)
 			}
 		})
 	}

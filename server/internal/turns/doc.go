@@ -9,6 +9,6 @@
 //   - Between two turns lies about a fifth of a millisecond of work while other connections are read,
 //     and ten times that otherwise, but never less than one piece that its owner does not cut.
 //   - When a turn is due depends on the work and on reads of connections alone, and on no clock.
-//   - Of the work that has given a turn, no more goes on at a time than there are processors.
+//   - However much such work there is, whoever becomes ready waits for about one piece on each processor.
 //   - Giving turns loses no processor time: who gives one goes on at once if nothing else is ready.
 package turns

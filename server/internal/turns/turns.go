@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// piece is the work between two turns, in nanoseconds. A turn costs about one microsecond, and
+	// Piece is the work between two turns, in nanoseconds. A turn costs about one microsecond, and
 	// some more where another thread waits for the network and goes on with the work.
-	piece = 200_000
+	Piece = 200_000
 	// attention is how many pieces in a row end in a turn after another connection was read.
 	attention = 25
 	// calm is how many pieces end in one turn otherwise.
@@ -55,17 +55,16 @@ type Turn struct {
 	seen   int64 // reads of other connections
 	wakes  int   // pieces that still end in a turn
 	pieces int   // pieces since the last turn
-	slot   bool  // it has one
 }
 
 // New returns a Turn of work for a connection, which may be nil.
 func New(of *Connection) Turn { return Turn{of: of, seen: of.others()} }
 
 // Due adds work, in nanoseconds as far as they can be told without a clock, and reports whether it is
-// time for Give.
+// time for Yield.
 func (t *Turn) Due(work int64) bool {
 	t.work += work
-	return t.work >= piece && t.over()
+	return t.work >= Piece && t.over()
 }
 
 // over ends a piece.
@@ -82,37 +81,22 @@ func (t *Turn) over() bool {
 	return true
 }
 
-// Give lets others go first: all that is ready by now, and one of those that wait in Give. From the
-// first turn on the work has a slot, which End gives back. It must hold no lock that others need for
-// more than this work.
-func (t *Turn) Give() {
-	Yield()
-	t.End()
-	takeSlot()
-	t.slot = true
-}
-
-// End ends the work that Give has interrupted. It may be called in any case.
-func (t *Turn) End() {
-	if t.slot {
-		t.slot = false
-		slots <- struct{}{}
-	}
-}
-
-// Work that takes long has slots, one for each processor. Without them, one piece of each such work
-// would go before whatever becomes ready next.
-var (
-	slots = make(chan struct{}, 1<<16) // those that are free; whoever waits longest gets the next
-	made  atomic.Int32
-)
-
-// takeSlot takes a slot, or waits for one.
-func takeSlot() {
-	for n := made.Load(); int(n) < runtime.GOMAXPROCS(0); n = made.Load() { // it may rise
-		if made.CompareAndSwap(n, n+1) {
-			slots <- struct{}{}
+// Yield lets other goroutines go first: those that are ready to run, and on Linux those that have
+// something to read or write by now. If many yield they stand in line, so that whoever becomes ready
+// waits for a piece on each processor, however many there are.
+func Yield() {
+	for n := places.Load(); int(n) < min(runtime.GOMAXPROCS(0), cap(line)); n = places.Load() { // it may rise
+		if places.CompareAndSwap(n, n+1) {
+			line <- nil
 		}
 	}
-	<-slots
+	w := lookAround(<-line)
+	runtime.Gosched()
+	line <- w // whoever has waited for longest comes next
 }
+
+// line has a place for each processor, with what its holder waits with; nil at first.
+var (
+	line   = make(chan *wait, 1<<10)
+	places atomic.Int32
+)

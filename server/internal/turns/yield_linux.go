@@ -3,39 +3,23 @@ package turns
 import (
 	"errors"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Yield lets other goroutines go first: those that are ready to run, and those that have something to
-// read or write by now. runtime.Gosched alone does not do that, since whoever calls it goes on before
-// Go looks at the network. So Yield first makes an event of its own, and waits for it as if it had come
-// by the network. Go finds those that came before together with it, in any order.
-func Yield() {
-	select {
-	case w := <-waits:
-		if w == nil {
-			w = newWait()
-		}
-		if w != nil {
-			w.once()
-		}
-		waits <- w
-	default: // so many yield now that one more makes no difference
+// lookAround waits until those can go that have something to read or write by now. runtime.Gosched alone
+// does not do that, since whoever calls it goes on before Go looks at the network. So lookAround makes an
+// event of its own, and waits for it as if it had come by the network. Go finds those that came before
+// together with it, in any order. It returns what to wait with the next time.
+func lookAround(w *wait) *wait {
+	if w == nil {
+		w = newWait()
 	}
-	runtime.Gosched()
-}
-
-// waits holds what goroutines that yield wait with. There is one for each until the process
-// ends, nil at first.
-var waits = make(chan *wait, 16)
-
-func init() {
-	for range cap(waits) {
-		waits <- nil
+	if w != nil {
+		w.once()
 	}
+	return w
 }
 
 // wait is a file descriptor that can be waited for as for a connection.

@@ -169,7 +169,7 @@ func (d *Daemon) openHTTP(c *config.Config, registry *prometheus.Registry, m *me
 		if d.api, err = newAPI(c, d.rpc.server, d.security, m, refusals, d.log); err != nil {
 			return fmt.Errorf("http: %w", err)
 		}
-		d.http = web.NewServer(d.api.server, l)
+		d.http = web.NewServer(d.api.server, d.rpc.server.HTTPConnections().Pace(l))
 	}
 	if l := d.sockets.pprof; l != nil {
 		d.pprof = web.NewServer(web.NewHTTP(web.Profiler(), d.log), l)
