@@ -578,7 +578,7 @@ func abuseTable(all []figures) string {
 func TestLatencyUnderAttack(t *testing.T) {
 	timed.Only(t)
 	t.Setenv("GOMAXPROCS", "1")
-	const most, enough = 10, 20
+	const most, enough = 20, 20
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) {
 			s, best := stand(t), math.Inf(1)
