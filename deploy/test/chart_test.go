@@ -772,7 +772,7 @@ func TestChartNotes(t *testing.T) {
 		{"too few models", "policies: {a.yaml: 'models: [{name: a}, {name: b}]', b.yaml: 'models: [{name: c}]'}", []string{"have 3 models, and the memory is for 1. Set models=3."}, nil},
 		{"enough models", "models: 3\npolicies: {a.yaml: 'models: [{name: a}, {name: b}]', b.yaml: 'models: [{name: c}]'}", nil, []string{"*** MEMORY"}},
 		{"everything secured", "tls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}\npoliciesConfigMap: c\nhttp: {enabled: true}\nresources: {limits: {memory: 1Gi}}",
-			[]string{"https://ckd-http.grading.svc:8591", "https://127.0.0.1:9590/", "with models=1, takes 424Mi"}, []string{"***", "No access"}},
+			[]string{"https://ckd-http.grading.svc:8591", "https://127.0.0.1:9590/", "with models=1, takes"}, []string{"***", "No access"}},
 		{"sidecar", sidecarValues, []string{"server with ckd beside it", "unix:/run/ckd/ckd.sock."}, []string{"PLAINTEXT", "No access"}},
 		{"library", "mode: library", []string{"ckd.sidecar"}, []string{"PLAINTEXT"}},
 	} {
