@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func openStream(ctx context.Context, conn *grpc.ClientConn) (ckdv1.UncertaintySe
 	header := &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{
 		Model: "fetal-health", Detail: ckdv1.Detail_DETAIL_FULL,
 	}}}
-	if err := stream.Send(header); err != nil {
+	if err := stream.Send(header); err != nil && !errors.Is(err, io.EOF) { // Recv tells why a stream has ended already
 		return nil, err
 	}
 	_, err = stream.Recv()

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -284,7 +286,7 @@ func streamIn(ctx context.Context, c *grpc.ClientConn) (string, error) {
 	}
 	if err := s.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{
 		Header: &ckdv1.StreamHeader{Model: "m"},
-	}}); err != nil {
+	}}); err != nil && !errors.Is(err, io.EOF) { // Recv tells why a stream has ended already
 		return "", err
 	}
 	r, err := s.Recv()
