@@ -95,8 +95,9 @@ func Yield() {
 	line <- w // whoever has waited for longest comes next
 }
 
-// line has a place for each processor, with what its holder waits with; nil at first.
+// line has a place for each processor, up to a number that bounds the file descriptors, with what its holder
+// waits with; nil at first.
 var (
-	line   = make(chan *wait, 1<<10)
+	line   = make(chan *wait, 16)
 	places atomic.Int32
 )
