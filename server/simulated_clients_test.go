@@ -120,6 +120,7 @@ func (w *world) run(t *testing.T) {
 	clients.Wait()
 	close(done)
 	others.Wait()
+	time.Sleep(time.Minute) // a client that was connecting when it was closed goes on for a while
 	synctest.Wait()
 	w.account(t)
 }
