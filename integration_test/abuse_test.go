@@ -439,10 +439,10 @@ func (s *standing) askStream() bool {
 	if err != nil || len(answer.GetResults()) == 0 {
 		s.t.Fatalf("the client's stream: %v, %v", answer, err)
 	}
-	if e := answer.GetResults()[0].GetError(); codes.Code(e.GetCode()) == codes.ResourceExhausted {
-		return false
-	}
 	for _, r := range answer.GetResults() {
+		if codes.Code(r.GetError().GetCode()) == codes.ResourceExhausted {
+			return false
+		}
 		r.Group = 0
 	}
 	return s.isAnswered("stream", answer)

@@ -65,6 +65,7 @@ type connection struct {
 	reading   turns.Turn   // of the goroutine that reads
 	ahead     []byte       // what was read and gRPC has not been given
 	buffer    []byte       // that ahead is the end of
+	light     bool         // what was read last was no more work than a piece
 	moves     atomic.Int64 // replies, and parts of replies, that were written, those of streams included
 
 	mu     sync.Mutex
@@ -200,11 +201,15 @@ func (c *connection) Read(p []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n, nanos = c.readAhead(p)
 	} else {
+		if !c.light {
+			p = p[:min(len(p), mostBuffer)]
+		}
 		came, err := c.Conn.Read(p)
 		if came == 0 || err != nil {
 			return came, err
 		}
 		n, nanos = c.frames.Read(p[:came], turns.Piece)
+		c.light = n == came
 		c.keep(p[n:came])
 	}
 	c.turns.Read()
@@ -214,14 +219,16 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// keep keeps what was read for the next Read. It counts as arriving.
+// keep keeps what was read for the next Read. If it is more than mostBuffer it counts as arriving.
 func (c *connection) keep(rest []byte) {
 	if len(rest) == 0 {
 		return
 	}
 	c.buffer = append(c.buffer[:0], rest...)
 	c.ahead = c.buffer
-	c.frames.Hold(int64(len(rest)))
+	if len(rest) > mostBuffer {
+		c.frames.Hold(int64(len(rest)))
+	}
 }
 
 // readAhead reads what was kept.
@@ -229,16 +236,15 @@ func (c *connection) readAhead(p []byte) (n int, nanos int64) {
 	n, nanos = c.frames.Read(c.ahead[:min(len(c.ahead), len(p))], turns.Piece)
 	copy(p, c.ahead[:n])
 	c.ahead = c.ahead[n:]
-	if len(c.ahead) == 0 {
-		c.frames.Hold(-int64(len(c.buffer)))
-		if cap(c.buffer) > mostBuffer {
-			c.buffer = nil
-		}
+	if kept := len(c.buffer); len(c.ahead) == 0 && kept > mostBuffer {
+		c.frames.Hold(-int64(kept))
+		c.buffer = nil
 	}
 	return n, nanos
 }
 
-// mostBuffer bounds what a connection keeps for what it reads ahead.
+// mostBuffer is what every connection may keep of what it reads ahead. So that it is rarely more, no more
+// is read at once until a read was little work.
 const mostBuffer = 16 << 10
 
 // Write implements net.Conn.
