@@ -224,7 +224,6 @@ func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 		return
 	}
 	s.passes, s.divisor = p.passes, b.divisor
-	s.identical = isConstant(r.Variance) && identical(p.input(at, k))
 	if len(b.plan.pairs) > 0 {
 		sumPairs(b, &b.pairs, p, at, &s.co)
 		s.roots = b.pairs.roots[at*k : (at+1)*k]
@@ -244,6 +243,7 @@ func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 		b.joining.merged.join(b.plan, b.joining.chunk)
 		b.joining.merged.fill(b.plan, s, r)
 	}
+	r.Spread, r.Squashed = spread(p.input(at, k), r), squashed(b.plan, p.input(at, k), r.Mean)
 	b.plan.finish(s, r)
 }
 
@@ -335,28 +335,4 @@ func (b *Batch) scratch() *Result {
 		b.spare = b.plan.NewResult()
 	}
 	return b.spare
-}
-
-// isConstant reports whether all variances are 0: no values differ, except by so little that
-// squares underflow.
-func isConstant(variance []float64) bool {
-	for _, v := range variance {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// identical reports whether all passes are equal.
-func identical[T float](p panel[T]) bool {
-	first := p.row(0)
-	for s := 1; s < p.passes; s++ {
-		for k, v := range p.row(s) {
-			if v != first[k] {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -66,7 +66,7 @@ func (p *Plan) finishDirichlet(scratch *dirichletScratch, r *Result) {
 		ova += r.M[k] + max(0, others/total*(digammaExcess(others)-excess0))
 	}
 	r.Entropy = rowEntropy(r.Mean)
-	r.Degenerate, r.Saturated = false, false
+	r.Spread, r.Degenerate, r.Saturated, r.Squashed = math.NaN(), false, false, false
 	p.finishScores(ova, r)
 	// psi(alpha_0+1) - sum_k mu_k psi(alpha_k+1) cancels if the concentrations are large; Entropy -
 	// MI cancels if they are small.

@@ -8,18 +8,16 @@ import (
 
 // sums holds what the passes of an input give beside the columns that a Result has.
 type sums struct {
-	passes    int
-	divisor   float64   // divisor of the sums in co
-	co        coSums    // per pair: sum of d_a d_b, d = p - mean
-	roots     []float64 // per class, 1/sqrt(mu+Epsilon)
-	rest      rest      // for the critical classes, if the plan computes ova_mi
-	identical bool      // all passes are equal
+	passes  int
+	divisor float64   // divisor of the sums in co
+	co      coSums    // per pair: sum of d_a d_b, d = p - mean
+	roots   []float64 // per class, 1/sqrt(mu+Epsilon)
+	rest    rest      // for the critical classes, if the plan computes ova_mi
 }
 
 // finish computes all of r but the columns, which r has already.
 func (p *Plan) finish(s *sums, r *Result) {
 	r.Passes = s.passes
-	r.Degenerate = s.identical
 	if len(p.pairs) > 0 {
 		p.finishPairs(s, r)
 	}
@@ -33,7 +31,8 @@ func (p *Plan) finish(s *sums, r *Result) {
 	}
 	p.finishScores(ova, r)
 	r.ExpectedEntropy = max(0, r.Entropy-r.MI)
-	r.Saturated = s.identical && r.Mean[r.Predicted] == 1 && r.Entropy == 0
+	r.Degenerate = r.Spread < LeastSpread(s.passes)
+	r.Saturated = r.Degenerate && r.Mean[r.Predicted] == 1 && r.Entropy == 0
 }
 
 // finishPairs computes the vectors over pairs, and the shares of critical classes in cbec.

@@ -15,7 +15,6 @@ type moments struct {
 	low         []float64       // low parts of the means
 	rest, restM []float64       // by critical class: mean of 1-p, sum of its divergences
 	co          []float64       // by pair: sum of products of deviations
-	identical   bool
 
 	rows, roots []float64 // scratch of fill
 	confusions  confusions
@@ -36,7 +35,7 @@ func momentsFloats(p *Plan) int { return 8*kernel.Padded(p.classes) + 2*len(p.cr
 // are in s.
 func set[T float](m *moments, plan *Plan, s *sums, p panel[T], r *Result) {
 	n := float64(p.passes)
-	m.passes, m.identical = p.passes, s.identical
+	m.passes = p.passes
 	copy(m.columns.Mean, r.Mean)
 	copy(m.columns.Variance, r.Variance)
 	for k := range plan.classes {
@@ -61,7 +60,7 @@ func set[T float](m *moments, plan *Plan, s *sums, p panel[T], r *Result) {
 
 // copy copies other to m.
 func (m *moments) copy(other *moments) {
-	m.passes, m.identical = other.passes, other.identical
+	m.passes = other.passes
 	copy(m.columns.Mean, other.columns.Mean)
 	copy(m.columns.Variance, other.columns.Variance)
 	copy(m.columns.ThirdMoment, other.columns.ThirdMoment)
@@ -78,7 +77,6 @@ func (m *moments) join(plan *Plan, b *moments) {
 	n1, n2 := float64(m.passes), float64(b.passes)
 	n := n1 + n2
 	w := n1 * n2 / n
-	m.identical = m.identical && b.identical
 	for i, pair := range plan.pairs {
 		m.co[i] += b.co[i] + m.apart(b, pair.A)*m.apart(b, pair.B)*w
 	}
@@ -90,9 +88,6 @@ func (m *moments) join(plan *Plan, b *moments) {
 	}
 	for k := range x.Mean {
 		d := m.apart(b, k)
-		if d != 0 {
-			m.identical = false
-		}
 		step := m.low[k] + d*(n2/n)
 		mean := x.Mean[k] + step
 		x.ThirdMoment[k] += y.ThirdMoment[k] + d*d*d*w*((n1-n2)/n) + 3*d*(n1*y.Variance[k]-n2*x.Variance[k])/n
@@ -148,7 +143,7 @@ func (m *moments) fill(plan *Plan, s *sums, r *Result) {
 		}
 		plan.pairing.confuse(&m.confusions, m.rows, m.roots, 1, plan.classes, divisor)
 	}
-	s.passes, s.divisor, s.identical, s.roots = m.passes, divisor, m.identical, m.roots
+	s.passes, s.divisor, s.roots = m.passes, divisor, m.roots
 	s.rest = rest{m.rest, m.restM}
 	s.co.listed, s.co.terms, s.co.shares = m.co, m.confusions.terms, m.confusions.shares
 }

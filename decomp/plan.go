@@ -85,6 +85,7 @@ type Plan struct {
 	allPairs     bool
 	ovaMI        bool // ova_mi is computed
 	lean         bool
+	squashed     struct{ least, largest float64 } // SquashedRange
 }
 
 // crossPair is a safe x critical pair: its index in pairs, its weight, and the index of its
@@ -119,6 +120,7 @@ func NewPlan(spec Spec) (*Plan, error) {
 		allPairs:     spec.AllPairs,
 		lean:         spec.Lean && spec.Kind != Dirichlet, // the closed forms of Dirichlet rows cost next to nothing
 	}
+	p.squashed.least, p.squashed.largest = SquashedRange(p.classes)
 	sides, err := spec.sides()
 	if err != nil {
 		return nil, err

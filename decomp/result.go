@@ -75,11 +75,22 @@ type Result struct {
 	// CBECClass is the critical class with the largest share of cbec; -1 if cbec is 0 or undefined.
 	CBECClass int
 
-	// Degenerate says that all passes are identical: uncertainty is absent, not zero. Dirichlet
-	// rows are never degenerate.
+	// Spread is the coefficient of variation over the passes of the second most probable class j,
+	// sqrt(Var_j)/mu_j: without the Epsilon of C_j, sqrt(2 C_j/mu_j). It has no unit and is in
+	// [0, sqrt(S)]; 0 if mu_j = 0. The runner-up keeps its relative precision in float32 where the most
+	// probable class has lost it, so that Spread tells passes of a sampled model from one pass repeated
+	// with rounding noise. It is NaN for Dirichlet rows.
+	Spread float64
+	// Degenerate says that the passes hardly differ: Spread is below LeastSpread, as where dropout is
+	// off and only rounding differs. Uncertainty is then absent, not zero. Dirichlet rows are never
+	// degenerate.
 	Degenerate bool
 	// Saturated says that the input is degenerate and its passes are one-hot.
 	Saturated bool
+	// Squashed says that every probability lies where a softmax maps probabilities: see SquashedRange.
+	// Of an input with more passes than an Accumulator keeps it looks at those kept last. Dirichlet
+	// rows are never squashed.
+	Squashed bool
 
 	meanLogMean []float64 // mu log mu
 
