@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/passcheck"
 )
 
 // Batch is the scratch memory that decisions are computed with: for complete passes, see Reset,
@@ -14,6 +15,7 @@ type Batch struct {
 	outcome *Outcome     // outcome of the group input being closed
 	values  []float32    // passes copied by read, whose rows go to different places
 	unread  floatsSource // values not read yet
+	run     *passcheck.Run
 }
 
 // NewBatch creates a Batch for inputs of the model.
@@ -21,13 +23,17 @@ func (m *Model) NewBatch() *Batch {
 	return &Batch{model: m, batch: m.plan.NewBatch(), outcome: m.NewOutcome()}
 }
 
+// Watch has the batch count the inputs that it decides in the run of their caller, in order, until
+// Clear. Those that complete the run are degenerate.
+func (b *Batch) Watch(run *passcheck.Run) { b.run = run }
+
 // mostKeptValues bounds the values that a Batch keeps room for between uses.
 const mostKeptValues = 1 << 18
 
 // Clear drops the tensor, or the inputs, and the memory that only large ones need.
 func (b *Batch) Clear() {
 	b.batch.Clear()
-	b.unread = nil
+	b.unread, b.run = nil, nil
 	if cap(b.values) > mostKeptValues {
 		b.values = nil
 	}
@@ -49,10 +55,19 @@ func (b *Batch) Check(refused func(i int, err error)) bool { return b.batch.Chec
 // Outcome decides on input i and fills o. The error is a *decomp.RowError where one of the rows is
 // refused; o is then not to be used. The vectors of o are valid until the batch is used again.
 func (b *Batch) Outcome(i int, o *Outcome) error {
+	err := b.decide(i, o)
+	if err == nil {
+		b.run.Count(o.Squashed)
+	}
+	return err
+}
+
+// decide is Outcome for an input that may go on: it does not count in the run.
+func (b *Batch) decide(i int, o *Outcome) error {
 	if err := b.batch.Result(i, o.Result); err != nil {
 		return err
 	}
-	b.model.decide(o)
+	b.model.decide(o, o.Squashed && b.run.Completes())
 	return nil
 }
 

@@ -121,6 +121,8 @@ type Outcome struct {
 	Decision policy.Decision
 	// Primary and Fallback are the values of the policy's two scores.
 	Primary, Fallback float64
+	// SoftmaxTwice says that the input completes the run of its caller: see Batch.Watch.
+	SoftmaxTwice bool
 }
 
 // Assessment holds how probable it is that an input is truly critical, as the policy's calibration
@@ -149,8 +151,9 @@ func (m *Model) NewOutcome() *Outcome {
 	return &Outcome{Result: m.plan.NewResult(), Assessment: Unassessed()}
 }
 
-// decide completes an outcome whose result is computed.
-func (m *Model) decide(o *Outcome) {
+// decide completes an outcome whose result is computed. softmaxTwice makes it degenerate.
+func (m *Model) decide(o *Outcome, softmaxTwice bool) {
+	o.SoftmaxTwice, o.Degenerate = softmaxTwice, o.Degenerate || softmaxTwice
 	guarded := 0.0
 	if m.policy.Guard != nil {
 		guarded = o.Scores[m.guard]
@@ -164,7 +167,7 @@ func (m *Model) decide(o *Outcome) {
 	e.PrimaryClass, e.FallbackClass = o.Deciding(m.primary), o.Deciding(m.fallback)
 	e.CCritMaxClass = o.CCritMaxClass
 	e.Skewness = o.Skewness
-	e.Degenerate, e.Saturated = o.Degenerate, o.Saturated
+	e.Degenerate, e.Saturated, e.SoftmaxTwice = o.Degenerate, o.Saturated, softmaxTwice
 	m.policy.DecideInto(&e, &o.Decision)
 }
 

@@ -400,7 +400,7 @@ func (g *Group) begin(b *Batch, first, n int) error {
 // decide closes input i with the outcome at this place of the batch.
 func (g *Group) decide(b *Batch, at, i int, a Answers) {
 	o, in := b.outcome, &g.inputs[i]
-	if err := b.Outcome(at, o); err != nil {
+	if err := b.decide(at, o); err != nil {
 		g.Fail(i, err, a)
 		return
 	}
@@ -409,6 +409,7 @@ func (g *Group) decide(b *Batch, at, i int, a Answers) {
 		in.stopped = earlystop.Open // at the threshold itself, where roundings differ: it goes on
 		return
 	}
+	b.run.Count(o.Squashed)
 	c := &g.closing
 	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || in.checked}
 	if g.following != nil {

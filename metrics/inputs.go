@@ -35,8 +35,8 @@ func declareInputs(t *table) inputs {
 			"Passes of decided inputs.",
 			"model"),
 		degenerate: t.sharded("ckd_inputs_degenerate_total",
-			"Inputs decided whose passes were all identical, including saturated ones: "+
-				"uncertainty is absent, not zero.",
+			"Inputs decided whose passes say nothing: they hardly differ, saturated ones included, or softmax was taken twice. "+
+				"Uncertainty is absent, not zero.",
 			"model"),
 		saturated: t.sharded("ckd_inputs_saturated_total",
 			"Inputs decided whose passes were all identical and one-hot.",

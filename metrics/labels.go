@@ -109,17 +109,15 @@ func decisionsOf(p *policy.Policy) []decision {
 	if p.Observes() || p.Kind == policy.Dirichlet {
 		return found // one row of concentrations is never degenerate
 	}
-	// Identical passes have no skewness, so that the gate lets the first of these scores decide.
-	for _, identical := range []struct {
-		handling policy.Handling
-		reason   policy.Reason
-	}{{p.Degenerate, policy.IsDegenerate}, {p.Saturated, policy.IsSaturated}} {
-		switch identical.handling {
-		case policy.HandleDefer:
-			found = append(found, decision{policy.Defer, scores[0], identical.reason})
-		case policy.HandleRetain:
-			found = append(found, decision{policy.Retain, scores[0], identical.reason})
+	actions := map[policy.Handling]policy.Action{policy.HandleDefer: policy.Defer, policy.HandleRetain: policy.Retain}
+	if action, ok := actions[p.Degenerate]; ok {
+		for _, score := range scores {
+			found = append(found, decision{action, score, policy.IsDegenerate}, decision{action, score, policy.SoftmaxTwice})
 		}
+	}
+	if action, ok := actions[p.Saturated]; ok {
+		// Saturated passes have no skewness, so that the gate lets the first of these scores decide.
+		found = append(found, decision{action, scores[0], policy.IsSaturated})
 	}
 	return found
 }

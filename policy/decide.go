@@ -14,8 +14,9 @@ type Evidence struct {
 	Skewness []float64
 	// Guard is the value of the guard's score, if the policy has a guard.
 	Guard float64
-	// Degenerate says that all passes are identical; Saturated that they are also one-hot.
-	Degenerate, Saturated bool
+	// Degenerate says that the passes hardly differ, or that softmax was taken twice. Saturated says
+	// that they are identical and one-hot.
+	Degenerate, Saturated, SoftmaxTwice bool
 }
 
 // Decision says what a policy does with one input.
@@ -71,14 +72,15 @@ const (
 	Observing
 	Unfamiliar
 	Violated // see WhileViolated
+	SoftmaxTwice
 )
 
 // Reasons counts the reasons, and none.
-const Reasons = 1 + Violated
+const Reasons = 1 + SoftmaxTwice
 
 // String returns the reason's name in JSON and metrics, or "" for none.
 func (r Reason) String() string {
-	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing", "unfamiliar", "violated"}[r]
+	return [Reasons]string{"", "above_threshold", "under_threshold", "predicted_critical", "degenerate", "saturated", "observing", "unfamiliar", "violated", "softmax_twice"}[r]
 }
 
 // Decide says what becomes of an input.
@@ -88,7 +90,7 @@ func (r Reason) String() string {
 // critical class k, else the fallback. Then, in this order: a policy without
 // thresholds observes; an input that the guard finds is deferred as unfamiliar;
 // one out of scope is retained, and one called critical where risk, which only
-// inputs called safe have, would decide; identical passes are handled as the
+// inputs called safe have, would decide; degenerate passes are handled as the
 // policy says; else the input is retained exactly when score <= threshold.
 func (p *Policy) Decide(e Evidence) (d Decision) {
 	p.DecideInto(&e, &d)
@@ -118,6 +120,9 @@ func (p *Policy) DecideInto(e *Evidence, d *Decision) {
 		d.Action, d.Reason, d.Class = p.Saturated.action(), IsSaturated, -1
 	case e.Degenerate && !e.Saturated && p.Degenerate != HandleByScore:
 		d.Action, d.Reason, d.Class = p.Degenerate.action(), IsDegenerate, -1
+		if e.SoftmaxTwice {
+			d.Reason = SoftmaxTwice
+		}
 	case d.Value <= rule.Threshold:
 		d.Action, d.Reason = Retain, UnderThreshold
 	default:

@@ -30,6 +30,8 @@ type account struct {
 	waits      atomic.Pointer[waiter] // a child that was refused; nil if that is long ago
 	closed     atomic.Bool            // the connection has ended; what is charged to it may come and go for a while
 
+	runs sync.Map // of a connection: by the run of a model, the passcheck.Run of the calls for it
+
 	children map[*account]struct{} // guarded by budget.mu
 	members  atomic.Int32          // how many children there are
 }

@@ -35,7 +35,7 @@ func (a *answers) to(g *group) *answers {
 		a.release()
 	}
 	if a.scratch == nil {
-		a.scratch = pool.get()
+		a.scratch = pool.get(a.stream.run)
 	}
 	a.group, a.counted.model, a.counted.version = g, g.model, a.stream.issuer.version
 	return a
@@ -118,7 +118,6 @@ func (a *answers) decided(number uint32, r *row, c *engine.Closing) {
 	is := s.issuer.issue(g.model, a.counted.time(), id, o, c.Early, g.context(int(number)))
 	a.counted.count(o, c.Sampled, &is)
 	s.decider.referred.report(&a.counted, id, o, &is)
-	s.notes.count(g.model, o)
 	passes := o.Passes
 	if c.Early {
 		passes = c.Planned // fewer are no difference from what the policy was calibrated on
@@ -184,6 +183,8 @@ type counter struct {
 	record *metrics.Recorder // nil: the shard is not taken
 	left   int               // classes until it is given back
 
+	log     *zap.Logger
+	looks   looks
 	counts  *issuedCounts // nil: what is issued is not counted
 	version string        // of the model, if the client states one
 	now     int64         // time of the inputs that are counted now, in microseconds since 1970; 0: none is
@@ -192,7 +193,7 @@ type counter struct {
 
 // newCounter returns a counter for a stream or call.
 func (d *decider) newCounter(ctx context.Context) counter {
-	c := counter{hint: d.hints.Add(1), trace: sampledTrace(ctx)}
+	c := counter{hint: d.hints.Add(1), trace: sampledTrace(ctx), log: d.log}
 	if d.receipts.available() {
 		c.counts = &d.receipts.issued
 	}
@@ -222,6 +223,7 @@ func (c *counter) count(o *engine.Outcome, sampled bool, is *issued) {
 	} else {
 		c.record.ObserveUnsampled(o.Result, &o.Decision)
 	}
+	c.looks.count(o)
 	c.record.ObserveRisk(o.Risk, o.Decision.Action)
 	c.issued.count(is)
 	if is.eligible {
@@ -248,6 +250,8 @@ func (c *counter) done() {
 			c.counts.add(c.hint, c.model, c.version, c.time(), &c.issued)
 		}
 		c.issued = byStratum{}
+		c.model.look(c.log, c.looks)
+		c.looks = looks{}
 	}
 	c.now = 0
 }

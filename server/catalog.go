@@ -18,6 +18,7 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
@@ -36,7 +37,7 @@ type catalog struct {
 	replacing sync.Mutex    // guards the fields below, and is held while current changes
 	replaced  chan struct{} // closed when current is replaced
 	stoppers  engine.EarlyStoppers
-	users     map[string]*atomic.Int64 // by the name of a model with series; see model.users
+	standings map[string]*standing // by the name of a model with series
 }
 
 // models maps names to the models of one set of policies. It is never changed.
@@ -51,9 +52,14 @@ type model struct {
 	calibration *calibration
 	reviewing
 	violated atomic.Bool // its promise is, and what it calls safe is deferred meanwhile
-	// users counts the streams, inputs and requests that count into its metrics. Policies of one name
-	// share their series, and so this count.
-	users *atomic.Int64
+	standing *standing
+	run      *passcheck.Run // of the inputs of all callers
+}
+
+// standing is what policies of one name share, as they share their series.
+type standing struct {
+	users  atomic.Int64 // streams, inputs and requests that count into the series
+	passes degeneracy
 }
 
 // Policy returns the policy that the model decides by.
@@ -61,7 +67,7 @@ func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 
 // newCatalog returns a catalog without models.
 func newCatalog(o Options) *catalog {
-	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{}), users: map[string]*atomic.Int64{}}
+	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{}), standings: map[string]*standing{}}
 	c.current.Store(&models{})
 	c.promises.Store(&promises{})
 	return c
@@ -99,7 +105,7 @@ func (c *catalog) replace(set *policy.Set, publish func(before, after models)) e
 	c.stoppers.Keep(next.stoppers())
 	publish(before, next)
 	for name, old := range before {
-		if next[name] == nil && old.users.Load() == 0 {
+		if next[name] == nil && old.standing.users.Load() == 0 {
 			c.remove(name)
 		}
 	}
@@ -129,13 +135,17 @@ func (c *catalog) build(set *policy.Set, before models) (models, error) {
 	}
 	next := models{}
 	for name, m := range lean {
-		if old := before[name]; old != nil && old.decidesAs(m.Policy()) {
+		old := before[name]
+		if old != nil && old.decidesAs(m.Policy()) {
 			next[name] = old
 			continue
 		}
 		made, err := c.newModel(m)
 		if err != nil {
 			return nil, err
+		}
+		if old != nil && len(old.Policy().Classes) == len(m.Policy().Classes) {
+			made.run = old.run
 		}
 		next[name] = made
 	}
@@ -175,11 +185,12 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		encodedRef:  wire.EncodePolicy(ref),
 		calibration: newCalibration(p),
 		reviewing:   newReviewing(p),
-		users:       c.users[p.Name],
+		standing:    c.standings[p.Name],
+		run:         passcheck.NewRun(len(p.Classes), nil),
 	}
-	if m.users == nil {
-		m.users = new(atomic.Int64)
-		c.users[p.Name] = m.users
+	if m.standing == nil {
+		m.standing = &standing{}
+		c.standings[p.Name] = m.standing
 	}
 	m.heed(*c.promises.Load())
 	return m, nil
@@ -214,17 +225,17 @@ func (c *catalog) successor(bound *model) (*model, *fault) {
 }
 
 // retain keeps the series of a model until release.
-func (c *catalog) retain(m *model) { m.users.Add(1) }
+func (c *catalog) retain(m *model) { m.standing.users.Add(1) }
 
 // release undoes retain. The last user of a model that is no longer in force removes its
 // series.
 func (c *catalog) release(m *model) {
-	if m.users.Add(-1) > 0 || c.models()[m.ref.GetModel()] != nil {
+	if m.standing.users.Add(-1) > 0 || c.models()[m.ref.GetModel()] != nil {
 		return
 	}
 	c.replacing.Lock()
 	defer c.replacing.Unlock()
-	if m.users.Load() == 0 && c.models()[m.ref.GetModel()] == nil {
+	if m.standing.users.Load() == 0 && c.models()[m.ref.GetModel()] == nil {
 		c.remove(m.ref.GetModel())
 	}
 }
@@ -232,7 +243,7 @@ func (c *catalog) release(m *model) {
 // remove deletes the series of a model without users.
 func (c *catalog) remove(name string) {
 	c.metrics.Remove(name)
-	delete(c.users, name)
+	delete(c.standings, name)
 }
 
 // find returns the model that a client named. It asks for permission first, so that a

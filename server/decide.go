@@ -95,7 +95,7 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 		return err
 	}
 	defer account.release(held)
-	w := m.lean.get()
+	w := m.lean.get(account.run(m))
 	defer w.release()
 	w.turn = turnOf(ctx)
 	tensor := c.Tensor

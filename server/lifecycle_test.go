@@ -294,7 +294,7 @@ func TestPanicInOneInput(t *testing.T) {
 	before := h.server.catalog.models()
 	broken := models{"ctg": before["ctg"], "open-ended": &model{
 		lean: scratchPool{Model: m}, metrics: before["open-ended"].metrics, ref: before["open-ended"].ref, calibration: newCalibration(p),
-		users: before["open-ended"].users,
+		standing: before["open-ended"].standing,
 	}}
 	other := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
 	h.server.catalog.current.Store(&broken)

@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -17,7 +16,6 @@ type notes struct {
 	reasons   map[ckdv1.ErrorReason]bool
 	latest    *model       // model of the group opened last
 	logged    *differences // mismatches already logged for the latest model
-	identical identical
 }
 
 func newNotes(log *zap.Logger, ctx context.Context, posterior string) notes { //nolint:revive // the context is data here
@@ -58,46 +56,4 @@ func (n *notes) compare(g *group, passes int) {
 		g.logged.posterior = true
 		m.logOtherPosterior(n.ctx, n.log, n.posterior)
 	}
-}
-
-// identical counts decided inputs, to find a stream all of whose inputs have identical passes.
-type identical struct {
-	inputs, saturated int
-	differ, logged    bool // some passes differ; the stream was logged
-}
-
-// A stream is logged at its end if this many inputs, at least, have identical passes; or as soon as
-// there are many. As confident inputs may be saturated one by one, a stream of saturated inputs
-// alone needs many.
-const leastIdentical, manyIdentical = 2, 20
-
-// count counts an input that was decided.
-func (n *notes) count(m *model, o *engine.Outcome) {
-	i := &n.identical
-	if i.differ || i.logged {
-		return
-	}
-	if !o.Degenerate {
-		i.differ = true
-		return
-	}
-	i.inputs++
-	if o.Saturated {
-		i.saturated++
-	}
-	if i.inputs >= manyIdentical {
-		n.logIdentical(m)
-	}
-}
-
-// logIdentical logs once that all inputs of the stream are degenerate, if they are.
-func (n *notes) logIdentical(m *model) {
-	i := &n.identical
-	if i.differ || i.logged || i.inputs < leastIdentical || i.inputs == i.saturated && i.inputs < manyIdentical {
-		return
-	}
-	i.logged = true
-	n.log.Warn("all inputs of this stream so far are degenerate: the passes of each are identical, as where dropout is off; "+
-		"expected passes that differ", append(callFields(n.ctx),
-		zap.String("model", m.ref.GetModel()), zap.Int("inputs", i.inputs), zap.Int("saturated", i.saturated))...)
 }

@@ -134,37 +134,6 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestIdenticalPassesAreLogged checks that a stream whose inputs all have identical passes is logged
-// once.
-func TestIdenticalPassesAreLogged(t *testing.T) {
-	one := []float32{1, 0}
-	for name, c := range map[string]struct {
-		inputs [][]float32 // each as two passes
-		want   int
-	}{
-		"identical":      {[][]float32{slices.Concat(safeRow, safeRow), slices.Concat(criticalRow, criticalRow)}, 1},
-		"many":           {slices.Repeat([][]float32{slices.Concat(safeRow, safeRow)}, 100), 1},
-		"one that moves": {[][]float32{slices.Concat(safeRow, safeRow), slices.Concat(safeRow, criticalRow), slices.Concat(safeRow, safeRow)}, 0},
-		"confident":      {slices.Repeat([][]float32{slices.Concat(one, one)}, 3), 0},
-		"all saturated":  {slices.Repeat([][]float32{slices.Concat(one, one)}, 30), 1},
-		"none":           {nil, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newHarness(t)
-			st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})
-			for g, values := range c.inputs {
-				st.sendBlock(&ckdv1.Block{Group: uint64(g), InputIds: []string{"x"}, Passes: 2, Values: values, Final: true})
-			}
-			st.rest()
-			h.eventually(t, 0, "ckd_streams_open")
-			said := h.logs.FilterMessageSnippet("degenerate").FilterLevelExact(zap.WarnLevel).FilterField(zap.String("model", "open-ended")).Len()
-			if said != c.want {
-				t.Errorf("%d warnings, want %d", said, c.want)
-			}
-		})
-	}
-}
-
 // TestOtherClasses checks that a client with another number of classes learns both numbers, on a
 // stream and in a call, and that the log has them.
 func TestOtherClasses(t *testing.T) {

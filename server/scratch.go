@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/passcheck"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
@@ -39,15 +40,17 @@ func (m *model) pool(detail ckdv1.Detail) *scratchPool {
 	return &m.lean
 }
 
-// get returns scratch memory; release gives it back.
-func (p *scratchPool) get() *scratch {
+// get returns scratch memory for the inputs of a run; release gives it back.
+func (p *scratchPool) get(run *passcheck.Run) *scratch {
 	if w, ok := p.pool.Get().(*scratch); ok {
+		w.batch.Watch(run)
 		return w
 	}
 	w := &scratch{from: p, batch: p.NewBatch(), outcome: p.NewOutcome()}
 	for _, pair := range p.Plan().Pairs() {
 		w.pairA, w.pairB = append(w.pairA, uint32(pair.A)), append(w.pairB, uint32(pair.B))
 	}
+	w.batch.Watch(run)
 	return w
 }
 

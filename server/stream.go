@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/passcheck"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
@@ -30,7 +31,8 @@ type stream struct {
 	notes   notes
 	answers answers
 	blocks  blockReader
-	now     int64 // arrival of the current message, by the sender's stopwatch
+	run     *passcheck.Run // of the stream's inputs
+	now     int64          // arrival of the current message, by the sender's stopwatch
 }
 
 func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
@@ -41,6 +43,7 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 		decider: d, header: h, bound: m, issuer: i,
 		groups: newOpenGroups(&d.limits, account),
 		notes:  newNotes(d.log, of.Context(), h.GetPosterior()),
+		run:    passcheck.NewRun(len(m.Policy().Classes), m.run),
 	}
 	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
 	st.reply = replyBuilder{sender: &st.sender, limits: &d.limits, bound: m, notes: &st.notes}
@@ -235,7 +238,6 @@ func (s *stream) close() {
 		s.groups.abandon(g)
 		s.removeIfDone(g)
 	}
-	s.notes.logIdentical(s.bound)
 	s.groups.account.release(s.groups.freed + s.groups.held + s.reply.cost) // the latter two are nothing, but after a panic
 	s.groups.freed, s.groups.held, s.reply.cost = 0, 0, 0
 	s.closed = true

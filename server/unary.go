@@ -67,7 +67,7 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 		return nil, err
 	}
 	defer account.release(held)
-	w := m.pool(r.Detail).get()
+	w := m.pool(r.Detail).get(account.run(m))
 	defer w.release()
 	w.turn = turnOf(ctx)
 	tensor := r.tensor(&w.turn)

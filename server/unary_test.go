@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -379,7 +378,7 @@ func TestServices(t *testing.T) {
 // its stack.
 func TestPanicIsInternal(t *testing.T) {
 	h := newHarness(t)
-	broken := models{"broken": &model{ref: &ckdv1.PolicyRef{}, users: new(atomic.Int64)}} // without an engine
+	broken := models{"broken": &model{ref: &ckdv1.PolicyRef{}, standing: &standing{}}} // without an engine
 	h.server.catalog.current.Store(&broken)
 	_, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{Model: "broken"})
 	if expectFault(t, err, "INTERNAL"); strings.Contains(err.Error(), "nil pointer") {

@@ -24,6 +24,9 @@ type State interface {
 	// FullPassChecks returns what full-pass checks say of early stopping, by model. Models that do not
 	// stop early are absent.
 	FullPassChecks() map[string]fullpass.Status
+	// Degenerate returns, by model, why the latest inputs do not look like passes. Models whose inputs
+	// do are absent.
+	Degenerate() map[string]string
 }
 
 // AdminOptions holds the parts of the admin address.
@@ -120,8 +123,11 @@ func reloading(reload func() error) http.Handler {
 // modelLines returns what /healthz says of the models.
 func modelLines(s State) string {
 	var lines strings.Builder
-	checks := s.FullPassChecks()
+	checks, degenerate := s.FullPassChecks(), s.Degenerate()
 	for _, m := range s.Policies() {
+		if why, ok := degenerate[m.Name]; ok {
+			fmt.Fprintf(&lines, "model %s: degenerate: %s\n", m.Name, why)
+		}
 		fmt.Fprintf(&lines, "model %s: version %q, hash %s\n", m.Name, m.Version, m.Hash)
 		if status, ok := checks[m.Name]; ok {
 			fmt.Fprintf(&lines, "model %s: %s\n", m.Name, earlyStoppingWords(status))

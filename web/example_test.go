@@ -19,6 +19,7 @@ type state struct{}
 func (state) Serving() bool                              { return true }
 func (state) Policies() []*policy.Policy                 { return nil }
 func (state) FullPassChecks() map[string]fullpass.Status { return nil }
+func (state) Degenerate() map[string]string              { return nil }
 
 // The admin address answers probes. *server.Server is the usual State.
 func ExampleAdmin() {

@@ -804,7 +804,7 @@ const (
 	// The input is predicted critical, which the policy's scope never defers, or
 	// would be decided by risk, which it does not have.
 	DecisionReason_DECISION_REASON_PREDICTED_CRITICAL DecisionReason = 3
-	// All passes were identical.
+	// The passes hardly differ, as where dropout is off.
 	DecisionReason_DECISION_REASON_DEGENERATE DecisionReason = 4
 	// All passes were the same one-hot row.
 	DecisionReason_DECISION_REASON_SATURATED DecisionReason = 5
@@ -816,6 +816,9 @@ const (
 	// everything called safe is then deferred. Score, value and threshold are those by
 	// which the policy would have retained the input.
 	DecisionReason_DECISION_REASON_VIOLATED DecisionReason = 8
+	// The values lie where a softmax maps probabilities, as those of many inputs
+	// before: softmax was taken twice.
+	DecisionReason_DECISION_REASON_SOFTMAX_TWICE DecisionReason = 9
 )
 
 // Enum value maps for DecisionReason.
@@ -830,6 +833,7 @@ var (
 		6: "DECISION_REASON_OBSERVING",
 		7: "DECISION_REASON_UNFAMILIAR",
 		8: "DECISION_REASON_VIOLATED",
+		9: "DECISION_REASON_SOFTMAX_TWICE",
 	}
 	DecisionReason_value = map[string]int32{
 		"DECISION_REASON_UNSPECIFIED":        0,
@@ -841,6 +845,7 @@ var (
 		"DECISION_REASON_OBSERVING":          6,
 		"DECISION_REASON_UNFAMILIAR":         7,
 		"DECISION_REASON_VIOLATED":           8,
+		"DECISION_REASON_SOFTMAX_TWICE":      9,
 	}
 )
 
@@ -4325,7 +4330,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fCertificateKind\x12 \n" +
 	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
 	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\x12+\n" +
-	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\xbf\x02\n" +
+	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\xe2\x02\n" +
 	"\x0eDecisionReason\x12\x1f\n" +
 	"\x1bDECISION_REASON_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fDECISION_REASON_ABOVE_THRESHOLD\x10\x01\x12#\n" +
@@ -4335,7 +4340,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x19DECISION_REASON_SATURATED\x10\x05\x12\x1d\n" +
 	"\x19DECISION_REASON_OBSERVING\x10\x06\x12\x1e\n" +
 	"\x1aDECISION_REASON_UNFAMILIAR\x10\a\x12\x1c\n" +
-	"\x18DECISION_REASON_VIOLATED\x10\b*\xeb\v\n" +
+	"\x18DECISION_REASON_VIOLATED\x10\b\x12!\n" +
+	"\x1dDECISION_REASON_SOFTMAX_TWICE\x10\t*\xeb\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +

@@ -37,6 +37,12 @@ export function notices(state, span, asked) {
   }
 
   const { policy, drift } = model;
+  const degenerate = span.degenerate - span.saturated;
+  if (degenerate >= 8 && of(degenerate, span.inputs) > 0.01) {
+    const twice = (span.reasons ?? []).find((r) => r.reason === "softmax_twice")?.count ?? 0;
+    const why = 2 * twice > degenerate ? "softmax was taken twice." : "the passes hardly differ; is dropout on?";
+    all.unshift({ key: "degenerate", level: "alarm", where: "traffic", text: `What is sent for ${share(of(degenerate, span.inputs))} of the inputs does not look like passes, and says nothing about their uncertainty: ${why}` });
+  }
   if (policy.calibration?.changed) {
     say("changed", "alarm", "policy", "The policy is not as it was calibrated. Nothing that its calibration says holds.");
   }
@@ -67,10 +73,6 @@ export function notices(state, span, asked) {
   }
   if (span.mismatched > 0) {
     say("mismatched", "warn", "traffic", `${count(span.mismatched)} inputs had another number of passes, or another posterior, than the policy was calibrated with.`);
-  }
-  const identical = of(span.degenerate - span.saturated, span.inputs);
-  if (identical > 0.05) {
-    say("identical", "warn", "traffic", `In ${share(identical)} of the inputs all passes are identical, and not one-hot: is dropout on?`);
   }
   const rejected = of(span.rejected, span.inputs + span.rejected);
   if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were rejected.`);
