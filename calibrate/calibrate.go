@@ -19,7 +19,7 @@ import (
 // base, are one: what cannot change the outcome has no JSON.
 type Options struct {
 	// Base is the policy to be completed. It keeps its name, classes, sets, kind of rows, variance,
-	// reliability threshold, pair weights and handling of identical passes. Its gate, scope, scores
+	// reliability threshold, pair weights and handling of degenerate passes. Its gate, scope, scores
 	// and thresholds are replaced, it expects the recording's passes, and its fewest passes rise
 	// where the gate needs more.
 	Base *policy.Policy `json:"-"`

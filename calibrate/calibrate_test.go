@@ -117,13 +117,13 @@ func TestNotes(t *testing.T) {
 		{
 			name: "identical passes", made: func(m *made) { m.identical = 0.2 }, base: []string{"degenerate: retain", "saturated: score"},
 			want: []string{
-				"of 300 inputs are identical: the policy retains them whatever their score",
-				"of 300 inputs are identical and one-hot: they are decided by score, like any other",
+				"of 300 inputs hardly differ: the policy retains them whatever their score",
+				"of 300 inputs are one-hot: they are decided by score, like any other",
 			},
 		},
 		{
 			name: "identical passes that are deferred", made: func(m *made) { m.identical = 0.5 },
-			want: []string{"are identical: the policy defers them", "coverage 0.7 cannot be had: ", "are deferred whatever their score"},
+			want: []string{"hardly differ: the policy defers them", "coverage 0.7 cannot be had: ", "are deferred whatever their score"},
 		},
 		{
 			name: "a scope that retains too many", made: func(m *made) { m.share = 1 }, scope: policy.PredictedSafe,
@@ -298,7 +298,7 @@ func TestNothingToDecide(t *testing.T) {
 	for _, objective := range objectives {
 		found := calibrated(t, table, labels, Options{Base: base, Objective: objective, Scope: policy.AllInputs})
 		notes := strings.Join(found.Notes, "\n")
-		if !strings.Contains(notes, "the passes of 120 of 120 inputs are identical: the policy defers them") {
+		if !strings.Contains(notes, "the passes of 120 of 120 inputs hardly differ: the policy defers them") {
 			t.Errorf("%s: notes\n%s", objective, notes)
 		}
 		switch {

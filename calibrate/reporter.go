@@ -104,15 +104,15 @@ func (to *reporter) noteData() {
 			say("critical class %s is never predicted", r.Base.Classes[k])
 		}
 	}
-	saturated := count(t.Saturated) // of those whose passes are identical
-	identical := count(t.Degenerate) - saturated
+	saturated := count(t.Saturated) // of those whose passes hardly differ
+	alike := count(t.Degenerate) - saturated
 	for _, h := range []struct {
 		n    int
 		what string
 		is   policy.Handling
-	}{{identical, "identical", r.Base.Degenerate}, {saturated, "identical and one-hot", r.Base.Saturated}} {
+	}{{alike, "hardly differ", r.Base.Degenerate}, {saturated, "are one-hot", r.Base.Saturated}} {
 		if h.n > 0 {
-			say("the passes of %d of %d inputs are %s: %s", h.n, r.n, h.what, map[policy.Handling]string{
+			say("the passes of %d of %d inputs %s: %s", h.n, r.n, h.what, map[policy.Handling]string{
 				policy.HandleDefer:   "the policy defers them whatever their score",
 				policy.HandleRetain:  "the policy retains them whatever their score",
 				policy.HandleByScore: "they are decided by score, like any other",

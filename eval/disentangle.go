@@ -160,7 +160,7 @@ func (r *DisentangleReport) note(levels []Level) {
 			add("Level %v has %d passes and the baseline %d: their sum_c is not on one scale.", l.Level, l.Passes, base.Passes)
 		}
 		if n := countTrue(levels[i].Table.Degenerate); n > 0 {
-			add("Level %v: %d of %d inputs have identical passes: their epistemic uncertainty is absent, not zero.",
+			add("Level %v: %d of %d inputs have passes that hardly differ: their epistemic uncertainty is absent, not zero.",
 				l.Level, n, l.Inputs)
 		}
 		const small = 0.05 // a change of aleatoric uncertainty that tells little

@@ -169,7 +169,7 @@ func (e *evaluation) notesOnApproximation() {
 		}
 	}
 	if s.Degenerate > 0 {
-		e.note("All passes are identical in %d of %d inputs (in %d of them one-hot): uncertainty is absent there, not zero.",
+		e.note("The passes hardly differ in %d of %d inputs (in %d of them they are one-hot): uncertainty is absent there, not zero.",
 			s.Degenerate, s.Inputs, s.Saturated)
 	}
 	if e.o.Bootstrap == 0 {

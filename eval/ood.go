@@ -236,7 +236,7 @@ func oodNotes(id, ood []*Table) []string {
 			t    *Table
 		}{{"known", id[s]}, {"foreign", ood[s]}} {
 			if n := countTrue(side.t.Degenerate); n > 0 {
-				add("%s%d of %d %s inputs have identical passes: their uncertainty is absent, not zero.", of, n, side.t.Inputs, side.what)
+				add("%s%d of %d %s inputs have passes that hardly differ: their uncertainty is absent, not zero.", of, n, side.t.Inputs, side.what)
 			}
 		}
 	}

@@ -40,7 +40,7 @@ type Table struct {
 	// PairMean [a*K+b] is the mean pair term of classes a and b over the inputs, in nats (app-eij):
 	// symmetric, 0 on the diagonal. Nil beyond MaxMatrixClasses.
 	PairMean []float64
-	// Degenerate marks inputs whose passes are identical; Saturated marks those of them that are
+	// Degenerate marks inputs whose passes hardly differ; Saturated marks those of them that are
 	// one-hot.
 	Degenerate, Saturated []bool
 }

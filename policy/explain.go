@@ -145,12 +145,12 @@ func plural(n int, one, many string) string {
 }
 
 func (e explainer) identical() string {
-	s := fmt.Sprintf("An input whose passes are all identical %s: its uncertainty is absent rather than zero, and "+
+	s := fmt.Sprintf("An input whose passes hardly differ %s: its uncertainty is absent rather than zero, and "+
 		"dropout may be off", e.Degenerate.explain())
 	if e.Saturated == e.Degenerate {
-		return s + "; the same holds where the identical passes are one-hot."
+		return s + "; the same holds where the passes are one-hot."
 	}
-	return fmt.Sprintf("%s; where the identical passes are one-hot, it %s.", s, e.Saturated.explain())
+	return fmt.Sprintf("%s; where the passes are one-hot, it %s.", s, e.Saturated.explain())
 }
 
 func (e explainer) weights() string {

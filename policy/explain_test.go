@@ -24,7 +24,7 @@ func TestExplain(t *testing.T) {
 				{"skewness of every critical class is at most 0.3", "decides is c_crit_max (the model's ignorance", "not trusted and cbec ("},
 				{"(defer) when c_crit_max is above 0.02 nats", "when cbec is above 0.003 nats", "retained"},
 				{"Any input can be deferred"},
-				{"identical is deferred", "the same holds where the identical passes are one-hot"},
+				{"hardly differ is deferred", "the same holds where the passes are one-hot"},
 			},
 		},
 		{
@@ -47,7 +47,7 @@ func TestExplain(t *testing.T) {
 				{"decides is always maxprob ("},
 				{"when maxprob is above 0.5; at or under"},
 				{"Any input"},
-				{"identical is deferred", "one-hot, it is retained"},
+				{"hardly differ is deferred", "one-hot, it is retained"},
 			},
 		},
 		{
@@ -214,7 +214,7 @@ func TestWarnings(t *testing.T) {
 		{"dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  degenerate: retain\n", ""},
 
 		{"degenerate retained", sane + "  degenerate: retain\n", "degenerate: retain: if dropout is off"},
-		{"degenerate by score", sane + "  degenerate: score\n", "degenerate: score: with identical passes"},
+		{"degenerate by score", sane + "  degenerate: score\n", "degenerate: score: where passes hardly differ"},
 		{"saturated retained", sane + "  saturated: retain\n", ""},
 
 		{"p_critical", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n  scope: predicted-safe\n" +

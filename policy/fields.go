@@ -194,13 +194,13 @@ var modelFields = []field{
 	{
 		name: "degenerate", standard: HandleDefer, spelled: true,
 		is: choice[Handling]{handlings, func(b *builder) *Handling { return &b.Degenerate }},
-		doc: "What becomes of an input whose passes are all identical: its uncertainty is absent, not zero. score " +
-			"treats it like any other.",
+		doc: "What becomes of an input whose passes hardly differ, or whose softmax was taken twice: its uncertainty is absent, not " +
+			"zero. score treats it like any other.",
 	},
 	{
 		name: "saturated", standard: HandleDefer, spelled: true,
 		is:  choice[Handling]{handlings, func(b *builder) *Handling { return &b.Saturated }},
-		doc: "The same where the identical passes are one-hot, as a confident model gives them in float32.",
+		doc: "The same where all passes are one row, one-hot, as a confident model gives them in float32.",
 	},
 	{
 		name: "risk", standardWords: "unknown",

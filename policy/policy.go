@@ -44,7 +44,7 @@ type Policy struct {
 	PairWeights []PairWeight
 	// Pairs says which pair terms are computed.
 	Pairs Pairs
-	// Degenerate and Saturated say what becomes of inputs with identical passes.
+	// Degenerate and Saturated say what becomes of inputs whose passes say nothing.
 	Degenerate, Saturated Handling
 
 	// Risk gives the probability that an input is truly critical; nil if that is not known.
@@ -179,7 +179,7 @@ const (
 // of their time series, is no longer small.
 const MaxClassesForAllPairs = 32
 
-// Handling says what becomes of an input whose passes are all identical.
+// Handling says what becomes of an input whose passes say nothing.
 type Handling string
 
 // The ways to handle them.

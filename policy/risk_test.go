@@ -79,7 +79,7 @@ func TestRiskIsRead(t *testing.T) {
 	checkSentences(t, p.Explain(), [][]string{
 		{"3 classes"}, {"at least 2 passes"}, {"always risk (the calibrated probability"}, {"when risk is above 0.05;"},
 		{"has no risk", "not deferred unless it is unfamiliar"}, {"mi is above 0.41 nats", "unfamiliar", "not all"},
-		{"identical is deferred"}, {"from 3 features", "8% is critical"},
+		{"hardly differ is deferred"}, {"from 3 features", "8% is critical"},
 	})
 }
 

@@ -162,7 +162,7 @@ func (w *warnings) identical() {
 	case HandleRetain:
 		w.add("degenerate", "%s: if dropout is off, every input passes unseen", HandleRetain)
 	case HandleByScore:
-		w.add("degenerate", "%s: with identical passes every score of how passes differ is 0 and retains; if dropout "+
+		w.add("degenerate", "%s: where passes hardly differ every score of their differences is about 0 and retains; if dropout "+
 			"is off, every input passes unseen", HandleByScore)
 	}
 }

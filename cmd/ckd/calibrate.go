@@ -75,7 +75,7 @@ that did not choose the rule. Exactly one objective is needed, or --settle with 
     ckd calibrate --passes P.npy --labels Y.npy --policy old.yaml --max-critical-fnr 0.05 --confidence 0.95 --out policy.yaml
     ckd calibrate --passes P.npy --policy old.yaml --settle 0.01 --out policy.yaml
 
-With --policy, the policy is completed: its name, classes, sets, kind, variance, weights and handling of identical passes
+With --policy, the policy is completed: its name, classes, sets, kind, variance, weights and handling of degenerate passes
 stay; its gate, scope, scores and thresholds are replaced, and it expects the recording's number of passes.
 
 With --settle, one half of the recording, by --seed, calibrates and learns from which pass on an input need not be waited
@@ -429,7 +429,7 @@ func (c *calibrateCmd) base(rec *labelledRecording) (*policy.Policy, error) {
 		Name: cmp.Or(c.Name, nameFrom(c.Passes)), Classes: rec.classes,
 		Critical: names(rec.spec.Critical), Safe: names(rec.spec.Safe),
 		Gate: policy.Never, Primary: policy.Rule{Score: policy.MI},
-		// Confident models saturate single inputs in float32. Identical passes that are not one-hot mean
+		// Confident models saturate single inputs in float32. Degenerate passes that are not one-hot mean
 		// that dropout is off.
 		Degenerate: policy.HandleDefer, Saturated: policy.HandleByScore,
 	}

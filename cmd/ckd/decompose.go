@@ -12,6 +12,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -113,13 +114,16 @@ func byPolicy(p *policy.Policy) (*decomposer, error) {
 	if err != nil {
 		return nil, err
 	}
-	batch, o := model.NewBatch(), model.NewOutcome()
+	batch, o, run := model.NewBatch(), model.NewOutcome(), passcheck.NewRun(len(p.Classes), nil)
 	return &decomposer{
 		form: answer.Form{
 			Classes: p.Classes, Pairs: model.Plan().Pairs(), Reliability: p.ReliabilityThreshold, Decides: true,
 			Assesses: p.Risk != nil,
 		},
-		reset: batch.Reset,
+		reset: func(t decomp.Tensor) error {
+			batch.Watch(run)
+			return batch.Reset(t)
+		},
 		answer: func(i int) (*answer.Answer, error) {
 			if err := batch.Outcome(i, o); err != nil {
 				return nil, err

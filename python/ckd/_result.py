@@ -128,7 +128,7 @@ class Result:
 
     @property
     def degenerate(self) -> bool:
-        """Whether all passes were identical: the uncertainty is absent, not zero."""
+        """Whether the passes hardly differ, or softmax was taken twice: the uncertainty is absent, not zero."""
         return self.decomposition is not None and bool(self.decomposition.degenerate)
 
     @property

@@ -1995,7 +1995,8 @@ type Decomposition struct {
 	Predicted uint32 `protobuf:"varint,3,opt,name=predicted,proto3" json:"predicted,omitempty"`
 	// Passes that were used.
 	Passes uint32 `protobuf:"varint,4,opt,name=passes,proto3" json:"passes,omitempty"`
-	// All passes were identical: the uncertainty is absent, not zero.
+	// The passes hardly differ, or softmax was taken twice: the uncertainty is absent,
+	// not zero.
 	Degenerate bool `protobuf:"varint,5,opt,name=degenerate,proto3" json:"degenerate,omitempty"`
 	// Degenerate, and every pass one-hot.
 	Saturated bool `protobuf:"varint,6,opt,name=saturated,proto3" json:"saturated,omitempty"`

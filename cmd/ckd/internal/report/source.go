@@ -48,7 +48,7 @@ func sourceSection(e *evaluation) document.Section {
 		setting{"bootstrap resamples", document.Count(s.Bootstrap)},
 		setting{"seed", strconv.FormatUint(s.Seed, 10)},
 		setting{"reliability threshold (skewness)", document.Plain(s.Reliability)},
-		setting{"inputs with identical passes",
+		setting{"inputs whose passes hardly differ",
 			fmt.Sprintf("%s, of which one-hot %s", document.Count(of.Degenerate), document.Count(of.Saturated))})...)
 }
 
