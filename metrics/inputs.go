@@ -39,7 +39,7 @@ func declareInputs(t *table) inputs {
 				"Uncertainty is absent, not zero.",
 			"model"),
 		saturated: t.sharded("ckd_inputs_saturated_total",
-			"Inputs decided whose passes were all identical and one-hot.",
+			"Inputs decided whose passes were all the same one-hot row.",
 			"model"),
 	}
 }

@@ -183,13 +183,15 @@ func evidence(p *policy.Policy) []policy.Evidence {
 	var all []policy.Evidence
 	for predicted := range p.Classes {
 		if p.Kind != policy.Dirichlet {
-			identical := policy.Evidence{
-				Predicted: predicted, Skewness: make([]float64, len(p.Classes)),
-				PrimaryClass: -1, FallbackClass: -1, CCritMaxClass: p.Critical[0], Degenerate: true,
+			alike := policy.Evidence{PrimaryClass: -1, FallbackClass: -1, CCritMaxClass: p.Critical[0], Predicted: predicted, Degenerate: true}
+			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} { // of passes that hardly differ
+				alike.Skewness = []float64{skewness, skewness, skewness}
+				for _, alike.SoftmaxTwice = range []bool{false, true} {
+					all = append(all, alike)
+				}
 			}
-			all = append(all, identical)
-			identical.Saturated = true
-			all = append(all, identical)
+			alike.Skewness, alike.Saturated, alike.SoftmaxTwice = make([]float64, len(p.Classes)), true, false
+			all = append(all, alike)
 		}
 		for _, value := range []float64{0, 1} {
 			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} {

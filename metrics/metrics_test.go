@@ -88,6 +88,7 @@ func TestObserve(t *testing.T) {
 		`ckd_decisions_total{action="defer",model="m",reason="above_threshold",score="c_crit_max"}`:  2,
 		`ckd_decisions_total{action="defer",model="m",reason="degenerate",score="c_crit_max"}`:       1,
 		`ckd_decisions_total{action="defer",model="m",reason="saturated",score="c_crit_max"}`:        1,
+		`ckd_decisions_total{action="defer",model="m",reason="softmax_twice",score="c_crit_max"}`:    0,
 
 		`ckd_class_epistemic_nats_sum{class="a",model="m"}`:            1./24 + 1./2 + 1./8,
 		`ckd_class_epistemic_nats_sum{class="b",model="m"}`:            1./24 + 1./2 + 1./2,
