@@ -23,7 +23,7 @@ import (
 
 // calibrateCmd makes a policy from a labelled recording.
 type calibrateCmd struct {
-	Passes string `placeholder:"FILE" help:"Recorded passes: .npy, .npz, .safetensors, .parquet, or the log of KServe as .jsonl; FILE:NAME for one of several arrays."`
+	Passes string `placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
 	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz. Not needed with --settle alone."`
 	classFlags
 	rowFlags

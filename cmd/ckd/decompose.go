@@ -18,7 +18,7 @@ import (
 
 // decomposeCmd computes recorded passes here, without a daemon.
 type decomposeCmd struct {
-	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, .npz, .safetensors, .parquet, or the log of KServe as .jsonl; FILE:NAME for one of several arrays."`
+	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
 	classFlags
 	rowFlags
 	policyFlags

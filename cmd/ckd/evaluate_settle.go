@@ -15,7 +15,7 @@ import (
 
 // frontierCmd draws what deciding before the last pass saves.
 type frontierCmd struct {
-	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, .npz, .safetensors, .parquet, or the log of KServe as .jsonl; FILE:NAME for one of several arrays."`
+	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
 	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot, for what becomes of critical inputs: .npy or .npz."`
 	rowFlags
 	policyFlags

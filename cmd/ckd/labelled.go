@@ -15,7 +15,7 @@ import (
 
 // labelledFlags name a labelled recording, and a policy that may say how it is read.
 type labelledFlags struct {
-	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy, .npz, .safetensors, .parquet, or the log of KServe as .jsonl; FILE:NAME for one of several arrays."`
+	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
 	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz."`
 	classFlags
 	rowFlags

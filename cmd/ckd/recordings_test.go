@@ -1,18 +1,15 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"cmp"
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/parquet-go/parquet-go"
 
 	"github.com/ckd-project/ckd/internal/record"
 )
@@ -55,7 +52,7 @@ func TestDocsOfRecordings(t *testing.T) {
 	}
 }
 
-// writeRecording writes 5 passes of 60 inputs with labels in all kinds of files.
+// writeRecording writes 5 passes of 60 inputs with labels as .npy and as .npz.
 func writeRecording(t *testing.T, path string) {
 	t.Helper()
 	const passes, inputs, classes = 5, 60, 3
@@ -72,84 +69,31 @@ func writeRecording(t *testing.T, path string) {
 		from := whole.Offset(s, 0)
 		values = append(values, whole.Float32[from:from+inputs*classes]...)
 	}
-	shape := []int{passes, inputs, classes}
-	labels = &record.Array{Shape: []int{inputs}, Int64: labels.Int64[:inputs]}
-	for name, a := range map[string]*record.Array{"passes": {Shape: shape, Float32: values}, "labels": labels} {
-		f, err := os.Create(path + "." + name + ".npy")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := record.Write(f, a); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+	arrays := map[string]*record.Array{
+		"passes": {Shape: []int{passes, inputs, classes}, Float32: values}, "labels": {Shape: []int{inputs}, Int64: labels.Int64[:inputs]},
 	}
-
-	type tensor struct {
-		Type  string `json:"dtype"`
-		Shape []int  `json:"shape"`
-		Bytes [2]int `json:"data_offsets"`
-	}
-	end := 4 * len(values)
-	head, err := json.Marshal(map[string]tensor{"passes": {"F32", shape, [2]int{0, end}}, "labels": {"I64", labels.Shape, [2]int{end, end + 8*inputs}}})
+	file, err := os.Create(path + ".npz")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)
-	for _, part := range []any{values, labels.Int64} {
-		if file, err = binary.Append(file, binary.LittleEndian, part); err != nil {
+	archive := zip.NewWriter(file)
+	for name, a := range arrays {
+		var npy bytes.Buffer
+		if err := record.Write(&npy, a); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+"."+name+".npy", npy.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		member, err := archive.Create(name + ".npy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := member.Write(npy.Bytes()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(path+".safetensors", file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-
-	type row struct {
-		Passes [][]float32 `parquet:"passes,list"`
-		Labels int64       `parquet:"labels"`
-	}
-	rows := make([]row, inputs)
-	for i := range rows {
-		rows[i].Labels = labels.Int64[i]
-		for s := range passes {
-			at := (s*inputs + i) * classes
-			rows[i].Passes = append(rows[i].Passes, values[at:at+classes])
-		}
-	}
-	if err := parquet.WriteFile(path+".parquet", rows); err != nil {
-		t.Fatal(err)
-	}
-
-	type logged struct {
-		Name     string `json:"name"`
-		Datatype string `json:"datatype"`
-		Shape    []int  `json:"shape"`
-		Data     any    `json:"data"`
-	}
-	var log bytes.Buffer
-	for from := 0; from < inputs; from += 20 { // labels are in the requests, passes in the responses
-		var answer []float32
-		for i := from; i < from+20; i++ {
-			for s := range passes {
-				at := (s*inputs + i) * classes
-				answer = append(answer, values[at:at+classes]...)
-			}
-		}
-		for kind, data := range map[string]any{
-			"request":  map[string]any{"inputs": []logged{{"labels", "INT64", []int{20}, labels.Int64[from : from+20]}}},
-			"response": map[string]any{"outputs": []logged{{"passes", "FP32", []int{20, passes, classes}, answer}}},
-		} {
-			if err := json.NewEncoder(&log).Encode(map[string]any{
-				"specversion": "1.0", "type": "org.kubeflow.serving.inference." + kind, "source": "http://heart/", "id": fmt.Sprint(from), "data": data,
-			}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := os.WriteFile(path+".jsonl", log.Bytes(), 0o600); err != nil {
+	if err := errors.Join(archive.Close(), file.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

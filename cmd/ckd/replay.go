@@ -20,7 +20,7 @@ type replayCmd struct {
 	daemonFlags
 	Model string `required:"" placeholder:"NAME" help:"The model whose policy decides."`
 
-	Passes string        `required:"" placeholder:"FILE" help:"Recorded passes: .npy, .npz, .safetensors, .parquet, or the log of KServe as .jsonl; FILE:NAME for one of several arrays."`
+	Passes string        `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
 	Layout record.Layout `default:"snk" placeholder:"LAYOUT" help:"Order of the axes: snk (passes, inputs, classes) or nsk (inputs, passes, classes). (${default})"`
 	Limit  int           `placeholder:"N" help:"Send the first N inputs only."`
 

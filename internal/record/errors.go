@@ -12,15 +12,10 @@ import (
 type FormatError struct {
 	File   string // the path, or path(member) inside an .npz archive
 	Offset int64  // the byte at fault, in the member where there is one; -1 where no single byte is
-	// Line and Column, from 1, are the place in a file of lines, which has no Offset. 0 in other files.
-	Line, Column int
-	Msg          string // says what is wrong and what was expected
+	Msg    string // says what is wrong and what was expected
 }
 
 func (e *FormatError) Error() string {
-	if e.Line > 0 {
-		return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg)
-	}
 	if e.Offset < 0 {
 		return e.File + ": " + e.Msg
 	}

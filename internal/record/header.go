@@ -26,8 +26,7 @@ func (h header) needs(n int) string {
 }
 
 // dtype holds a plain element type: kind and width, as in "f4", and the byte order. For text, as in
-// "U7" or "S7", the digits count characters, each of unit bytes. "bf2" is bfloat16, which .npy files
-// lack.
+// "U7" or "S7", the digits count characters, each of unit bytes.
 type dtype struct {
 	code  string
 	width int // bytes of an element
@@ -133,6 +132,9 @@ func (p *literal) dtype() (dtype, error) {
 		case 'O':
 			return dtype{}, p.failAt(at, "dtype %.40q holds pickled objects: expected plain numbers such as '<f4', "+
 				"or text (numpy: a.astype(str))", descr)
+		case 'V':
+			return dtype{}, p.failAt(at, "dtype %.40q holds raw bytes, as of bfloat16: expected numbers that NumPy has "+
+				"(numpy: a.astype(\"float32\") before numpy.save)", descr)
 		case 'c':
 			return dtype{}, p.failAt(at, "dtype %.40q is complex: expected real numbers such as '<f4'", descr)
 		}

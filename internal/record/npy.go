@@ -24,25 +24,14 @@ const (
 // not nil, even if the array is empty.
 type Array struct {
 	Shape   []int
-	Float32 []float32 // f2 and bfloat16, widened exactly, and f4
+	Float32 []float32 // f2, widened exactly, and f4
 	Float64 []float64 // f8
 	Int64   []int64   // every integer type, and b1 as 0 and 1
 	Text    []string  // U and S, without the zeros that NumPy pads them with
-	// InputsFirst says that the first axis is the inputs, whatever layout is asked for.
-	InputsFirst bool
 }
 
-// ReadFile reads an .npy file, or the only array of an .npz archive, a safetensors or a Parquet file.
-// "file.npz:name", "file.safetensors:name" and "file.parquet:name" choose one of several arrays. The
-// kind of file follows from its first bytes, not from its name.
-//
-// An array of a Parquet file is a column. Its rows are the first axis, and each level of lists in it is
-// a further one.
-//
-// Lines of JSON are the CloudEvents of KServe's logger. "file.jsonl:name" chooses a tensor, which is
-// "passes" by default. It is read from each response, or from the request with its source and id,
-// and all of them are joined along the inputs. Responses are in the order of the file, so that
-// tensors of one file belong together. A file without responses is one of requests.
+// ReadFile reads an .npy file, or the only array of an .npz archive. "file.npz:name" chooses one of
+// several arrays. The kind of file follows from its first bytes, not from its name.
 func ReadFile(path string) (*Array, error) {
 	return ReadMember(SplitPath(path))
 }
@@ -50,16 +39,15 @@ func ReadFile(path string) (*Array, error) {
 // SplitPath splits "file.npz:name" into the path of the file and the name of one of its arrays. The
 // name is empty in a path without one.
 func SplitPath(path string) (file, member string) {
-	for _, ext := range []string{".npz", ".safetensors", ".parquet", ".jsonl"} {
-		if i := strings.LastIndex(path, ext+":"); i >= 0 {
-			return path[:i+len(ext)], path[i+len(ext)+1:]
-		}
+	const ext = ".npz"
+	if i := strings.LastIndex(path, ext+":"); i >= 0 {
+		return path[:i+len(ext)], path[i+len(ext)+1:]
 	}
 	return path, ""
 }
 
-// ReadMember reads the array of that name from an .npz archive, with or without ".npy", or from a
-// safetensors or Parquet file. An empty name takes the only array.
+// ReadMember reads the array of that name from an .npz archive, with or without ".npy". An empty name
+// takes the only array.
 func ReadMember(path, member string) (*Array, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -76,17 +64,8 @@ func ReadMember(path, member string) (*Array, error) {
 	if isArchive(f) {
 		return readArchive(path, f, info.Size(), member)
 	}
-	if isTensors(f, info.Size()) {
-		return readTensor(path, f, info.Size(), member)
-	}
-	if isEvents(f) {
-		return readEvents(path, f, member)
-	}
-	if isParquet(f) {
-		return readParquet(path, f, info.Size(), member)
-	}
 	if member != "" {
-		return nil, contentError(path, "one array without a name: expected an .npz archive or another file that holds %q", member)
+		return nil, contentError(path, "one array without a name: expected an .npz archive that holds %q", member)
 	}
 	return read(path, f, info.Size(), info.Size())
 }
@@ -231,8 +210,6 @@ func (src *source) array(h header, n int) (a *Array, err error) {
 	switch h.code {
 	case "f2":
 		a.Float32, err = readValues(src, n, h.dtype, needs, halves)
-	case "bf2":
-		a.Float32, err = readValues(src, n, h.dtype, needs, brains)
 	case "f4":
 		a.Float32, err = readValues(src, n, h.dtype, needs, singles)
 	case "f8":
@@ -302,7 +279,7 @@ func (src *source) header() (header, error) {
 		return header{}, err
 	}
 	if string(prefix[:6]) != magic {
-		return header{}, src.fail(0, "no .npy file: it starts with %q, expected %q", prefix[:6], magic)
+		return header{}, src.fail(0, "no .npy file: it starts with %q, expected %q%s", prefix[:6], magic, remedy(prefix))
 	}
 	var length uint32
 	switch major, minor := prefix[6], prefix[7]; {
@@ -357,12 +334,6 @@ func readValues[T any](src *source, n int, d dtype, needs string, decode func(ds
 func halves(dst []float32, raw []byte) {
 	for i := range dst {
 		dst[i] = Widen(binary.LittleEndian.Uint16(raw[2*i:]))
-	}
-}
-
-func brains(dst []float32, raw []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16)
 	}
 }
 

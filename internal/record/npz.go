@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -66,6 +67,8 @@ func choose(path string, archive *zip.Reader, member string) (*zip.File, error) 
 	switch {
 	case len(chosen) == 1:
 		return chosen[0], nil
+	case slices.ContainsFunc(archive.File, func(f *zip.File) bool { return strings.HasSuffix(f.Name, "/data.pkl") }):
+		return nil, contentError(path, "no .npz archive, but a file of PyTorch%s", convert)
 	case len(arrays) == 0:
 		return nil, contentError(path, "the archive holds no array: expected a member with a name in .npy")
 	case len(chosen) == 0:

@@ -63,7 +63,6 @@ type Passes struct {
 	S, N, K        int
 	Layout         Layout
 	Concentrations bool
-	InputsFirst    bool // the file itself says so, and Layout is NSK whatever was asked for
 	Float32        []float32
 	Float64        []float64
 }
@@ -85,9 +84,6 @@ func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
 	}
 	if opts.Layout != SNK && opts.Layout != NSK {
 		return nil, contentError(name, "unknown %v: expected snk or nsk", opts.Layout)
-	}
-	if a.InputsFirst {
-		opts.Layout = NSK
 	}
 	shape := a.Shape
 	if opts.Concentrations && len(shape) == 2 {
@@ -111,7 +107,7 @@ func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
 	}
 	p := &Passes{
 		Name: name, S: shape[0], N: shape[1], K: shape[2], Layout: opts.Layout,
-		Concentrations: opts.Concentrations, InputsFirst: a.InputsFirst, Float32: a.Float32, Float64: a.Float64,
+		Concentrations: opts.Concentrations, Float32: a.Float32, Float64: a.Float64,
 	}
 	if p.Layout == NSK {
 		p.S, p.N = p.N, p.S
@@ -166,7 +162,7 @@ func (p *Passes) Note() string {
 	}
 	passes := count(p.S, "pass", "passes")
 	note := fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", passes, inputs, classes, kind, p.Layout)
-	if p.S > p.N && !p.InputsFirst {
+	if p.S > p.N {
 		note += fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.other())
 	}
 	return note
