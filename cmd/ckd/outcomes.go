@@ -30,7 +30,7 @@ type outcomesCmd struct {
 // outcomesSendCmd sends a file of outcomes.
 type outcomesSendCmd struct {
 	daemonFlags
-	File    string            `required:"" placeholder:"FILE" help:"Outcomes: .csv with a header, or .jsonl with one object a line."`
+	File    string            `required:"" placeholder:"FILE" help:"Outcomes: .csv or .tsv with a header, or .jsonl with one object a line."`
 	Columns map[string]string `mapsep:"," placeholder:"FIELD=NAME,..." help:"Columns, or JSON keys, that have another name in the file, as truth=label,receipt=ckd_receipt."`
 	Source  string            `placeholder:"NAME" help:"Who found out the truth, for rows that do not say. An opaque name."`
 	Quiet   bool              `help:"Print only the outcomes that were not counted."`
@@ -46,7 +46,7 @@ file is read whole before anything is sent. Sending it again does no harm.
 
     ckd outcomes send --addr 127.0.0.1:8590 --file labels.csv --columns truth=label --source grading-room
 
-Exit codes: 0 every outcome was counted; 1 some were not, or the file or the daemon has a fault; 2 wrong usage.`
+Exit codes: 0 every outcome was counted; 1 some were not, the file has none, or the file or the daemon has a fault; 2 wrong usage.`
 }
 
 // Validate refuses flags that make no sense; kong calls it.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -102,7 +104,14 @@ func (s *Service) outcomeOf(who *auth.Identity, i int, o *ckdv1.Outcome) (ledger
 		if err := o.GetTime().CheckValid(); err != nil {
 			return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time", "no valid time")
 		}
-		at = o.GetTime().AsTime()
+		if at = o.GetTime().AsTime(); at.IsZero() { // of a client that sent what its language has for no time
+			return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time",
+				"0001-01-01T00:00:00Z is no time of an outcome, expected when the truth was found, or none for now")
+		}
+	}
+	if strings.ContainsRune(o.GetSource(), utf8.RuneError) { // Müller and Möller would become one
+		return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "source",
+			"a replacement character (U+FFFD), expected the one that was lost before the outcome was sent")
 	}
 	kind, known := kindOf(o.GetKind())
 	if !known {

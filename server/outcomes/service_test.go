@@ -215,6 +215,10 @@ func TestReportOutcomes(t *testing.T) {
 			ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time"},
 		{"no time", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1", Time: &timestamppb.Timestamp{Nanos: -1}},
 			ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time"},
+		// Clients sent what their language has for no time, and it was taken for now: an old reading replaced its correction.
+		{"the zero time", &ckdv1.Outcome{Receipt: good, Truth: "d", Source: "r1", Time: timestamppb.New(time.Time{})},
+			ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time"},
+		{"a lost character", &ckdv1.Outcome{Receipt: good, Truth: "d", Source: "M\ufffdller"}, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "source"},
 		{"another kind", &ckdv1.Outcome{Receipt: good, Truth: "c", Source: "r1", Kind: 99}, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "kind"},
 		{"nothing", &ckdv1.Outcome{}, ckdv1.OutcomeStatus_OUTCOME_STATUS_FORGED, "receipt"},
 	}

@@ -5,14 +5,24 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// readCSV reads a CSV file with a header.
-func readCSV(r *reader, data []byte) {
-	records := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // as spreadsheets write it
+// readCSV reads a CSV file with a header. Its columns are separated by what separates most of the
+// names in the header that are known, or by what a line such as sep=; before it says.
+func readCSV(r *reader, text []byte) {
+	records := csv.NewReader(bytes.NewReader(text))
+	records.FieldsPerRecord = -1
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	if said, ok := strings.CutPrefix(strings.ToLower(strings.Trim(string(first), `"`)), "sep="); ok && len(said) == 1 {
+		records.Comma = rune(said[0])
+		_, _ = records.Read() // what is wrong with the line is told by the header
+	} else {
+		records.Comma = r.separator(string(first))
+	}
 	header, err := records.Read()
 	if err != nil {
 		r.fault(1, 1, "", "no header, expected a line with the names of the columns: %s", strings.Join(Fields(), ", "))
@@ -20,7 +30,7 @@ func readCSV(r *reader, data []byte) {
 	}
 	column := map[string]int{} // by field
 	for i, name := range header {
-		field, known := r.field[name]
+		field, known := r.field[plain(name)]
 		if !known {
 			r.noteUnused(name)
 			continue
@@ -31,14 +41,15 @@ func readCSV(r *reader, data []byte) {
 		}
 		column[field] = i
 	}
+	line, _ := records.FieldPos(0)
 	for _, field := range needed {
 		if _, ok := column[field]; !ok {
-			r.fault(1, 1, r.nameOf(field), "no such column%s (--columns %s=NAME names another)", strictyaml.Suggest(r.nameOf(field), header), field)
+			r.fault(line, 1, r.nameOf(field), "no such column%s (--columns %s=NAME names another)", strictyaml.Suggest(r.nameOf(field), header), field)
 		}
 	}
 	for field, name := range r.options.Columns {
 		if _, ok := column[field]; !ok && field != "receipt" && field != "truth" {
-			r.fault(1, 1, name, "no such column%s, expected that of --columns", strictyaml.Suggest(name, header))
+			r.fault(line, 1, name, "no such column%s, expected that of --columns", strictyaml.Suggest(name, header))
 		}
 	}
 	if len(r.faults) > 0 {
@@ -49,9 +60,6 @@ func readCSV(r *reader, data []byte) {
 		switch parse := (*csv.ParseError)(nil); {
 		case errors.Is(err, io.EOF):
 			return
-		case errors.As(err, &parse) && errors.Is(err, csv.ErrFieldCount):
-			r.fault(parse.StartLine, 1, "", "%d columns, expected %d, as the header has", len(record), len(header))
-			continue
 		case errors.As(err, &parse):
 			r.fault(parse.Line, parse.Column, "", "not CSV: %v", parse.Err)
 			return // the rest may be read wrongly
@@ -59,12 +67,36 @@ func readCSV(r *reader, data []byte) {
 			r.fault(0, 0, "", "%v", err)
 			return
 		}
+		line, col := records.FieldPos(0)
+		switch {
+		case !slices.ContainsFunc(record, func(text string) bool { return strings.TrimSpace(text) != "" }):
+			continue // as spreadsheets write below the last row
+		case len(record) != len(header):
+			r.fault(line, 1, "", "%d columns, expected %d, as the header has", len(record), len(header))
+			continue
+		}
 		values := map[string]value{}
 		for field, i := range column {
 			line, col := records.FieldPos(i)
 			values[field] = value{record[i], line, col}
 		}
-		line, col := records.FieldPos(0)
 		r.add(line, col, values)
 	}
+}
+
+// separator returns what separates the most known names in a header.
+func (r *reader) separator(header string) rune {
+	best, most := ',', 0
+	for _, c := range ",;\t|" {
+		known := 0
+		for name := range strings.SplitSeq(header, string(c)) {
+			if _, ok := r.field[plain(strings.Trim(name, `"`))]; ok {
+				known++
+			}
+		}
+		if known > most {
+			best, most = c, known
+		}
+	}
+	return best
 }

@@ -16,7 +16,11 @@ func readJSONL(r *reader, data []byte) {
 	number := 0
 	for line := range bytes.Lines(data) {
 		number++
-		if len(bytes.TrimSpace(line)) > 0 {
+		switch at, why := lost(string(line)); {
+		case len(bytes.TrimSpace(line)) == 0:
+		case at >= 0:
+			r.fault(number, column(line, int64(at)), "", "%s", why)
+		default:
 			r.readObject(number, line)
 		}
 	}
@@ -40,7 +44,7 @@ func (r *reader) readObject(number int, line []byte) {
 			break
 		}
 		name := key.(string) // of an object, every other token is a string
-		field, known := r.field[name]
+		field, known := r.field[plain(name)]
 		keys = append(keys, name)
 		if !known {
 			r.noteUnused(name)

@@ -54,19 +54,30 @@ type File struct {
 	Unused []string
 }
 
-// Read reads a file by its ending: .csv, or .jsonl or .ndjson. Its error is of type strictyaml.Faults
-// if the file could be read.
+// Read reads a file by its ending: .csv or .tsv, or .jsonl or .ndjson. Its error is of type
+// strictyaml.Faults if the file could be read. A file without any outcome is a fault.
 func Read(path string, o Options) (*File, error) {
-	form := map[string]func(*reader, []byte){".csv": readCSV, ".jsonl": readJSONL, ".ndjson": readJSONL}[strings.ToLower(filepath.Ext(path))]
+	form := map[string]func(*reader, []byte){
+		".csv": readCSV, ".tsv": readCSV, ".jsonl": readJSONL, ".ndjson": readJSONL,
+	}[strings.ToLower(filepath.Ext(path))]
 	if form == nil {
-		return nil, fmt.Errorf("%s: expected a file that ends in .csv, .jsonl or .ndjson", path)
+		return nil, fmt.Errorf("%s: expected a file that ends in .csv, .tsv, .jsonl or .ndjson (save a spreadsheet as CSV UTF-8)", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	r := newReader(path, o)
-	form(r, data)
+	text, err := toText(data)
+	if err != nil {
+		r.fault(0, 0, "", "%v", err)
+		return nil, r.faults
+	}
+	form(r, text)
+	if found := &r.file; len(r.faults) == 0 && len(found.Outcomes) == 0 {
+		r.fault(0, 0, "", "nothing to send: %d rows without a truth and %d without a receipt, expected at least one with both",
+			found.Open, found.WithoutReceipt)
+	}
 	if len(r.faults) > 0 {
 		r.faults.Sort()
 		return nil, r.faults
@@ -86,10 +97,13 @@ type reader struct {
 func newReader(path string, o Options) *reader {
 	r := &reader{path: path, options: o, field: map[string]string{}}
 	for name := range fields {
-		r.field[r.nameOf(name)] = name
+		r.field[plain(r.nameOf(name))] = name
 	}
 	return r
 }
+
+// plain returns the name of a column or key as it is compared: without spaces around it, in lower case.
+func plain(name string) string { return strings.ToLower(strings.TrimSpace(name)) }
 
 // nameOf returns the name that the file has for a field.
 func (r *reader) nameOf(field string) string {
@@ -112,11 +126,17 @@ type value struct {
 
 // add adds the outcome of one row, which begins at line and col. Values are by field.
 func (r *reader) add(line, col int, values map[string]value) {
+	before := len(r.faults)
 	for name, v := range values {
 		v.text = strings.TrimSpace(v.text)
 		values[name] = v
+		if at, why := lost(v.text); at >= 0 {
+			r.fault(v.line, v.col, r.nameOf(name), "%s has %s", strictyaml.Quote(v.text), why)
+		}
 	}
 	switch {
+	case len(r.faults) > before:
+		return
 	case values["truth"].text == "":
 		r.file.Open++
 		return
@@ -125,7 +145,6 @@ func (r *reader) add(line, col int, values map[string]value) {
 		return
 	}
 	o := &ckdv1.Outcome{Source: r.options.Source}
-	before := len(r.faults)
 	for _, name := range Fields() {
 		v, given := values[name]
 		if !given || v.text == "" {
@@ -161,12 +180,18 @@ func readReceipt(o *ckdv1.Outcome, text string) (err error) {
 }
 
 func readTime(o *ckdv1.Outcome, text string) error {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return fmt.Errorf("%s, expected a time such as 2026-03-01T14:30:00Z", strictyaml.Quote(text))
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05-0700"} { // the others are of pandas
+		at, err := time.Parse(layout, text)
+		switch {
+		case err != nil:
+			continue
+		case at.UTC().Year() <= 1: // in whatever zone
+			return fmt.Errorf("%s is what Go and .NET write for no time, expected when the truth was found, or nothing for now", strictyaml.Quote(text))
+		}
+		o.Time = timestamppb.New(at)
+		return nil
 	}
-	o.Time = timestamppb.New(at)
-	return nil
+	return fmt.Errorf("%s, expected a time with its zone, such as 2026-03-01T14:30:00Z or 2026-03-01 15:30:00+01:00", strictyaml.Quote(text))
 }
 
 func readSawModel(o *ckdv1.Outcome, text string) (err error) {

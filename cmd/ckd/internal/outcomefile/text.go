@@ -1,0 +1,88 @@
+package outcomefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
+)
+
+// foreign names files that are no text by their first bytes, and says what to do.
+var foreign = []struct{ begin, what string }{
+	{"PK\x03\x04", "an archive or a spreadsheet (.xlsx, .ods), expected text: save a spreadsheet as CSV UTF-8"},
+	{"\xd0\xcf\x11\xe0", "a spreadsheet (.xls), expected text: save it as CSV UTF-8"},
+	{"\x1f\x8b", "a file packed by gzip, expected text: unpack it first"},
+	{"PAR1", "a Parquet file, expected text (pandas: to_csv)"},
+}
+
+// toText returns the text of a file in UTF-8, with lines that end in \n. It recognises UTF-16 and
+// UTF-32 by their byte order mark, or by the zeros beside a first character of ASCII. It leaves other
+// bytes as they are; lost refuses those that are not UTF-8.
+func toText(data []byte) ([]byte, error) {
+	for _, f := range foreign {
+		if bytes.HasPrefix(data, []byte(f.begin)) {
+			return nil, errors.New(f.what)
+		}
+	}
+	if form := wide(data); form != nil {
+		var err error
+		if data, err = form.NewDecoder().Bytes(data); err != nil {
+			return nil, err
+		}
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	return bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n")), nil
+}
+
+// wide returns the encoding of a file in UTF-16 or UTF-32, or nil for other files.
+func wide(data []byte) encoding.Encoding {
+	zeros := "" // which of the first four bytes are zero
+	for _, b := range data[:min(len(data), 4)] {
+		zeros += map[bool]string{true: "0", false: "x"}[b == 0]
+	}
+	begins := func(with string) bool { return bytes.HasPrefix(data, []byte(with)) }
+	switch {
+	case begins("\xff\xfe\x00\x00"), begins("\x00\x00\xfe\xff"):
+		return utf32.UTF32(utf32.LittleEndian, utf32.UseBOM)
+	case begins("\xff\xfe"), begins("\xfe\xff"):
+		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
+	case zeros == "x000":
+		return utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)
+	case zeros == "000x":
+		return utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)
+	case strings.HasPrefix(zeros, "x0"):
+		return unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)
+	case strings.HasPrefix(zeros, "0x"):
+		return unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)
+	}
+	return nil
+}
+
+// lost returns the position of the first byte of a text that does not stand for its character, and
+// why. It returns -1 if there is none. To replace the byte would make one reader of two, such as
+// Müller and Möller.
+func lost(text string) (at int, why string) {
+	for at, r := range text {
+		_, size := utf8.DecodeRuneInString(text[at:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			meant := ""
+			if c := charmap.Windows1252.DecodeByte(text[at]); c != utf8.RuneError {
+				meant = fmt.Sprintf(" (%q in Windows-1252)", c)
+			}
+			return at, fmt.Sprintf("byte 0x%02x%s, expected UTF-8: export the file as UTF-8 (Excel: CSV UTF-8), or convert it (iconv -f WINDOWS-1252 -t UTF-8)",
+				text[at], meant)
+		case r == utf8.RuneError:
+			return at, "a replacement character (U+FFFD), expected the one that was lost: export the file again as UTF-8"
+		case r == 0:
+			return at, "a NUL character, expected text: the file is damaged, or not UTF-8 throughout"
+		}
+	}
+	return -1, ""
+}
