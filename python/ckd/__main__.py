@@ -1,4 +1,4 @@
-"""Runs the ckd program: python -m ckd demo."""
+"""Runs the ckd program: python -m ckd demo. The command convert is of Python."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from ._errors import CommandError
 
 def main() -> None:
     """Becomes the program, so that signals and the exit code are its own."""
+    if sys.argv[1:2] == ["convert"]:
+        from . import convert
+
+        convert.main(sys.argv[2:])
+        return
     try:
         path = _binary.binary()
         os.execv(path, ["ckd", *sys.argv[1:]])
