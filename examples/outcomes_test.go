@@ -20,7 +20,7 @@ func TestOutcomes(t *testing.T) {
 import base64, csv
 recorded = numpy.load(sys.argv[2])[:, :40]
 with ckd.Client(sys.argv[1]) as client:
-    results = client.decompose("fetal-health", recorded.transpose(1, 0, 2), [f"c{i}" for i in range(40)], receipts=ckd.REVIEWED)
+    results = client.decompose("fetal-health", recorded, [f"c{i}" for i in range(40)], receipts=ckd.REVIEWED)
 with open(sys.argv[3], "w", newline="") as file:
     csv.writer(file).writerows([["case", "receipt"]] + [[r.id, base64.b64encode(r.receipt).decode()] for r in results])
 with open(sys.argv[4], "w", newline="") as file:

@@ -230,7 +230,7 @@ import ckd, numpy
 address, recorded, how = sys.argv[1], numpy.load(sys.argv[2])[:, :3], sys.argv[3]
 with ckd.Client(address) as client, client.session("fetal-health") as session:
     def ask():
-        results = client.decompose("fetal-health", recorded.transpose(1, 0, 2)) if how == "call" else session.decide("abc", recorded)
+        results = client.decompose("fetal-health", recorded) if how == "call" else session.decide("abc", recorded)
         return all(r.decomposition for r in results)
     assert ask()
     print("asked", flush=True)

@@ -34,7 +34,7 @@ def answers(results):
 
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as session:
     stream = lambda: answers(session.decide(ids, recorded))
-    call = lambda: answers(client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids))
+    call = lambda: answers(client.decompose("fetal-health", recorded, ids))
     first = stream()
     assert call() == first == call(), first
     print(*first, sep="\n")

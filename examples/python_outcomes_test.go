@@ -12,9 +12,9 @@ recorded = numpy.load(sys.argv[2])[:, :40]
 ids = [str(i) for i in range(40)]
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", receipts=ckd.ALL) as session:
     streamed = session.decide(ids, recorded)
-    called = client.decompose("fetal-health", recorded.transpose(1, 0, 2), ["again" + i for i in ids], receipts=ckd.REVIEWED)
+    called = client.decompose("fetal-health", recorded, ["again" + i for i in ids], receipts=ckd.REVIEWED)
     assert all(r.review and r.receipt for r in streamed + called), streamed
-    assert not client.decompose("fetal-health", recorded.transpose(1, 0, 2))[0].receipt
+    assert not client.decompose("fetal-health", recorded)[0].receipt
 
     outcomes = [ckd.Outcome(r.receipt, "normal", "reader-1", time=time.time() if i == 0 else 0.0) for i, r in enumerate(streamed)]
     outcomes.append(ckd.Outcome(b"forged", "normal", "reader-1"))

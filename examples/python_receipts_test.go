@@ -37,12 +37,12 @@ recorded = numpy.load(sys.argv[2])[:, :40]
 ids = [f"i{i}" for i in range(40)]
 contexts = [None if i == 3 else {"group": f"g{i // 2}", "slices": {"site": "north"}} for i in range(40)]
 with ckd.Client(sys.argv[1]) as client:
-    called = client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids, receipts=ckd.ALL, model_version="v7", contexts=contexts)
+    called = client.decompose("fetal-health", recorded, ids, receipts=ckd.ALL, model_version="v7", contexts=contexts)
     with client.session("fetal-health", receipts=ckd.ALL, model_version="v7") as session:
         streamed = session.decide(ids, recorded, contexts=contexts)
     with client.session("fetal-health", receipts=ckd.REVIEWED) as session:
         reviewed = session.decide(ids, recorded)
-    without = client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids)
+    without = client.decompose("fetal-health", recorded, ids)
 assert [r.review for r in called] == [r.review for r in streamed] == [r.review for r in reviewed]
 assert 0 < sum(r.review for r in called) < 40
 assert all(bool(r.receipt) == r.review for r in reviewed)

@@ -57,12 +57,12 @@ class Opaque:
 
 ones = numpy.full((2, 2, 3), 1 / 3)
 every = [  # of decompose; the last words are in the sentence
-    (ones[0], None, "values have the shape (2, 3), expected three axes: [inputs, passes, classes]"),
-    (ones[:, :0], None, "values have the shape (2, 0, 3), expected at least one pass"),
+    (ones[0], None, "values have the shape (2, 3), expected three axes: [passes, inputs, classes]"),
+    (ones[:0], None, "values have 0 passes and 3 classes, expected at least one of each"),
     (ones[:, :, :2], None, "values have 2 classes, expected the 3 classes x, y, z of model 'm'"),
     (ones[:, :, [0, 1, 2, 0]], None, "values have 4 classes, expected the 3 classes x, y, z of model 'm'"),
-    (ones, ["a"], "found 1 ids for values of the shape (2, 2, 3), expected 2: one for each input"),
-    (ones[:, :1].transpose(1, 0, 2), "ab", "expected 1: one for each input (are they [passes, inputs, classes]?"),
+    (ones, ["a"], "found 1 ids for 2 passes of 2 inputs ([passes, inputs, classes]), expected one for each input"),
+    (ones[:, :1], "ab", "expected one for each input (are the axes [inputs, passes, classes]? Then say layout='nsk')"),
     (ones, [0, 1], "id 0 is 0 (int), expected a str"),
     (ones, numpy.arange(2), "(int64 (dtype int64)), expected a str"),
     (ones, ["a", b"b"], "id 1 is b'b' (bytes), expected a str"),
@@ -79,14 +79,14 @@ every = [  # of decompose; the last words are in the sentence
     ([[[0.5, 0.5], [1.0]]], None, "values: found list"),
 ]
 streamed = [  # of decide
-    ("ab", ones[0], "the passes have the shape (2, 3), expected three axes: [passes, inputs, classes]"),
-    ("a", ones, "found 1 ids for passes of the shape (2, 2, 3), expected 2: one for each input"),
-    ("abc", ones, "found 3 ids for passes of the shape (2, 2, 3), expected 2"),
-    ("a", ones[:1], "expected 2: one for each input (are they [inputs, passes, classes]?"),
+    ("ab", ones[0], "passes have the shape (2, 3), expected three axes: [passes, inputs, classes]"),
+    ("a", ones, "found 1 ids for 2 passes of 2 inputs"),
+    ("abc", ones, "found 3 ids for 2 passes of 2 inputs"),
+    ("a", ones[:1], "expected one for each input (are the axes [inputs, passes, classes]? Then say layout='nsk')"),
     ([7, 8], ones, "id 0 is 7 (int), expected a str"),
     (["a", "b", "a"], ones, "ids 0 and 2 are both 'a'"),
     (None, ones, "ids is NoneType, expected a list"),
-    ("ab", Tensor(), "the passes: found Tensor (dtype float32, device cuda:0)"),
+    ("ab", Tensor(), "passes: found Tensor (dtype float32, device cuda:0)"),
     ("ab", 3, "found int, expected a function of rows, or an array [passes, inputs, classes]"),
     ("ab", [ones[0], ones[0, :1]], "pass 1 has the shape (1, 3), expected (2, classes)"),
     ("ab", [ones[0], None], "pass 1: found NoneType"),
@@ -106,7 +106,7 @@ if "torch" in sys.modules:
         (torch.ones(2, 2, 3, requires_grad=True), "Tensor (dtype torch.float32, device cpu, requires grad)"),
     ):
         every.append((tensor, None, "values: found " + words))
-        streamed.append(("ab", tensor, "the passes: found " + words))
+        streamed.append(("ab", tensor, "passes: found " + words))
         streamed.append(("ab", lambda rows, tensor=tensor: tensor[0], "pass 0: found " + words))
 
 def refused(call, words):
@@ -149,20 +149,20 @@ func TestPythonAccepts(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	r := script(t, `
-one = numpy.zeros((3, 12, 3))
+one = numpy.zeros((12, 3, 3))
 one[:, :, 0] = 1
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", passes=12) as session:
     for values in one.astype("f2"), one.astype("f4"), one, one.astype("i8"), one.astype("u1"), numpy.asfortranarray(one), one[::-1], one.tolist():
         for results in (
             client.decompose("fetal-health", values, ["a", "", ""]),
-            session.decide(["a", "", ""], numpy.asarray(values).transpose(1, 0, 2)),
-            session.decide(numpy.array(["a", "b", "c"]), list(numpy.asarray(values).transpose(1, 0, 2))),
+            session.decide(["a", "", ""], numpy.asarray(values)),
+            session.decide(numpy.array(["a", "b", "c"]), list(numpy.asarray(values))),
         ):
             assert [r.action for r in results] == ["defer"] * 3, results  # it is saturated
             assert [r.predicted for r in results] == ["normal"] * 3, results
     spoilt = one.copy()
-    spoilt[1, 0, 0] = numpy.nan  # is the fault of its input alone
-    for results in client.decompose("fetal-health", spoilt), session.decide("abc", spoilt.transpose(1, 0, 2)):
+    spoilt[0, 1, 0] = numpy.nan  # is the fault of its input alone
+    for results in client.decompose("fetal-health", spoilt), session.decide("abc", spoilt):
         assert [r.action for r in results] == ["defer", "error", "defer"], results
         assert results[1].reason == "NOT_FINITE" and results[1].predicted == "", results
 `, d.GRPC[0])

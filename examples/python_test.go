@@ -280,7 +280,7 @@ with ckd.Client(address, patience=60) as client:
     answers(session.decide(ids, freezing()), late)
     answers(session.decide(ids, recorded), late)
     answers(client.session("fetal-health").decide(ids, recorded), late)
-    answers(client.decompose("fetal-health", recorded.transpose(1, 0, 2), ids), late)
+    answers(client.decompose("fetal-health", recorded, ids), late)
     os.kill(daemon, signal.SIGCONT)
     client.patience = 60
     answers(session.decide(ids, recorded))
@@ -307,7 +307,7 @@ recorded = numpy.load(sys.argv[2])[:, :2]
 with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as session:
     for n in (0, 2, 0, 0, 2):
         results = session.decide(["a", "b"][:n], recorded[:, :n])
-        results += client.decompose("fetal-health", recorded[:, :n].transpose(1, 0, 2))
+        results += client.decompose("fetal-health", recorded[:, :n])
         print(*(r.action for r in results))
 `, d.GRPC[0], recording)
 	if want := "\ndefer retain defer retain\n\n\ndefer retain defer retain\n"; r.Code != 0 || r.Stdout != want {

@@ -85,9 +85,8 @@ def measure(policy, recorded, detail):
     """Returns the cost of each way, once."""
     parts, costs = batches(recorded, 60), {}
     with ckd.Daemon(policy) as daemon, daemon.client() as client:
-        complete = [part.transpose(1, 0, 2) for part in parts]
         ask = lambda part: client.decompose("fetal-health", part, IDS, detail)  # noqa: E731
-        costs["a complete array"] = cost(ask, complete)
+        costs["a complete array"] = cost(ask, parts)
         with client.session("fetal-health", detail=detail) as session:
             costs["pass by pass, in few blocks"] = cost(stepwise(session), parts)
         with client.session("fetal-health", detail=detail, accept_settled=True) as session:

@@ -52,6 +52,8 @@ def checked_contexts(contexts: Sequence[Context] | None, inputs: int) -> list[An
 def numeric(values: Any, what: str) -> npt.NDArray[Any]:
     """Returns values as an array of numbers, or raises TypeError that says what they are."""
     why = ""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise TypeError(f"{what}: found a masked array with masked values, expected every value (.filled(...) chooses some)")
     try:
         array: npt.NDArray[Any] = np.asarray(values)
         if array.dtype.kind in "fiu":
@@ -67,12 +69,54 @@ def numeric(values: Any, what: str) -> npt.NDArray[Any]:
     )
 
 
+def ordered(values: Any, layout: str, what: str, count: int | None, counted: str) -> npt.NDArray[Any]:
+    """Returns complete passes as [passes, inputs, classes], a view where values are an array.
+
+    count is the number of inputs by the caller's ids or labels, which counted names, or None.
+    """
+    layout = layout_of(layout)
+    array = numeric(values, what)
+    if array.ndim != 3:
+        raise ValueError(f"{what} have the shape {array.shape}, expected three axes: {_AXES[layout]}")
+    array = array if layout == "snk" else array.transpose(1, 0, 2)
+    if count is not None and array.shape[1] != count:
+        hint = swapped(layout) if len(array) == count else ""
+        raise ValueError(
+            f"found {count} {counted} for {len(array)} passes of {array.shape[1]} inputs ({_AXES[layout]}),"
+            f" expected one for each input{hint}"
+        )
+    return array
+
+
+_AXES = {"snk": "[passes, inputs, classes]", "nsk": "[inputs, passes, classes]"}
+
+
+def layout_of(layout: str) -> str:
+    """Checks the name of a layout, and returns it in lower case."""
+    lower = layout.lower() if isinstance(layout, str) else layout
+    if lower not in _AXES:
+        choices = " or ".join(f"{name!r}, {axes}" for name, axes in _AXES.items())
+        raise ValueError(f"layout is {layout!r}, expected {choices}")
+    return lower
+
+
+def swapped(layout: str) -> str:
+    """Asks whether the axes are in the other order, and says what to do then."""
+    other = "nsk" if layout == "snk" else "snk"
+    return f" (are the axes {_AXES[other]}? Then say layout={other!r})"
+
+
 _WIRE = np.dtype("<f4")
 
 
 def encoded(values: npt.NDArray[Any]) -> Values:
     """Returns values as the wire has them, without a copy where they are so already."""
     return np.ascontiguousarray(values, dtype=_WIRE)
+
+
+def copied(values: npt.NDArray[Any]) -> Values:
+    """Returns a copy of values as the wire has them: the array itself is its caller's to write to."""
+    return np.array(values, dtype=_WIRE, order="C")
 
 
 def described(value: object) -> str:

@@ -14,7 +14,7 @@ import grpc
 from . import _settings
 from ._arrays import Context
 from ._connection import Connection, Path, Target, error_of_call, rpc_errors
-from ._engine import Answer, Batch, Engine, Link, Model, Outcome, Stream
+from ._engine import Answer, Batch, Complete, Engine, Link, Model, Outcome, Stream
 from ._errors import InternalError
 from ._result import Result
 from ._settings import NO_RECEIPTS, VECTORS
@@ -130,11 +130,15 @@ class Client:
         model_version: str = "",
         contexts: Sequence[Context] | None = None,
         *,
+        layout: str = "snk",
         classes: Sequence[str] = (),
         kind: int = 0,
         posterior: str = "",
     ) -> list[Result]:
-        """Returns the results for complete passes, an array [inputs, passes, classes].
+        """Returns the results for complete passes, an array [passes, inputs, classes].
+
+        With layout="nsk", the array is [inputs, passes, classes]. Without ids, a shape that fits only
+        the other order by the passes that the policy expects raises ValueError.
 
         A batch that is too large for one message is sent in several calls. patience, if given,
         replaces the client's. The rest is as in session, contexts as in Session.decide. Receipts need
@@ -142,7 +146,7 @@ class Client:
         anything is sent.
         """
         common = _settings.settings(detail, receipts, model_version, classes, kind, posterior)
-        return _run(self._engine.decompose(model, values, ids, patience, contexts, common))
+        return _run(self._engine.decompose(model, Complete(values, ids, contexts, layout), patience, common))
 
     def report_outcomes(self, outcomes: Iterable[Outcome], patience: float | None = None) -> list[Answer]:
         """Sends outcomes to a daemon that keeps a ledger. Returns one Answer for each, in order.
@@ -182,20 +186,26 @@ class Session:
         self.close()
 
     def decide(
-        self, ids: Iterable[str], forward: Any, passes: int | None = None, contexts: Sequence[Context] | None = None
+        self,
+        ids: Iterable[str],
+        forward: Any,
+        passes: int | None = None,
+        contexts: Sequence[Context] | None = None,
+        layout: str = "snk",
     ) -> list[Result]:
         """Returns one result for every id, in their order.
 
         forward(rows) computes one pass of the inputs that still need one and returns an array
         [rows, classes]; rows is an array of their positions in ids, rising. It is called until all
         inputs are answered, but no more often than the daemon expects, or than passes if that is
-        less. Instead of a function, forward may be an array [passes, inputs, classes], or an iterable
-        that yields passes of all inputs.
+        less. Instead of a function, forward may be an array [passes, inputs, classes], or with
+        layout="nsk" [inputs, passes, classes], or an iterable that yields passes of all inputs. Each
+        pass is copied as it comes: forward may write all of them to one buffer.
 
         Where early stopping is in force, each pass is sent at once, after the fewest that the policy
         accepts, and forward is called only when the daemon has dealt with the pass before; otherwise
-        passes go in few blocks. All are kept until the batch is answered. Results are errors if no answer comes within the client's
-        patience, not counting the time that forward takes.
+        passes go in few blocks. All are kept until the batch is answered. Results are errors if no
+        answer comes within the client's patience, not counting the time that forward takes.
 
         contexts, if given, says for each input what its receipt holds beside the decision: None, or a
         dict with "group", such as a patient, and "slices", a dict of str.
@@ -203,7 +213,7 @@ class Session:
         Invalid ids, contexts or passes raise TypeError or ValueError before anything is sent, or, if
         forward computes passes one by one, before that pass is sent.
         """
-        batch = Batch(ids, forward, passes, contexts)
+        batch = Batch(ids, forward, passes, contexts, layout)
         link = self._borrow() or Link(self._header)
         try:
             return _run(self._engine.decide(link, batch))

@@ -90,6 +90,8 @@ class Target:
     def options(self) -> list[tuple[str, Any]]:
         """Returns grpc's options for a channel."""
         options: list[tuple[str, Any]] = [("grpc.max_receive_message_length", 64 << 20), *CONNECTING, *_PINGS]
+        if self.local or not self.secure:
+            options.append(("grpc.enable_http_proxy", 0))  # the proxy of the environment would read ids and passes
         if self.server_name:
             options.append(("grpc.ssl_target_name_override", self.server_name))
         if self.balancing:
@@ -141,8 +143,7 @@ class Connection:
 
     def channel(self) -> Any:
         """Returns the channel for a new call or stream."""
-        if os.getpid() != self._process:
-            raise RuntimeError("this client was made before a fork, expected one that the process made itself")
+        self.owned()
         files = self.target.files()
         if files:
             with self._lock, contextlib.suppress(OSError, ssl.SSLError):
@@ -151,6 +152,14 @@ class Connection:
                     self._channel = self._make(self.target, self.target.credentials())
                     self._stamp = stamp
         return self._channel
+
+    def owned(self) -> None:
+        """Raises RuntimeError in a process that was forked from the client's: grpc would wait for ever."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"this client was made before a fork, by process {self._process}: make a client, and its sessions, in each"
+                " process after the fork (the initializer of a pool, gunicorn's post_fork)"
+            )
 
     def close(self) -> Any:
         """Closes the channel, and returns what the channel's close returns. A fork closes nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -17,12 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import _wire
-from ._arrays import Context, Values, checked_contexts, checked_ids, described, encoded, listed, numeric
+from ._arrays import (
+    Context, Values, checked_contexts, checked_ids, copied, described, encoded, layout_of, listed, numeric, ordered, swapped,
+)  # fmt: skip
 from ._connection import Connection
 from ._errors import RESOURCE_EXHAUSTED, UNAUTHENTICATED, Error, RefusedError, UnavailableError, ended, error_of, late
 from ._result import Policy, Result, policy_of, result_of
 
-_NSK = 2  # the layout of complete passes: [inputs][passes][classes]
+_SNK = 1  # the layout of complete passes on the wire: [passes][inputs][classes]
 _OUTCOMES_PER_CALL = 1000  # the ledger writes each call to its disk before it answers
 _INPUTS_PER_CALL = 65536  # the daemon's default limit
 _OVERHEAD = 128  # bounds the bytes that tags, lengths and numbers add to a message
@@ -115,7 +118,7 @@ class Engine:
     def __init__(self, transport: Transport, patience: float, message_bytes: int) -> None:
         self.transport, self.patience, self._message_bytes = transport, patience, message_bytes
         self._names: dict[str, tuple[str, ...]] = {}  # class names by hash of the policy
-        self._latest: dict[str, tuple[str, ...]] = {}  # class names by model
+        self._latest: dict[str, Any] = {}  # models as the daemon described them last, by name
 
     async def models(self) -> list[Model]:
         request = _wire.ListModelsRequest()
@@ -172,42 +175,24 @@ class Engine:
         return answers
 
     async def decompose(
-        self,
-        model: str,
-        values: Any,
-        ids: Iterable[str] | None,
-        patience: float | None,
-        contexts: Sequence[Context] | None,
-        settings: dict[str, Any],
+        self, model: str, complete: Complete, patience: float | None, settings: dict[str, Any]
     ) -> list[Result]:
-        if settings["receipts"] and ids is None:
+        if settings["receipts"] and not complete.named:
             raise ValueError("receipts without ids, expected a str for each input: the same whenever it is sent again")
-        values = numeric(values, "values")
-        if values.ndim != 3:
-            raise ValueError(f"values have the shape {values.shape}, expected three axes: [inputs, passes, classes]")
-        inputs, passes, classes = values.shape
-        names = checked_ids(ids) if ids is not None else [str(i) for i in range(inputs)]
-        if len(names) != inputs:
-            hint = " (are they [passes, inputs, classes]? Send values.transpose(1, 0, 2))" if len(names) == passes else ""
-            raise ValueError(
-                f"found {len(names)} ids for values of the shape {values.shape},"
-                f" expected {inputs}: one for each input{hint}"
-            )
-        messages = checked_contexts(contexts, inputs)
-        if inputs and not (passes and classes):
-            raise ValueError(f"values have the shape {values.shape}, expected at least one pass and one class")
+        values, names, messages = complete.values, complete.ids, complete.contexts
+        passes, inputs, classes = values.shape
         results: list[Result] = []
         limit = Limit(self.patience if patience is None else patience)
         while len(results) < inputs:
             at = len(results)
             to = self._cut(names, messages, at, 4 * passes * classes)
             request = _wire.DecomposeRequest(
-                model=model, layout=_NSK, passes=passes, inputs=to - at, input_ids=names[at:to],
-                values_le=encoded(values[at:to]).tobytes(), contexts=messages[at:to], **settings,
+                model=model, layout=_SNK, passes=passes, inputs=to - at, input_ids=names[at:to],
+                values_le=encoded(values[:, at:to]).tobytes(), contexts=messages[at:to], **settings,
             )  # fmt: skip
 
             async def attempt(limit: Limit, wait: bool, request: Any = request) -> None:
-                await self._check_classes(model, classes, limit, wait)
+                await self._check_shape(model, complete, limit, wait)
                 reply = await self._once(_wire.DECOMPOSE, request, _wire.DecomposeResponse, limit, wait)
                 if [r.row for r in reply.results] != list(range(request.inputs)):
                     raise ended(f"results for {len(reply.results)} rows, expected {request.inputs}, in order")
@@ -247,18 +232,18 @@ class Engine:
             to += 1
         return to
 
-    async def _check_classes(self, model: str, classes: int, limit: Limit, wait: bool) -> None:
-        """Raises ValueError if the model's policy is known to have another number of classes."""
-        names = self._latest.get(model)
+    async def _check_shape(self, model: str, complete: Complete, limit: Limit, wait: bool) -> None:
+        """Raises ValueError if the model's policy is known not to fit the shape of complete passes."""
+        known = self._latest.get(model)
         try:
-            if names is None or len(names) != classes:  # the policy may have been replaced
-                names = await self._ask(model, limit, wait)
+            if known is None or complete.misfit(known):  # the policy may have been replaced
+                known = await self._ask(model, limit, wait)
         except Error as error:
             if error.retryable or error.code == UNAUTHENTICATED:
                 raise
             return  # the call itself will report the error
-        if len(names) != classes:
-            raise ValueError(f"values have {classes} classes, expected {listed(names)} of model {model!r}")
+        if misfit := complete.misfit(known):
+            raise ValueError(misfit)
 
     async def _names_of(self, policy: Any, limit: Limit) -> tuple[str, ...]:
         """Returns the class names of the policy that decided, or none if they cannot be learned."""
@@ -268,12 +253,12 @@ class Engine:
                 self._names.setdefault(policy.hash, ())  # the policy was replaced; do not ask again
         return self._names.get(policy.hash, ())
 
-    async def _ask(self, model: str, limit: Limit, wait: bool) -> tuple[str, ...]:
-        """Returns the class names of a model, from the daemon."""
+    async def _ask(self, model: str, limit: Limit, wait: bool) -> Any:
+        """Returns the daemon's description of a model."""
         request = _wire.GetModelRequest(model=model)
         reply = (await self._once(_wire.GET_MODEL, request, _wire.GetModelResponse, limit, wait)).model
-        self._names[reply.policy.hash] = self._latest[model] = names = tuple(reply.classes)
-        return names
+        self._names[reply.policy.hash], self._latest[model] = tuple(reply.classes), reply
+        return reply
 
     async def retry(self, attempt: Callable[[Limit, bool], Awaitable[None]], limit: Limit) -> Error | None:
         """Repeats an attempt until it works or the limit is over. Returns the last error, or None.
@@ -302,6 +287,7 @@ class Engine:
 
     async def decide(self, link: Link, batch: Batch) -> list[Result]:
         """Returns one result for every input of a batch, over a link."""
+        self.transport.connection.owned()
         if not batch.ids:
             return []
         if not link.active():
@@ -363,6 +349,7 @@ class Link:
 
     def __init__(self, header: Any) -> None:
         self._header = header
+        self._process = os.getpid()
         self.stream: Stream | None = None
         self.info: Any = None  # the daemon's first reply: classes, expected passes, limits
         self.groups = self.blocks = self.dealt = 0  # opened; sent; acknowledged
@@ -394,16 +381,63 @@ class Link:
         return reply
 
     def close(self) -> None:
-        """Abandons what is open."""
-        if self.stream is not None:
+        """Abandons what is open. A process that was forked leaves the stream to its parent."""
+        if self.stream is not None and self._process == os.getpid():
             self.stream.close()
-            self.stream = None
+        self.stream = None
+
+
+class Complete:
+    """Complete passes with their ids and contexts, checked. With own, values are a copy."""
+
+    def __init__(
+        self, values: Any, ids: Iterable[str] | None, contexts: Sequence[Context] | None, layout: str, own: bool = False
+    ) -> None:
+        self.named = ids is not None
+        self.ids = checked_ids(ids) if ids is not None else []
+        self.values = ordered(values, layout, "values", len(self.ids) if self.named else None, "ids")
+        passes, inputs, classes = self.values.shape
+        if inputs and not (passes and classes):
+            raise ValueError(f"values have {passes} passes and {classes} classes, expected at least one of each")
+        if not self.named:
+            self.ids = [str(i) for i in range(inputs)]
+        self.contexts, self._layout = checked_contexts(contexts, inputs), layout_of(layout)
+        self.values = copied(self.values) if own else self.values
+
+    def misfit(self, model: Any) -> str:
+        """Says why the shape does not fit a model, or returns an empty text.
+
+        Without ids, the number of passes that the policy expects tells one order of axes from the other.
+        """
+        passes, inputs, classes = self.values.shape
+        if len(model.classes) != classes:
+            return f"values have {classes} classes, expected {listed(model.classes)} of model {model.policy.model!r}"
+        expected, fewest = model.expected_passes, model.fewest_passes
+        if self.named or not (inputs == expected != passes or passes < fewest <= inputs):
+            return ""
+        return (
+            f"values have {passes} passes of {inputs} inputs, expected {expected or fewest} passes by the policy of"
+            f" {model.policy.model!r}{swapped(self._layout)}; ids=[...] says how many inputs there are"
+        )
 
 
 class Batch:
-    """Inputs that are decided together, with the passes so far of those without a result."""
+    """Inputs that are decided together, with the passes so far of those without a result.
 
-    def __init__(self, ids: Iterable[str], forward: Any, passes: int | None, contexts: Sequence[Context] | None) -> None:
+    What forward returns or yields is copied at once. A complete array stays the caller's, and is read
+    until the batch is answered; with own, it is copied too.
+    """
+
+    def __init__(
+        self,
+        ids: Iterable[str],
+        forward: Any,
+        passes: int | None,
+        contexts: Sequence[Context] | None,
+        layout: str = "snk",
+        own: bool = False,
+    ) -> None:
+        self._layout, self._own = layout_of(layout), own
         self.ids = checked_ids(ids)
         self.contexts = checked_contexts(contexts, len(self.ids))
         self.results: dict[int, Result] = {}
@@ -415,6 +449,8 @@ class Batch:
         self.lazy = True  # whether a pass that is not needed is not computed
         self._most = 0  # passes that are computed; 0 if nothing but the iterable ends them
         self._yielded: Any = None
+        if self._layout != "snk" and (self._chooses or not hasattr(forward, "shape") and not isinstance(forward, (list, tuple))):
+            raise ValueError(f"layout={layout!r} beside passes one by one, which are [inputs, classes] each: expected a complete array")
         if not self._chooses and self.ids:
             checked = self._checked(forward)
             self._yielded = checked.__aiter__() if hasattr(checked, "__aiter__") else iter(checked)
@@ -458,42 +494,39 @@ class Batch:
                 return None
             values = self._pass(values, len(self.ids))
             values = values if len(rows) == len(self.ids) else values[rows]
-        self.kept.append((rows, encoded(values)))
+        # Models write the next pass to the same buffer: TensorRT, I/O binding, out=.
+        self.kept.append((rows, copied(values) if self.lazy else encoded(values)))
         return self.kept[-1]
 
     def _checked(self, forward: Any) -> Any:
         """Returns passes that are all there as arrays that fit the ids, and leaves others alone."""
-        if isinstance(forward, (list, tuple)):
+        if isinstance(forward, (list, tuple)) and self._layout == "snk":
             self.lazy = False
             self._enough(len(forward))
-            return [self._pass(values, len(self.ids), at) for at, values in enumerate(forward)]
-        if not hasattr(forward, "shape"):
+            passes = [self._pass(values, len(self.ids), at, len(forward)) for at, values in enumerate(forward)]
+            return [copied(values) for values in passes] if self._own else passes
+        if not hasattr(forward, "shape") and not isinstance(forward, (list, tuple)):
             if not hasattr(forward, "__iter__") and not hasattr(forward, "__aiter__"):
                 raise TypeError(f"found {described(forward)}, expected a function of rows, or an array [passes, inputs, classes]")
             return forward
         self.lazy = False
-        values = numeric(forward, "the passes")
-        if values.ndim != 3:
-            raise ValueError(f"the passes have the shape {values.shape}, expected three axes: [passes, inputs, classes]")
-        if values.shape[1] != len(self.ids):
-            hint = " (are they [inputs, passes, classes]? Send their transpose(1, 0, 2))" if len(values) == len(self.ids) else ""
-            text = f"found {len(self.ids)} ids for passes of the shape {values.shape}, expected {values.shape[1]}"
-            raise ValueError(f"{text}: one for each input{hint}")
+        values = ordered(forward, self._layout, "passes", len(self.ids), "ids")
         self._enough(len(values))
-        return values
+        return copied(values) if self._own else values
 
     def _enough(self, passes: int) -> None:
         if self._passes is not None and passes < self._passes:
             raise ValueError(f"found {passes} passes, expected {self._passes}, as was asked for")
 
-    def _pass(self, values: Any, rows: int, at: int | None = None) -> Any:
-        """Returns one pass as an array, after a look at its shape."""
+    def _pass(self, values: Any, rows: int, at: int | None = None, passes: int = 0) -> Any:
+        """Returns one pass as an array, after a look at its shape. passes counts those of a list."""
         what = f"pass {len(self.kept) if at is None else at}"
         values = numeric(values, what)
         columns = len(self.classes) if self.classes else "classes"
         if values.ndim != 2 or len(values) != rows or (self.classes and values.shape[1] != columns):
             text = f"{what} has the shape {values.shape}, expected ({rows}, {columns}): {rows} inputs"
-            raise ValueError(text + (f" and {listed(self.classes)}" if self.classes else ""))
+            hint = swapped("snk") if passes == rows and values.ndim == 2 else ""
+            raise ValueError(text + (f" and {listed(self.classes)}" if self.classes else "") + hint)
         return values
 
 

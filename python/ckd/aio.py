@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -20,7 +20,7 @@ import grpc.aio
 from . import _settings
 from ._arrays import Context
 from ._connection import Connection, Path, Target, rpc_errors
-from ._engine import Answer, Batch, Engine, Link, Model, Outcome, Stream
+from ._engine import Answer, Batch, Complete, Engine, Link, Model, Outcome, Stream
 from ._errors import InternalError, UnavailableError
 from ._result import Result
 from ._settings import NO_RECEIPTS, VECTORS
@@ -96,7 +96,7 @@ class Client:
         common = _settings.settings(detail, receipts, model_version, classes, kind, posterior)
         return Session(self._engine, _settings.header(model, passes, accept_settled, common))
 
-    async def decompose(
+    def decompose(
         self,
         model: str,
         values: Any,
@@ -107,13 +107,17 @@ class Client:
         model_version: str = "",
         contexts: Sequence[Context] | None = None,
         *,
+        layout: str = "snk",
         classes: Sequence[str] = (),
         kind: int = 0,
         posterior: str = "",
-    ) -> list[Result]:
-        """Returns the results for complete passes, as ckd.Client.decompose does."""
+    ) -> Coroutine[Any, Any, list[Result]]:
+        """Returns the results for complete passes, as ckd.Client.decompose does.
+
+        The values are copied before the coroutine is returned: they may change while it is awaited.
+        """
         common = _settings.settings(detail, receipts, model_version, classes, kind, posterior)
-        return await self._engine.decompose(model, values, ids, patience, contexts, common)
+        return self._engine.decompose(model, Complete(values, ids, contexts, layout, own=True), patience, common)
 
     async def report_outcomes(self, outcomes: Iterable[Outcome], patience: float | None = None) -> list[Answer]:
         """Sends outcomes to a daemon that keeps a ledger, as ckd.Client.report_outcomes does."""
@@ -144,14 +148,22 @@ class Session:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    async def decide(
-        self, ids: Iterable[str], forward: Any, passes: int | None = None, contexts: Sequence[Context] | None = None
-    ) -> list[Result]:
+    def decide(
+        self,
+        ids: Iterable[str],
+        forward: Any,
+        passes: int | None = None,
+        contexts: Sequence[Context] | None = None,
+        layout: str = "snk",
+    ) -> Coroutine[Any, Any, list[Result]]:
         """Returns one result for every id, in their order, as ckd.Session.decide does.
 
-        forward may also be a coroutine function, or an asynchronous iterable of passes.
+        forward may also be a coroutine function, or an asynchronous iterable of passes. An array is
+        copied before the coroutine is returned: it may change while the coroutine is awaited.
         """
-        batch = Batch(ids, forward, passes, contexts)
+        return self._decide(Batch(ids, forward, passes, contexts, layout, own=True))
+
+    async def _decide(self, batch: Batch) -> list[Result]:
         link = self._idle.pop() if self._idle else Link(self._header)
         try:
             return await self._engine.decide(link, batch)

@@ -33,13 +33,13 @@ def test_bit_for_bit(daemon, passes, tmp_path, how):
     async def streamed():
         async with ckd.aio.Client(daemon.address) as client:
             if how == "asyncio call":
-                return await client.decompose("fetal-health", passes.transpose(1, 0, 2), ids, ckd.FULL)
+                return await client.decompose("fetal-health", passes, ids, ckd.FULL)
             async with client.session("fetal-health", detail=ckd.FULL) as session:
                 return await session.decide(ids, passes)
 
     with daemon.client() as client, client.session("fetal-health", detail=ckd.FULL) as session:
         results = {
-            "call": lambda: client.decompose("fetal-health", passes.transpose(1, 0, 2), ids, ckd.FULL),
+            "call": lambda: client.decompose("fetal-health", passes, ids, ckd.FULL),
             "array": lambda: session.decide(ids, passes),
             "generator": lambda: session.decide(ids, (p for p in passes)),
         }.get(how, lambda: asyncio.run(streamed()))()
@@ -66,7 +66,7 @@ def test_bit_for_bit(daemon, passes, tmp_path, how):
 
 
 def test_details(client, passes):
-    values = passes.transpose(1, 0, 2)[:1]
+    values = passes[:, :1]
     (decision,) = client.decompose("fetal-health", values, detail=ckd.DECISION)
     assert decision.c.size == 0 and np.isnan(decision.mi) and decision.scores == {}
     (vectors,) = client.decompose("fetal-health", values)
@@ -74,7 +74,7 @@ def test_details(client, passes):
 
 
 def test_shown(client, passes):
-    result = client.decompose("fetal-health", passes.transpose(1, 0, 2), [f"<{i}>" for i in range(40)])[8]
+    result = client.decompose("fetal-health", passes, [f"<{i}>" for i in range(40)])[8]
     lines = repr(result).splitlines()
     assert lines[0] == f"<<8>: {result}"
     assert lines[1:] == [
@@ -99,26 +99,26 @@ def test_many_classes_are_shown_in_part():
 
 
 def test_errors_are_typed(daemon, passes):
-    values = passes.transpose(1, 0, 2)[:3].copy()
-    values[1, 3, 2] = np.nan
+    values = passes[:, :3].copy()
+    values[3, 1, 2] = np.nan
     with daemon.client() as client, client.session("fetal-health") as session:
-        for results in client.decompose("fetal-health", values), session.decide("abc", values.transpose(1, 0, 2)):
+        for results in client.decompose("fetal-health", values), session.decide("abc", values):
             error = results[1].error
             assert isinstance(error, ckd.InvalidInputError) and error.reason == results[1].reason == "NOT_FINITE"
             assert error.fields["pass"] == "3" and error.fields["row"] == "1", error.fields
             assert not results[1].retained and results[0].error is None
-        (unknown,) = client.decompose("nobody", values[:1])
+        (unknown,) = client.decompose("nobody", values[:, :1])
         assert isinstance(unknown.error, ckd.RefusedError) and unknown.reason == "UNKNOWN_MODEL"
         with pytest.raises(ckd.RefusedError, match="nobody"):
             client.model("nobody")
         with client.session("fetal-health", classes=["a", "b", "c"]) as other:
-            (wrong,) = other.decide("a", values[:1].transpose(1, 0, 2))
+            (wrong,) = other.decide("a", values[:, :1])
             assert wrong.reason == "WRONG_CLASSES" and isinstance(wrong.error, ckd.RefusedError)
         assert [m.policy.model for m in client.models()] == ["fetal-health"]
         model = client.model("fetal-health")
         assert model.critical == ("suspect", "pathologic") and model.expected_passes == 30
     with ckd.Client("unix:/nowhere/ckd.sock", patience=0.2) as away:
-        (lost,) = away.decompose("fetal-health", values[:1])
+        (lost,) = away.decompose("fetal-health", values[:, :1])
         assert isinstance(lost.error, ckd.UnavailableError) and "/nowhere" in str(lost.error)
         assert "send it again" in str(lost.error)
 
@@ -140,7 +140,7 @@ def test_large_batches(daemon):
     """A batch that exceeds a message goes in several calls, and in several blocks of a stream."""
     recorded = np.load(RECORDINGS / "ctg-mcdropout.passes.npy")
     with daemon.client(message_bytes=20_000) as client, client.session("fetal-health") as session:
-        called = client.decompose("fetal-health", recorded.transpose(1, 0, 2))
+        called = client.decompose("fetal-health", recorded)
         streamed = session.decide([str(i) for i in range(recorded.shape[1])], recorded)
     assert len(called) == recorded.shape[1] and [r.id for r in called] == [r.id for r in streamed]
     assert all(same_bits(a.c, b.c) and a.action == b.action for a, b in zip(called, streamed))
@@ -154,7 +154,7 @@ def test_small_messages(passes):
         ids = [str(i) for i in range(many.shape[1])]
         with client.session("fetal-health") as session:
             results = session.decide(ids[:400], many[:, :400])
-        called = client.decompose("fetal-health", many[:, :400].transpose(1, 0, 2))
+        called = client.decompose("fetal-health", many[:, :400])
     assert [r.action for r in called] == [r.action for r in results]
     assert [r.action for r in results[:40]] == [r.action for r in results[40:80]]
     assert not any(r.error for r in results), next(r.error for r in results if r.error)
@@ -229,3 +229,88 @@ def test_reports_are_refused_without_a_ledger(client):
     assert answer.status == "unsent" and answer.error
     with pytest.raises(ValueError, match="kind is 'guess', expected reading, biopsy or follow_up"):
         client.report_outcomes([ckd.Outcome(b"", "normal", "reader", kind="guess")])
+
+
+FORWARDS = {
+    "an iterable": lambda fill, passes: (fill(p) for p in passes),
+    "a function": lambda fill, passes: (lambda rows, at=iter(passes): fill(next(at))[rows.min() : rows.max() + 1]),
+    "memory views": lambda fill, passes: (memoryview(fill(p)) for p in passes),
+}
+
+
+@pytest.mark.parametrize("how", FORWARDS)
+@pytest.mark.parametrize("settled", [False, True], ids=["few blocks", "early stopping"])
+def test_output_buffers_are_used_again(client, passes, how, settled):
+    """TensorRT and I/O binding write every pass to one buffer: all passes of a block were the last one."""
+    ids, buffer = [str(i) for i in range(40)], np.empty((40, 3), dtype="<f4")
+
+    def fill(values):
+        buffer[:] = values
+        return buffer
+
+    with client.session("fetal-health", accept_settled=settled) as session:
+        right = session.decide(ids, passes)
+        results = session.decide(ids, FORWARDS[how](fill, passes))
+    assert [(r.action, r.value) for r in results] == [(r.action, r.value) for r in right]
+
+
+def test_arrays_may_change_while_they_are_awaited(daemon, passes):
+    """A server with one buffer for requests fills it for the next while it awaits the decisions."""
+    buffer, ids = passes.copy(), [str(i) for i in range(40)]
+
+    async def run():
+        async with ckd.aio.Client(daemon.address) as client, client.session("fetal-health") as session:
+            right = await session.decide(ids, passes)
+            for ask in (
+                lambda: session.decide(ids, buffer),
+                lambda: session.decide(ids, list(buffer)),
+                lambda: client.decompose("fetal-health", buffer, ids),
+            ):
+                buffer[:] = passes
+                asked = asyncio.ensure_future(ask())
+                buffer[:] = 1 / 3
+                assert [r.value for r in await asked] == [r.value for r in right]
+
+    asyncio.run(run())
+
+
+def test_one_order_of_axes(daemon, passes):
+    """decompose once took [inputs, passes, classes] where all else took [passes, inputs, classes]."""
+    some, ids = passes[:, :30], [str(i) for i in range(30)]
+    swapped = some.transpose(1, 0, 2)
+
+    async def awaited(values, **settings):
+        async with ckd.aio.Client(daemon.address) as client, client.session("fetal-health") as session:
+            called = await client.decompose("fetal-health", values, ids, **settings)
+            return called + await session.decide(ids, values, **settings)
+
+    with daemon.client() as client, client.session("fetal-health") as session:
+        right = [r.value for r in client.decompose("fetal-health", some)]
+        for results in (
+            session.decide(ids, some),
+            session.decide(ids, swapped, layout="nsk"),
+            session.decide(ids, swapped.tolist(), layout="NSK"),
+            client.decompose("fetal-health", swapped, layout="nsk"),
+        ):
+            assert [r.value for r in results] == right
+        for values, settings in ((some, {}), (swapped, {"layout": "nsk"})):
+            assert [r.value for r in asyncio.run(awaited(values, **settings))] == right * 2
+        # A shape that fits only the other order: by the ids, or by the passes that the policy expects.
+        few, other = passes[:, :20], passes[:, :20].transpose(1, 0, 2)
+        for ask, layout in (
+            (lambda: session.decide(ids[:20], other), "nsk"),
+            (lambda: session.decide(ids[:20], list(other)), "nsk"),
+            (lambda: session.decide(ids[:20], few, layout="nsk"), "snk"),
+            (lambda: client.decompose("fetal-health", other, ids[:20]), "nsk"),
+            (lambda: client.decompose("fetal-health", other), "nsk"),
+            (lambda: client.decompose("fetal-health", few, layout="nsk"), "snk"),
+            (lambda: client.decompose("fetal-health", other[:3]), "nsk"),
+            (lambda: asyncio.run(awaited(some[:20].transpose(1, 0, 2))), "nsk"),
+        ):
+            with pytest.raises(ValueError, match=f"layout='{layout}'"):
+                ask()
+        # As many passes as the policy accepts, of as many inputs as it expects passes: ids tell.
+        assert len(client.decompose("fetal-health", some[:20], ids)) == 30
+        for ask in (lambda: client.decompose("fetal-health", some, layout="kns"), lambda: session.decide(ids, iter(some), layout="nsk")):
+            with pytest.raises(ValueError, match="layout"):
+                ask()

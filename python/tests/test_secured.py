@@ -51,7 +51,7 @@ def address_of(daemon):
 
 
 def test_rotation(tmp_path, passes):
-    values, ids = passes.transpose(1, 0, 2)[:2], ["a", "b"]
+    values, ids = passes[:, :2], ["a", "b"]
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     with secured(tmp_path) as daemon:
         replace(token, "one" * 20)
@@ -68,7 +68,7 @@ def test_rotation(tmp_path, passes):
             answered()
             # A token that the daemon does not know is refused, at once and by name.
             replace(token, "three" * 20)
-            (refused,) = client.decompose("fetal-health", values[:1])
+            (refused,) = client.decompose("fetal-health", values[:, :1])
             assert isinstance(refused.error, ckd.RefusedError) and refused.reason == "UNAUTHENTICATED"
             replace(token, "two" * 20)
             answered()
@@ -81,7 +81,7 @@ def test_rotation(tmp_path, passes):
             answered()
             replace(ca, other.read_bytes())
             client.patience = 1
-            (untrusted,) = client.decompose("fetal-health", values[:1])
+            (untrusted,) = client.decompose("fetal-health", values[:, :1])
             assert isinstance(untrusted.error, ckd.UnavailableError)
             client.patience = 20
             replace(ca, (tmp_path / "tls.crt").read_bytes())
@@ -89,7 +89,7 @@ def test_rotation(tmp_path, passes):
 
         async def asynchronous():
             async with ckd.aio.Client(address_of(daemon), ca=ca, token_file=token) as client:
-                (result,) = await client.decompose("fetal-health", values[:1])
+                (result,) = await client.decompose("fetal-health", values[:, :1])
                 return result
 
         replace(token, "one" * 20)
@@ -127,7 +127,7 @@ def test_balancing(tmp_path, passes):
             for _ in range(n):
                 with client.session("fetal-health") as session:
                     results = session.decide(["a", "b"], passes[:, :2])
-                    results += client.decompose("fetal-health", passes.transpose(1, 0, 2)[:2])
+                    results += client.decompose("fetal-health", passes[:, :2])
                 assert not any(r.error for r in results), results
                 seen |= {r.policy.version for r in results}
             return seen

@@ -97,7 +97,7 @@ def test_deferring(data):
         classifier.calibration_.write(path)
         with ckd.Daemon(path) as daemon, daemon.client() as client:
             passes = ckd.sklearn.members(classifier.estimator_, rest)
-            results = client.decompose("model", passes.transpose(1, 0, 2))
+            results = client.decompose("model", passes)
     assert [not r.retained for r in results] == deferred.tolist()
     classifier.fit(X[:400], y[:400])
     assert classifier.policy_ == ""

@@ -30,7 +30,7 @@ class TritonPythonModel:
     def answer(self, request, until):
         passes = pb_utils.get_input_tensor_by_name(request, "PASSES").as_numpy()  # [inputs, passes, classes]
         try:
-            results = self.client.decompose(self.model, passes, patience=max(until - time.monotonic(), 0))
+            results = self.client.decompose(self.model, passes, layout="nsk", patience=max(until - time.monotonic(), 0))
         except (TypeError, ValueError) as error:  # the passes are not what the policy expects
             results = [ckd.Result(str(i), error=ckd.InvalidInputError(str(error))) for i in range(len(passes))]
         contributions = np.full((len(results), passes.shape[2]), np.nan)
