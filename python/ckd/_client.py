@@ -13,7 +13,7 @@ import grpc
 
 from . import _settings
 from ._arrays import Context
-from ._connection import Connection, Path, Target, error_of_call, rpc_errors
+from ._connection import Connection, Path, Target, error_of_call, left_to_parent, rpc_errors
 from ._engine import Answer, Batch, Complete, Engine, Link, Model, Outcome, Stream
 from ._errors import InternalError
 from ._result import Result
@@ -61,7 +61,7 @@ class Client:
         message_bytes: int = 512 << 10,
     ) -> None:
         target = Target(address, ca, cert, key, server_name, tls, token_file, insecure, balancing)
-        self._transport = _Transport(Connection(target, _channel))
+        self._transport = _Transport(Connection(target, _channel, forks=True))
         self._engine = Engine(self._transport, patience, message_bytes)
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -267,7 +267,7 @@ class _Stream:
         self._watchdog, self._expired = watchdog, False
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         call = channel.stream_stream(method, _same, _same)
-        self._call = call(iter(self._requests.get, None), metadata=metadata, wait_for_ready=wait)
+        self._call = left_to_parent(call(iter(self._requests.get, None), metadata=metadata, wait_for_ready=wait))
 
     async def send(self, message: bytes) -> None:
         self._requests.put(message)

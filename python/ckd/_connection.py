@@ -12,6 +12,7 @@ import os
 import pathlib
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Union
 
@@ -126,19 +127,21 @@ class Target:
 class Connection:
     """Hands out the channel to use, and the metadata of a call.
 
-    make makes a channel of a target and credentials. When the files of TLS change, later calls and
+    make makes a channel of a target and credentials; forks says whether grpc supports forks of such
+    channels. When the files of TLS change, later calls and
     streams get a new channel; those that are under way keep theirs. If files cannot be read again,
     for example while they are being replaced, the last channel stays in use.
     """
 
-    def __init__(self, target: Target, make: Callable[[Target, Any], Any]) -> None:
+    def __init__(self, target: Target, make: Callable[[Target, Any], Any], forks: bool) -> None:
         target.check()
+        _check_fork(forks)
         self.target = target
         self.token = Token(target.token_file) if target.token_file else None
-        self._make = make
+        self._make = lambda *settings: left_to_parent(make(*settings))
         self._lock = threading.Lock()
         self._stamp = _stamp_of(target.files())
-        self._channel = make(target, target.credentials())
+        self._channel = self._make(target, target.credentials())
         self._process = os.getpid()
 
     def channel(self) -> Any:
@@ -154,12 +157,9 @@ class Connection:
         return self._channel
 
     def owned(self) -> None:
-        """Raises RuntimeError in a process that was forked from the client's: grpc would wait for ever."""
+        """Raises RuntimeError in a process that was forked from the client's, where grpc waits for ever."""
         if os.getpid() != self._process:
-            raise RuntimeError(
-                f"this client was made before a fork, by process {self._process}: make a client, and its sessions, in each"
-                " process after the fork (the initializer of a pool, gunicorn's post_fork)"
-            )
+            raise RuntimeError(f"this client was made before a fork, by process {self._process}: {_AFTER_FORK}")
 
     def close(self) -> Any:
         """Closes the channel, and returns what the channel's close returns. A fork closes nothing."""
@@ -168,6 +168,39 @@ class Connection:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns the header that carries the token, if there is one."""
         return () if self.token is None else (("authorization", "Bearer " + self.token.current()),)
+
+
+# grpc reads this as it is imported. It is off by default, since a fork then waits for every call.
+_FORKS = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in ("1", "true", "yes", "on")
+_AFTER_FORK = (
+    "grpc does not survive that; make the first client, and its sessions, after the fork (gunicorn's post_fork, the"
+    " initializer of a pool), or start processes by spawn (GRPC_ENABLE_FORK_SUPPORT=1, set before Python starts, permits"
+    " new clients after a fork that happens while no call is under way, but not beside ckd.aio)"
+)
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # channels and calls
+_inherited: list[Any] = []  # those of before the fork: collecting one here would break its parent's connection
+_unforkable: set[int] = set()  # processes that made channels whose forks grpc does not support
+
+
+def left_to_parent(made: Any) -> Any:
+    """Returns a channel or a call, which no forked process will collect."""
+    _alive.add(made)
+    return made
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _inherited.extend(_alive))
+
+
+def _check_fork(forks: bool) -> None:
+    """Raises RuntimeError in a process whose parent used grpc before the fork.
+
+    Both share grpc's epoll set: a channel made here would hang, and crash the parent.
+    """
+    if _unforkable - {os.getpid()}:
+        raise RuntimeError(f"process {min(_unforkable)} made a client before this process was forked from it: {_AFTER_FORK}")
+    if not (forks and _FORKS):
+        _unforkable.add(os.getpid())
 
 
 class Token:

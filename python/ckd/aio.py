@@ -19,7 +19,7 @@ import grpc.aio
 
 from . import _settings
 from ._arrays import Context
-from ._connection import Connection, Path, Target, rpc_errors
+from ._connection import Connection, Path, Target, left_to_parent, rpc_errors
 from ._engine import Answer, Batch, Complete, Engine, Link, Model, Outcome, Stream
 from ._errors import InternalError, UnavailableError
 from ._result import Result
@@ -47,7 +47,7 @@ class Client:
         message_bytes: int = 512 << 10,
     ) -> None:
         target = Target(address, ca, cert, key, server_name, tls, token_file, insecure, balancing)
-        self._transport = _Transport(Connection(target, _channel))
+        self._transport = _Transport(Connection(target, _channel, forks=False))
         self._engine = Engine(self._transport, patience, message_bytes)
 
     @property
@@ -202,7 +202,7 @@ class _Stream:
 
     def __init__(self, channel: Any, method: str, metadata: Any, wait: bool) -> None:
         self._channel = channel  # keeps the channel open, also after it was replaced
-        self._call = channel.stream_stream(method)(metadata=metadata, wait_for_ready=wait)
+        self._call = left_to_parent(channel.stream_stream(method)(metadata=metadata, wait_for_ready=wait))
         self._unsent: list[bytes] = []
 
     async def send(self, message: bytes) -> None:

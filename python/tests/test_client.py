@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import json
+import socket
 import subprocess
 
 import numpy as np
@@ -314,3 +315,32 @@ def test_one_order_of_axes(daemon, passes):
         for ask in (lambda: client.decompose("fetal-health", some, layout="kns"), lambda: session.decide(ids, iter(some), layout="nsk")):
             with pytest.raises(ValueError, match="layout"):
                 ask()
+
+
+def test_no_proxy_reads_plaintext(monkeypatch, passes):
+    """With http_proxy set, as in many companies, ids and passes went in clear to the proxy."""
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as proxy, ckd.Daemon(POLICY, listen="localhost:0") as daemon:
+        for name in ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        address = daemon.addresses[1]
+        for target in (address, "localhost:" + address.rsplit(":", 1)[1], "dns:///" + address, daemon.address):
+            with ckd.Client(target, patience=20, insecure=target == address) as client:
+                assert not any(r.error for r in client.decompose("fetal-health", passes)), target
+
+        async def run():
+            async with ckd.aio.Client(address, patience=20) as client:
+                return await client.decompose("fetal-health", passes)
+
+        assert not any(r.error for r in asyncio.run(run()))
+        proxy.settimeout(0)
+        with pytest.raises(BlockingIOError):  # it was never asked
+            proxy.accept()
+        # To a daemon elsewhere, TLS goes through it as with any client of grpc.
+        proxy.settimeout(60)
+        with ckd.Client("ckd.invalid:8590", tls=True, patience=0.5) as client:
+            client.decompose("fetal-health", passes)
+        asked, _ = proxy.accept()
+        with asked:
+            assert asked.recv(100).startswith(b"CONNECT ckd.invalid:8590")

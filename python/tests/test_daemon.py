@@ -1,7 +1,9 @@
 """The daemon lives as long as its owner, however that ends."""
 
+import asyncio
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from conftest import POLICY
 
 import ckd
+import ckd.aio
 
 
 def gone(pid):
@@ -148,18 +151,75 @@ def test_exit_without_close():
     assert gone(pid)
 
 
-def test_client_of_before_a_fork_is_refused(daemon):
-    with daemon.client() as client:
-        assert client.model("fetal-health").classes
-        child = os.fork()
-        if child == 0:
-            try:
-                client.model("fetal-health")
-            except RuntimeError as error:
-                client.close()
-                os._exit(0 if "made before a fork" in str(error) else 1)
-            os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def forked(work):
+    """Runs work in a forked process, and returns the text that it returns, or its exception's."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            text = work()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, str(text).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        ready = select.select([pipe], [], [], 60)[0]
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+        text = pipe.read()
+    os.waitpid(child, 0)
+    assert ready, "the forked process hangs"
+    return text
+
+
+def test_client_of_before_a_fork_is_refused(daemon, passes):
+    """A session that was used before a fork hung in the child for ever."""
+    with daemon.client() as client, client.session("fetal-health") as session:
+        ids = [str(i) for i in range(40)]
+        session.decide(ids, passes)
+
+        def drop():
+            session.close()
+            client.close()
+            gc.collect()
+            return "closed"
+
+        for ask in (
+            lambda: session.decide(ids, passes),
+            lambda: client.session("fetal-health").decide(ids, passes),
+            lambda: client.decompose("fetal-health", passes),
+            lambda: daemon.client(),  # grpc would hang in the child, and crash its parent
+        ):
+            assert forked(ask).startswith("RuntimeError") and "after the fork" in forked(ask)
+        assert forked(drop) == "closed"
+        assert not any(r.error for r in session.decide(ids, passes))
+
+    async def run():
+        async with ckd.aio.Client(daemon.address) as client, client.session("fetal-health") as session:
+            await session.decide(ids, passes)
+            assert forked(lambda: session.decide(ids, passes).send(None)).startswith("RuntimeError")
+
+    asyncio.run(run())
+
+
+FORKS = """
+    import numpy, multiprocessing
+    def ask(_=None):
+        with daemon.client() as client, client.session("fetal-health") as session:
+            return session.decide(["a"], numpy.full((30, 1, 3), 1 / 3))[0].action == "defer"
+    daemon = ckd.Daemon(sys.argv[1])
+    before = bool(os.environ.get("GRPC_ENABLE_FORK_SUPPORT")) and ask()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(sum(pool.map(ask, range(8))) + before + ask())
+"""
+
+
+@pytest.mark.parametrize("supported", [False, True], ids=["first client after the fork", "GRPC_ENABLE_FORK_SUPPORT"])
+def test_forked_processes_have_clients_of_their_own(monkeypatch, supported):
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "1" if supported else "")
+    process, (answered,) = script(FORKS)
+    assert process.wait(timeout=60) == 0 and answered == 9 + supported
 
 
 def test_forked_process_leaves_it_alone(daemon, passes):
