@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -139,6 +140,9 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	}
 	if secure != nil {
 		dial = append(dial, grpc.WithTransportCredentials(secure))
+	}
+	if secure != nil && slices.Contains([]string{"insecure", "local"}, secure.Info().SecurityProtocol) {
+		dial = append(dial, grpc.WithNoProxy()) // the proxy of the environment would read ids and passes
 	}
 	if o.balancing {
 		dial = append(dial, grpc.WithDefaultServiceConfig(balanced))
