@@ -11,6 +11,7 @@ import ipaddress
 import os
 import pathlib
 import ssl
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -74,6 +75,7 @@ class Target:
 
     def check(self) -> None:
         """Raises ValueError for settings that exclude each other, or that would expose passes."""
+        check_socket(self.address)
         if bool(self.cert) != bool(self.key):
             raise ValueError("a certificate without its key, or a key alone, expected cert and key or neither")
         if self.insecure and self.secure:
@@ -161,6 +163,11 @@ class Connection:
         if os.getpid() != self._process:
             raise RuntimeError(f"this client was made before a fork, by process {self._process}: {_AFTER_FORK}")
 
+    @property
+    def daemon(self) -> Any:
+        """The ckd.Daemon of this process that serves here, or None."""
+        return daemons.get(self.target.address)
+
     def close(self) -> Any:
         """Closes the channel, and returns what the channel's close returns. A fork closes nothing."""
         return self._channel.close() if os.getpid() == self._process else None
@@ -177,6 +184,8 @@ _AFTER_FORK = (
     " initializer of a pool), or start processes by spawn (GRPC_ENABLE_FORK_SUPPORT=1, set before Python starts, permits"
     " new clients after a fork that happens while no call is under way, but not beside ckd.aio)"
 )
+# The ckd.Daemon of this process at each address. Each has ended, an Error once it has ended for good.
+daemons: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()  # channels and calls
 _inherited: list[Any] = []  # those of before the fork: collecting one here would break its parent's connection
 _unforkable: set[int] = set()  # processes that made channels whose forks grpc does not support
@@ -255,6 +264,18 @@ def error_of_call(error: Any) -> Error:
             status.ParseFromString(value)
     status.code, status.message = error.code().value[0], error.details() or ""
     return error_of(status)
+
+
+_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107  # of the path of a unix socket, in every kernel
+
+
+def check_socket(address: str) -> None:
+    """Raises ValueError for a unix socket whose path is too long for the system."""
+    scheme, _, path = address.partition(":")
+    path = path[2:] if path.startswith("//") else path
+    length = len(os.fsencode(path))
+    if scheme in ("unix", "unix-abstract") and length > _SOCKET_BYTES:
+        raise ValueError(f"{address}: the path of the socket has {length} bytes, expected at most {_SOCKET_BYTES}")
 
 
 def _is_loopback(address: str) -> bool:

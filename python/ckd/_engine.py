@@ -264,16 +264,20 @@ class Engine:
         """Repeats an attempt until it works or the limit is over. Returns the last error, or None.
 
         The first attempt fails at once without a connection, and says why. Later attempts wait for
-        one, because grpc reconnects quickly only while a call waits for it.
+        one, because grpc reconnects quickly only while a call waits for it; but not for a daemon of
+        this process, which says when it has ended for good.
         """
         delay, before, token = 0.1, "", self.transport.connection.token
         while True:
             version = token.version if token else 0
             try:
-                await attempt(limit, bool(before))
+                await attempt(limit, bool(before) and self.transport.connection.daemon is None)
                 return None
             except Error as error:
                 last = error
+            daemon = self.transport.connection.daemon
+            if daemon is not None and daemon.ended is not None and last.retryable:
+                return daemon.ended  # type: ignore[no-any-return]
             if token and last.code == UNAUTHENTICATED and token.renewed(version):
                 continue
             if isinstance(last, UnavailableError) and not last.gone:

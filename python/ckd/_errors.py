@@ -86,7 +86,7 @@ class InternalError(Error):
 
 
 class DaemonError(Error):
-    """A daemon that was to start here did not."""
+    """A daemon of this process did not start, or ended."""
 
     advice = "correct what the message names"
 

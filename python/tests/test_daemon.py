@@ -231,3 +231,49 @@ def test_forked_process_leaves_it_alone(daemon, passes):
     os.waitpid(child, 0)
     with daemon.client() as client:
         assert client.decompose("fetal-health", passes)[0].action == "defer"
+
+
+def test_started_again_once(passes, caplog):
+    """A daemon that was killed left every call waiting for its whole patience, without a word."""
+    ids = [str(i) for i in range(40)]
+    with ckd.Daemon(POLICY) as daemon, daemon.client(patience=300) as client, client.session("fetal-health") as session:
+        first, right = daemon.pid, [r.value for r in session.decide(ids, passes)]
+
+        def killed():  # in the middle of a batch
+            yield passes[0]
+            os.kill(daemon.pid, signal.SIGKILL)
+            assert gone(first)
+            yield from passes[1:]
+
+        assert [r.value for r in session.decide(ids, killed())] == right
+        assert [r.value for r in client.decompose("fetal-health", passes)] == right
+        assert daemon.running and daemon.pid != first and daemon.ended is None
+        assert f"process {first}) ended with exit code -9 (SIGKILL)" in caplog.text and "is started again" in caplog.text
+
+        os.kill(daemon.pid, signal.SIGKILL)
+        for results in session.decide(ids, passes), client.decompose("fetal-health", passes):
+            errors = {str(r.error) for r in results}
+            assert all(isinstance(r.error, ckd.DaemonError) and not r.retained for r in results), errors
+            assert all("SIGKILL" in text and "listening" in text for text in errors), errors
+        with pytest.raises(ckd.DaemonError, match="SIGKILL"):
+            client.model("fetal-health")
+        assert not daemon.running
+
+        async def run():
+            async with ckd.aio.Client(daemon.address, patience=300) as other, other.session("fetal-health") as asked:
+                return await asked.decide(ids, passes)
+
+        assert isinstance(asyncio.run(run())[0].error, ckd.DaemonError)
+
+
+def test_socket_path_that_is_too_long(tmp_path, monkeypatch):
+    """A socket in a deep folder was 'bind: invalid argument', and for a client a daemon that is down."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("d" * 120)))
+    (tmp_path / ("d" * 120)).mkdir()
+    with pytest.raises(ckd.DaemonError, match=r"has \d+ bytes, expected at most 10[37].*TMPDIR"):
+        ckd.Daemon(POLICY)
+    assert not list((tmp_path / ("d" * 120)).iterdir())
+    for address in ("unix:" + "é" * 54, "unix:///" + "x" * 107, "unix-abstract:" + "x" * 108):
+        with pytest.raises(ValueError, match="has 108 bytes"):
+            ckd.Client(address)
+    ckd.Client("unix:" + "x" * 103).close()

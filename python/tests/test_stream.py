@@ -17,7 +17,7 @@ class Daemon:
     def __init__(self, message_bytes):
         self.message_bytes = message_bytes
         self.blocks, self.replies, self.passes, self.waiting = [], [], {}, set()
-        self.connection = types.SimpleNamespace(token=None, owned=lambda: None)
+        self.connection = types.SimpleNamespace(token=None, daemon=None, owned=lambda: None)
 
     async def open(self, method, wait):
         return self
