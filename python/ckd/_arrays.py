@@ -52,7 +52,7 @@ def checked_contexts(contexts: Sequence[Context] | None, inputs: int) -> list[An
 def numeric(values: Any, what: str) -> npt.NDArray[Any]:
     """Returns values as an array of numbers, or raises TypeError that says what they are."""
     why = ""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+    if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):
         raise TypeError(f"{what}: found a masked array with masked values, expected every value (.filled(...) chooses some)")
     try:
         array: npt.NDArray[Any] = np.asarray(values)

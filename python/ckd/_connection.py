@@ -140,7 +140,7 @@ class Connection:
         _check_fork(forks)
         self.target = target
         self.token = Token(target.token_file) if target.token_file else None
-        self._make = lambda *settings: left_to_parent(make(*settings))
+        self._make: Callable[[Target, Any], Any] = lambda *settings: left_to_parent(make(*settings))
         self._lock = threading.Lock()
         self._stamp = _stamp_of(target.files())
         self._channel = self._make(target, target.credentials())

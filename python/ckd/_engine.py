@@ -82,7 +82,7 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class Model(_wire.Pickled):
     """A model by its policy in force. message has the rest, as ckd.v1.Model."""
 
     policy: Policy
@@ -204,7 +204,7 @@ class Engine:
 
             error = await self.retry(attempt, limit)
             if error is not None and not await self._learn(error, model):
-                results.extend(Result(id, error=error) for id in names[len(results) :])
+                results.extend(Result(names[row], error=error, row=row) for row in range(len(results), inputs))
         return results
 
     async def _learn(self, error: Error, model: str) -> bool:
@@ -307,7 +307,7 @@ class Engine:
                     link.close()  # abandons what is open on the stream
 
         error = await self.retry(attempt, Limit(self.patience))
-        return [batch.results.get(i) or Result(id, error=error) for i, id in enumerate(batch.ids)]
+        return [batch.results.get(i) or Result(id, error=error, row=i) for i, id in enumerate(batch.ids)]
 
     async def _attempt(self, link: Link, batch: Batch, limit: Limit, wait: bool) -> None:
         if link.stream is None:

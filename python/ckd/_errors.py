@@ -38,6 +38,7 @@ class Error(Exception):
         self.message, self.reason, self.code = message, reason, code
         self.fields = fields or {}
         self.retry_delay = retry_delay  # seconds that the daemon asks for before another attempt
+        self.status = b""  # the daemon's google.rpc.Status; empty for an error that the client found
 
     @property
     def retryable(self) -> bool:
@@ -109,7 +110,9 @@ def error_of(status: Any) -> Error:
     reason = info.reason if info.domain == "ckd.v1" else ""
     kind = _class_of(status.code, _REASONS.get(reason, 0))
     fields = dict(info.metadata)
-    return kind(status.message, reason=reason, code=status.code, fields=fields, retry_delay=delay)
+    error = kind(status.message, reason=reason, code=status.code, fields=fields, retry_delay=delay)
+    error.status = status.SerializeToString()
+    return error
 
 
 def _class_of(code: int, reason: int) -> type[Error]:

@@ -7,6 +7,7 @@ import html
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import _binary
-from ._arrays import numeric
+from ._arrays import numeric, ordered
 from ._errors import CommandError
 
 _NOT_CERTIFIED = 3  # the exit code of ckd calibrate where nothing certifies
@@ -29,6 +30,9 @@ class NotCertifiedError(CommandError):
     def __init__(self, message: str, report: Calibration) -> None:
         super().__init__(message)
         self.report = report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.report)
 
 
 class Report(Mapping[str, Any]):
@@ -48,6 +52,10 @@ class Report(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.sections)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the sections, as the program's JSON has them."""
+        return dict(self.sections)
 
     def to_frame(self, section: str = "") -> Any:
         """Returns a section as a pandas DataFrame: a row for each entry, a column for each figure.
@@ -70,13 +78,19 @@ class Evaluation(Report):
 
     def __init__(self, sections: dict[str, Any], command: list[str], files: _Files) -> None:
         super().__init__(sections, "policies")
-        self._command, self._files, self._page = command, files, ""
+        self._command, self._page = command, ""
+        self._files: _Files | None = files
 
     def html(self) -> str:
         """Returns the report as a page, with its figures. The program computes it at the first call."""
         if not self._page:
-            self._page = _run([*self._command, "--format", "html"])
+            if self._files is None:
+                raise CommandError("the page was not computed before this was pickled or copied, expected html() before")
+            self._page = _run([*self._command, "--format", "html"], self._files)
         return self._page
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_files": None}  # they are removed with the report that wrote them
 
     def _repr_html_(self) -> str:
         page = html.escape(self.html(), quote=True)
@@ -102,6 +116,35 @@ class Calibration(Report):
         written.write_text(self.policy, encoding="utf-8")
         return written
 
+    def __str__(self) -> str:
+        """Says in five lines what was chosen, what it does, and what that rests on."""
+        s, expected = self.sections, self.sections.get("expected") or {}
+        basis = f"{s['inputs']:,} inputs of {s['passes']} passes, {s['critical']:,} of them critical"
+        asked = f"{s['objective']}, scope {s['scope']}"
+        if not self.policy:
+            reached, would = self._refusal()
+            return "\n".join((
+                f"No policy: nothing certifies {asked}.", f"Reached: {reached}.", f"Would certify: {would}.",
+                f"Without review {s['missed']:,} critical inputs are missed.", f"Rests on {basis}.",
+            ))  # fmt: skip
+        certificate = s.get("certificate") or {}
+        missed = f"Critical miss rate {_share(expected, 'critical_miss_rate')}"
+        if certificate:
+            missed = f"Misses {certificate['misses']:,} of {certificate['cases']:,} critical inputs that chose nothing"
+        reviews = f"{1000 * (1 - expected['coverage']):.0f} reviews per 1,000 inputs" if expected else "reviews not stated"
+        return "\n".join((
+            f"Policy for {asked}: {_rule(s['chosen'])}.",
+            f"Coverage {_share(expected, 'coverage')}, {reviews}.",
+            f"{missed}; without review {s['missed']:,} of {s['critical']:,} are missed.",
+            certificate.get("void") or certificate.get("statement") or "No certificate: the figures are expectations.",
+            f"Rests on {basis}; policy hash {s['policy_hash'][:12]}.",
+        ))  # fmt: skip
+
+    def _refusal(self) -> tuple[str, str]:
+        """Returns what was reached where nothing certifies, and what would certify."""
+        refusal = self.sections.get("refusal") or {}
+        return refusal.get("reason") or "not stated", "; ".join(refusal.get("would") or ()) or "nothing that was tried"
+
     def _repr_html_(self) -> str:
         rows = rows_of(self.sections["comparison"])
         shown = [
@@ -122,9 +165,10 @@ def evaluate(passes: Any, labels: Any, **settings: Any) -> Evaluation:
     are the flags of ckd evaluate, as in critical=["suspect"], reviews_per_1000=150, or policy=FILE:
     docs/cli.md has them. Raises CommandError with the program's message.
     """
+    _check_order(passes, labels, settings)
     files = _Files()
     command = ["evaluate", *files.flags(passes=passes, labels=labels, **settings)]
-    return Evaluation(json.loads(_run([*command, "--format", "json"])), command, files)
+    return Evaluation(json.loads(_run([*command, "--format", "json"], files)), command, files)
 
 
 def calibrate(passes: Any, labels: Any = None, **settings: Any) -> Calibration:
@@ -137,30 +181,33 @@ def calibrate(passes: Any, labels: Any = None, **settings: Any) -> Calibration:
     Attempts at a certificate are remembered by the content of the recording, in the user's cache
     folder, or in the file attempts: a certificate is worth less the more often one has tried.
     """
+    _check_order(passes, labels, settings)
     files = _Files()
     if "attempts" not in settings and not isinstance(passes, (str, os.PathLike)):
         settings["attempts"] = _attempts(numeric(passes, "passes"))
     command = ["calibrate", *files.flags(passes=passes, labels=labels, **settings), "--format", "json"]
-    return _calibrated(command)
+    return _calibrated(command, files)
 
 
 def decompose(passes: Any, **settings: Any) -> list[dict[str, Any]]:
     """Returns what ckd decompose prints for each input: what a daemon would answer, without one."""
     files = _Files()
-    done = _call(["decompose", *files.flags(passes=passes, **settings)])
+    done = _call(["decompose", *files.flags(passes=passes, **settings)], files)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if not answers and done.returncode != 0:
         raise CommandError(_message(done))
     return answers  # those of refused inputs say so; the exit code repeats it
 
 
-def _calibrated(command: list[str]) -> Calibration:
-    done = _call(command)
+def _calibrated(command: list[str], files: _Files) -> Calibration:
+    done = _call(command, files)
     if done.returncode in (0, _NOT_CERTIFIED) and done.stdout.lstrip().startswith("{"):
         report = Calibration(json.loads(done.stdout))
         if done.returncode == 0:
             return report
-        raise NotCertifiedError(_message(done), report)
+        reached, would = report._refusal()
+        asked = report["objective"]
+        raise NotCertifiedError(f"{_message(done)}: asked {asked}; reached: {reached}; would certify: {would}", report)
     raise CommandError(_message(done))
 
 
@@ -173,6 +220,7 @@ class _Files:
     def flags(self, **settings: Any) -> list[str]:
         """Returns settings as flags. Arrays become files."""
         words: list[str] = []
+        escaped_comma = "\\,"
         for name, value in settings.items():
             flag = "--" + name.replace("_", "-")
             if value is None or value is False:
@@ -186,10 +234,14 @@ class _Files:
             elif isinstance(value, (bool, int, float)):
                 words.append(f"{flag}={value}")
             elif name in ("classes", "critical", "safe"):
-                words.append(f"{flag}={','.join(str(v) for v in value)}")
+                words.append(f"{flag}={','.join(str(v).replace(',', escaped_comma) for v in value)}")
             else:
                 words.append(f"{flag}={self._save(name, value)}")
         return words
+
+    def named(self, text: str) -> str:
+        """Returns a text of the program with the caller's arrays in place of their files."""
+        return re.sub(re.escape(self._folder.name + os.sep) + r"(\w+)\.npy", r"\1", text)
 
     def _save(self, name: str, value: Any) -> pathlib.Path:
         path = pathlib.Path(self._folder.name, name + ".npy")
@@ -221,26 +273,52 @@ def _attempts(values: Any) -> pathlib.Path:
     return cache / f"{content.hexdigest()}.jsonl"
 
 
+def _rule(chosen: Mapping[str, Any]) -> str:
+    """Returns what a policy compares with what, in words."""
+    rules = [(name, chosen.get(name)) for name in ("primary", "fallback", "guard")]
+    said = [f"{name} {rule['score']} above {rule['threshold']:.4g}" for name, rule in rules if rule]
+    return f"defer by {', '.join(said)} (gate {chosen['gate']})"
+
+
+def _share(figures: Mapping[str, Any], name: str) -> str:
+    """Returns a share in percent, with its interval, or n/a."""
+    if figures.get(name) is None:
+        return "n/a"
+    low, high = figures.get(name + "_interval") or (None, None)
+    return f"{figures[name]:.1%}" + ("" if low is None else f" (95%: {low:.1%} to {high:.1%})")
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "n/a"
     return f"{value:.4f}" if isinstance(value, float) else html.escape(str(value))
 
 
-def _run(command: list[str]) -> str:
-    done = _call(command)
+def _run(command: list[str], files: _Files) -> str:
+    done = _call(command, files)
     if done.returncode != 0:
         raise CommandError(_message(done))
     return done.stdout
 
 
-def _call(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _call(command: list[str], files: _Files) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [_binary.binary(), *command], capture_output=True, text=True, encoding="utf-8", stdin=subprocess.DEVNULL
         )
     except OSError as error:
         raise CommandError(f"the ckd program cannot be run: {error}") from None
+    done.stdout, done.stderr = files.named(done.stdout), files.named(done.stderr)
+    return done
+
+
+def _check_order(passes: Any, labels: Any, settings: Mapping[str, Any]) -> None:
+    """Raises ValueError for passes in memory whose shape fits the labels only in the other order of axes."""
+    if isinstance(passes, (str, os.PathLike)) or labels is None or isinstance(labels, (str, os.PathLike)):
+        return
+    array = numeric(passes, "passes")
+    if array.ndim == 3 and hasattr(labels, "__len__") and len(labels) in array.shape[:2]:
+        ordered(array, settings.get("layout", "snk"), "passes", len(labels), "labels")
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:

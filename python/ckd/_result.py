@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import html
+import math
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,7 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Result:
+class Result(_wire.Pickled):
     """The answer for one input: a decision with the uncertainty of each class, or an error.
 
     Vectors have one value for each class, in the order of classes. All figures are the daemon's,
@@ -55,6 +57,20 @@ class Result:
     error: Error | None = None  # why there is no decision
     classes: tuple[str, ...] = ()  # names of the policy that decided; empty if unknown
     policy: Policy | None = None
+    row: int = 0  # its position in the batch
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result as the daemon's HTTP API has it: see docs/http.md.
+
+        Classes are by number; receipts are base64.
+        """
+        made: dict[str, Any] = {"input_id": self.id} if self.id else {}
+        made["row"] = self.row
+        if self.decomposition is not None:
+            made["decomposition"] = _plain(self.decomposition)
+        elif self.error is not None:
+            made["error"] = _plain_error(self.error)
+        return made
 
     @property
     def action(self) -> str:
@@ -328,8 +344,61 @@ def result_of(id: str, row: int, answer: Any, classes: tuple[str, ...], policy: 
         error = error_of(answer.error)
         if "row" in error.fields:
             error.fields["row"] = str(row)  # the caller's, not the wire's
-        return Result(id, error=error, classes=classes, policy=policy)
+        return Result(id, error=error, classes=classes, policy=policy, row=row)
     if answer.input_id != id or not answer.HasField("decomposition"):
         # A decision for another input must not count for this one.
-        return Result(id, error=ended(f"answered as {answer.input_id!r}, or with nothing"))
-    return Result(id, answer.decomposition, classes=classes, policy=policy)
+        return Result(id, error=ended(f"answered as {answer.input_id!r}, or with nothing"), row=row)
+    return Result(id, answer.decomposition, classes=classes, policy=policy, row=row)
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """Returns a message as the dict of its JSON, with the zeros that were computed."""
+    present = {field.name for field, _ in message.ListFields()}.union(_computed(message))
+    made = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.name in present:
+            value = getattr(message, field.name)
+            repeated = hasattr(value, "extend")
+            made[field.name] = [_plain_value(field, one) for one in value] if repeated else _plain_value(field, value)
+    return made
+
+
+def _plain_value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return _plain(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known else value
+    if field.type == field.TYPE_BYTES:
+        return base64.b64encode(value).decode()
+    if field.type == field.TYPE_UINT64:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _computed(message: Any) -> tuple[str, ...]:
+    """Returns the fields of a message that are present even if they are zero, as in the gateway of HTTP."""
+    name = message.DESCRIPTOR.name
+    if name == "Decomposition":
+        return (
+            "predicted", "degenerate", "saturated", "settled", *(("mi", "entropy", "sum_c") if message.c else ()),
+            *(("expected_entropy", "sum_c_top", "sum_c_weighted") if message.variance else ()),
+            *(("review",) if message.receipt else ()),
+        )  # fmt: skip
+    return {"Decision": ("value",), "PairTerm": ("class_a", "class_b", "confusion", "correlation")}.get(name, ())
+
+
+def _plain_error(error: Error) -> dict[str, Any]:
+    """Returns an error as the dict of a google.rpc.Status. The row is the caller's."""
+    if not error.status:
+        return {"code": error.code or _UNKNOWN, "message": error.message}
+    made = _wire.stated(_wire.Status.FromString(error.status))
+    for detail in made.get("details", ()):
+        if "row" in detail.get("metadata", ()):
+            detail["metadata"]["row"] = error.fields["row"]
+    return made
+
+
+_UNKNOWN = 2  # the code of gRPC for errors without one

@@ -7,10 +7,11 @@ messages of the process.
 
 from __future__ import annotations
 
+import json
 import pathlib
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 _pool = descriptor_pool.DescriptorPool()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(
@@ -72,6 +73,33 @@ def _opening(number: int, size: int) -> bytes:
         size >>= 7
     opening.append(size)
     return bytes(opening)
+
+
+def stated(message: Any) -> dict[str, Any]:
+    """Returns a message that is not ckd's own as the dict of its JSON."""
+    text = json_format.MessageToJson(message, preserving_proto_field_name=True, descriptor_pool=_pool)
+    made: dict[str, Any] = json.loads(text)
+    return made
+
+
+class Pickled:
+    """Pickles and copies objects that hold messages of this module, whose classes no other process has."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: _Encoded(value) if hasattr(value, "DESCRIPTOR") else value for name, value in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update((name, value.message() if isinstance(value, _Encoded) else value) for name, value in state.items())
+
+
+class _Encoded:
+    """A message as its name and its bytes."""
+
+    def __init__(self, message: Any) -> None:
+        self.name, self.encoded = message.DESCRIPTOR.full_name, message.SerializeToString()
+
+    def message(self) -> Any:
+        return _message(self.name).FromString(self.encoded)
 
 
 def names(enum: str) -> dict[int, str]:

@@ -2,9 +2,12 @@
 
 import asyncio
 import concurrent.futures
+import copy
 import json
+import pickle
 import socket
 import subprocess
+import urllib.request
 
 import numpy as np
 import pytest
@@ -89,6 +92,38 @@ def test_shown(client, passes):
     refused = ckd.Result("a", error=ckd.InvalidInputError("a value is NaN", reason="NOT_FINITE"))
     assert repr(refused) == "<a: no decision: a value is NaN (NOT_FINITE): correct what is sent; sending the same again does not help>"
     assert "a value is NaN" in refused._repr_html_()
+
+
+def test_results_are_those_of_http(passes):
+    """What an archive of results held could not be compared with what the HTTP API had answered."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        http = f"127.0.0.1:{free.getsockname()[1]}"
+    values = passes.copy()
+    values[3, 1, 2], values[:, 2] = np.nan, [1, 0, 0]
+    with ckd.Daemon(POLICY, http=http) as daemon, daemon.client() as client, client.session("fetal-health", detail=ckd.FULL) as session:
+        for detail in ckd.Detail:
+            body = {
+                "layout": "LAYOUT_SNK", "passes": 30, "inputs": 40, "detail": f"DETAIL_{detail.name}",
+                "input_ids": [f"é{i}" for i in range(39)] + [""],
+                "values": [float(v) if np.isfinite(v) else "NaN" for v in values.ravel()],
+            }  # fmt: skip
+            request = urllib.request.Request(
+                f"http://{http}/v1/models/fetal-health:decompose", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+                wanted = json.load(answer)["results"]
+            results = client.decompose("fetal-health", values, body["input_ids"], detail)
+            assert [r.to_dict() for r in results] == wanted
+        streamed = session.decide([*body["input_ids"][:39], "last"], values)  # errors of streams name their group
+        assert [r.to_dict() for r in streamed[2:39]] == wanted[2:39] and streamed[1].to_dict()["row"] == 1
+        assert "error" in wanted[1] and wanted[2]["decomposition"]["degenerate"]
+        models = client.models()
+    for again in pickle.loads(pickle.dumps(results)), copy.deepcopy(results), [copy.copy(r) for r in results]:
+        assert [r.to_dict() for r in again] == wanted and [repr(r) for r in again] == [repr(r) for r in results]
+        assert same_bits(again[0].c, results[0].c) and type(again[1].error) is type(results[1].error)
+    assert pickle.loads(pickle.dumps(models)) == models
+    lost = ckd.Result("a", error=ckd.UnavailableError("no answer", code=14), row=3)
+    assert pickle.loads(pickle.dumps(lost)).to_dict() == {"input_id": "a", "row": 3, "error": {"code": 14, "message": "no answer"}}
 
 
 def test_many_classes_are_shown_in_part():

@@ -1,6 +1,7 @@
 """Reports are those of the program."""
 
 import json
+import pickle
 import subprocess
 import sys
 import types
@@ -34,6 +35,8 @@ def test_evaluate(recording):
     assert report["summary"]["inputs"] == 2126 and "summary" in report and len(report) == len(want)
     page = report.html()
     assert page.lstrip().startswith("<!") and "2126" in page
+    again = pickle.loads(pickle.dumps(report))
+    assert again.to_dict() == report.to_dict() and again.html() == page
     assert report._repr_html_().startswith("<iframe") and "<table" not in report._repr_html_()
 
 
@@ -50,6 +53,8 @@ def test_calibrate_then_serve(recording, tmp_path):
     passes, labels = recording
     calibrated = ckd.calibrate(passes, labels, coverage=0.8, name="fetal-health", **SETS)
     assert calibrated["objective"] == "coverage 0.8" and calibrated["chosen"]["primary"]["threshold"] > 0
+    lines = str(calibrated).splitlines()
+    assert len(lines) == 5 and "coverage 0.8" in lines[0] and "risk above 0.0571" in lines[0] and "80.1%" in lines[1]
     page = calibrated._repr_html_()
     assert "no deferral" in page and "fetal-health" in page
     with ckd.Daemon(calibrated.write(tmp_path / "policy.yaml")) as daemon, daemon.client() as client:
@@ -65,6 +70,11 @@ def test_what_does_not_certify(recording, tmp_path, monkeypatch):
         with pytest.raises(ckd.NotCertifiedError) as raised:
             ckd.calibrate(passes[:, :200], labels[:200], max_critical_miss={"pathologic": 0.0001}, **SETS)
         assert raised.value.report["chosen"] is None and raised.value.report.policy == ""
+        # It says what was asked, and what was reached.
+        assert "pathologic=0.0001" in str(raised.value) and "misses 0 of" in str(raised.value), raised.value
+        assert len(str(raised.value.report).splitlines()) == 5
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert str(again) == str(raised.value) and dict(again.report) == dict(raised.value.report)
         with pytest.raises(ValueError, match="no policy to write"):
             raised.value.report.write(tmp_path / "policy.yaml")
     (attempts,) = (tmp_path / "ckd/attempts").iterdir()  # both are remembered, by the content
@@ -81,8 +91,18 @@ def test_faults_are_the_programs(recording):
         with pytest.raises(ckd.CommandError) as raised:
             ckd.calibrate(passes, labels, **{**SETS, **settings})
         assert words in str(raised.value)
-    with pytest.raises(ckd.CommandError, match="labels"):
+    with pytest.raises(ckd.CommandError, match="ckd: labels: 5 labels, expected 2126: one for each input of passes"):
         ckd.evaluate(passes, labels[:5], **SETS)
+    spoilt = passes.copy()
+    spoilt[3, 5] = 2
+    with pytest.raises(ckd.CommandError, match="ckd: passes: input 5: pass 3"):  # no temporary file is named
+        ckd.calibrate(spoilt, labels, coverage=0.8, **SETS)
+    for ask in (
+        lambda: ckd.evaluate(passes.transpose(1, 0, 2), labels, **SETS),
+        lambda: ckd.calibrate(passes.transpose(1, 0, 2), labels, coverage=0.8, **SETS),
+    ):
+        with pytest.raises(ValueError, match="layout='nsk'"):
+            ask()
     with pytest.raises(TypeError, match="passes: found"):
         ckd.calibrate(object(), labels, coverage=0.8)
 
