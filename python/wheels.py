@@ -8,6 +8,7 @@ needs Go and the Python modules build, setuptools and wheel.
 """
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import re
@@ -79,6 +80,19 @@ def build(platform, version, out, programs):
         return pathlib.Path(shutil.copy(wheel, out))
 
 
+def missing(platforms, programs):
+    """Returns what is needed and not there, in words."""
+    lacks = [f"the program {name}" for name in ["git"] + ["go"] * (programs is None) if shutil.which(name) is None]
+    for name in "build", "setuptools", "wheel":
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None:  # a folder of that name is no module
+            lacks.append(f"the Python module {name} ({sys.executable} -m pip install {name}, or apt install python3-{name})")
+    if programs is not None:
+        built = [programs / f"ckd-{platform.replace('/', '-')}" for platform in platforms]
+        lacks += [f"the file {path}" for path in built if not path.is_file()]
+    return lacks
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "dist", help="folder of the wheels")
@@ -86,8 +100,11 @@ def main():
     parser.add_argument("--platform", action="append", choices=PLATFORMS, help="platform; all without it")
     parser.add_argument("--programs", type=pathlib.Path, help="folder of programs already built, such as ckd-linux-amd64")
     args = parser.parse_args()
+    platforms = args.platform or list(PLATFORMS)
+    if lacks := missing(platforms, args.programs):
+        sys.exit("wheels cannot be built, not found:\n  " + "\n  ".join(lacks))
     version = args.version or described()
-    for platform in args.platform or PLATFORMS:
+    for platform in platforms:
         wheel = build(platform, version, args.out, args.programs)
         print(f"{wheel}{' (untested)' if platform.startswith(UNTESTED) else ''}", flush=True)
 
