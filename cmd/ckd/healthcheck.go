@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/ckd-project/ckd/internal/config"
 )
 
 type healthcheckCmd struct {
@@ -19,6 +21,12 @@ type healthcheckCmd struct {
 	CA      string        `name:"tls-ca" placeholder:"FILE" env:"CKD_TLS_CA" help:"PEM file of the authorities that its certificate must be from. Default: those of this system."`
 	Name    string        `name:"server-name" placeholder:"NAME" env:"CKD_SERVER_NAME" help:"Name that its certificate must be for. Default: the host of --admin."`
 	Timeout time.Duration `default:"2s" help:"How long to wait for an answer. (${default})"`
+}
+
+// BeforeReset removes empty variables from the environment: the daemon beside it passes over them too.
+func (c *healthcheckCmd) BeforeReset() error {
+	config.CleanEnvironment()
+	return nil
 }
 
 // Run asks the daemon whether it wants traffic. It returns nil if so.
@@ -57,17 +65,17 @@ func (c *healthcheckCmd) Run(ctx *cmdContext) error {
 
 // tls returns how to verify the certificate of the daemon.
 func (c *healthcheckCmd) tls() (*tls.Config, error) {
-	config := &tls.Config{ServerName: c.Name, MinVersion: tls.VersionTLS12}
+	trust := &tls.Config{ServerName: c.Name, MinVersion: tls.VersionTLS12}
 	if c.CA == "" {
-		return config, nil
+		return trust, nil
 	}
 	text, err := os.ReadFile(c.CA)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-ca: %w", err)
 	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(text) {
+	trust.RootCAs = x509.NewCertPool()
+	if !trust.RootCAs.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("--tls-ca %s: no certificate in it, expected PEM", c.CA)
 	}
-	return config, nil
+	return trust, nil
 }

@@ -46,6 +46,10 @@ func (c *serveCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
+	for _, u := range c.Unusable {
+		log.Warn("environment variable cannot be used, and counts as not set",
+			zap.String("variable", u.Variable), zap.String("value", u.Value), zap.String("expected", u.Expected))
+	}
 	defer endAtOnce(ctx.Ctx, log)()
 	d, err := daemon.New(&c.Config, log)
 	if err != nil {

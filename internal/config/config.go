@@ -31,6 +31,9 @@ type Config struct {
 	Metrics
 	Limits
 
+	// Unusable lists environment variables that count as not set.
+	Unusable []Unusable `kong:"-"`
+
 	origin map[string]strictyaml.Fault // the places of the file's settings: faults without a reason
 }
 
@@ -204,10 +207,8 @@ func (o *Outcomes) check(report reporter) {
 func (d *Debugging) check(report reporter) { checkHTTP("pprof", d.Pprof, report) }
 
 func (t *Tracing) check(report reporter) {
-	if t.TraceEndpoint != Off {
-		if u, err := url.Parse(t.TraceEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			report("trace-endpoint", "%q: expected http://HOST:PORT, https://HOST:PORT or %q", t.TraceEndpoint, Off)
-		}
+	if t.TraceEndpoint != Off && !isEndpoint(t.TraceEndpoint) {
+		report("trace-endpoint", "%q: expected http://HOST:PORT, https://HOST:PORT or %q", t.TraceEndpoint, Off)
 	}
 	if !(t.TraceSample >= 0 && t.TraceSample <= 1) {
 		report("trace-sample", "%v, expected 0 to 1", t.TraceSample)
@@ -359,7 +360,7 @@ func checkAddress(address string) string {
 
 // Default returns the settings where no flag or file says otherwise. They lack a policy.
 func Default() (*Config, error) {
-	c := Config{Policy: []string{"none"}}
+	c := Config{Policy: []string{"none"}, Unusable: CleanEnvironment()}
 	err := kong.ApplyDefaults(&c)
 	c.Policy = nil
 	return &c, err

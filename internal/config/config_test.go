@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -265,4 +266,109 @@ func TestStandardVariables(t *testing.T) {
 	if c := read("--trace-endpoint", "off", "--trace-sample", "1"); c.TraceEndpoint != config.Off || c.TraceSample != 1 {
 		t.Errorf("%s, %v, want the flags", c.TraceEndpoint, c.TraceSample)
 	}
+}
+
+// TestUnusableEnvironment checks that variables which a cluster sets for everyone, or a template
+// leaves empty, are passed over with a warning. Each of them stopped the daemon of somebody whose
+// platform team had set it, or sent spans where nobody takes them; none shows a secret.
+func TestUnusableEnvironment(t *testing.T) {
+	const endpoint, secret = "OTEL_EXPORTER_OTLP_ENDPOINT", "s3cr3t"
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range []struct {
+		set  []string // NAME=VALUE
+		want []string // variables that are warned of
+		left string   // NAME=VALUE afterwards; no value means that the variable is gone
+	}{
+		{[]string{endpoint + "=collector:4317"}, []string{endpoint}, endpoint},
+		{[]string{endpoint + "=me:" + secret + "@collector:4317"}, []string{endpoint}, endpoint},
+		{[]string{endpoint + "=grpc://collector:4317?token=" + secret}, []string{endpoint}, endpoint},
+		{[]string{endpoint + "=unix:///run/otel.sock"}, []string{endpoint}, endpoint},
+		{[]string{endpoint + "=http://collector:port"}, []string{endpoint}, endpoint},
+		{[]string{endpoint + `="http://collector:4317"`}, []string{endpoint}, endpoint}, // a file of docker --env-file
+		{[]string{endpoint + "= http://collector:4317 "}, nil, endpoint + "=http://collector:4317"},
+		{[]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=", endpoint + "=http://c:1"}, []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}, endpoint + "=http://c:1"},
+
+		{[]string{"OTEL_SDK_DISABLED=true", endpoint + "=http://c:1"}, nil, endpoint},
+		{[]string{"OTEL_SDK_DISABLED=1", endpoint + "=http://c:1"}, []string{"OTEL_SDK_DISABLED"}, endpoint + "=http://c:1"},
+		{[]string{"OTEL_TRACES_EXPORTER=none", endpoint + "=http://c:1"}, nil, endpoint},
+		{[]string{"OTEL_TRACES_EXPORTER=console, otlp", endpoint + "=http://c:1"}, nil, endpoint + "=http://c:1"},
+		{[]string{"OTEL_TRACES_EXPORTER=jaeger", endpoint + "=http://c:1"}, []string{"OTEL_TRACES_EXPORTER"}, endpoint},
+		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", endpoint + "=http://c:4318"}, []string{"OTEL_EXPORTER_OTLP_PROTOCOL"}, endpoint},
+		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc", endpoint + "=http://c:1"}, nil, endpoint + "=http://c:1"},
+		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http", endpoint + "=http://c:1"}, []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"}, endpoint},
+
+		{[]string{"OTEL_TRACES_SAMPLER="}, []string{"OTEL_TRACES_SAMPLER"}, "OTEL_TRACES_SAMPLER"},
+		{[]string{"OTEL_TRACES_SAMPLER=jaeger_remote"}, []string{"OTEL_TRACES_SAMPLER"}, "OTEL_TRACES_SAMPLER"},
+		{[]string{"OTEL_TRACES_SAMPLER=ParentBased_TraceIDRatio", "OTEL_TRACES_SAMPLER_ARG=0.5"}, nil, "OTEL_TRACES_SAMPLER=ParentBased_TraceIDRatio"},
+		{[]string{"OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=10%"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER"},
+		{[]string{"OTEL_TRACES_SAMPLER=always_on", "OTEL_TRACES_SAMPLER_ARG=abc"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER=always_on"},
+		{[]string{"OTEL_TRACES_SAMPLER_ARG="}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
+		{[]string{"OTEL_TRACES_SAMPLER_ARG=0,05"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
+		{[]string{"OTEL_TRACES_SAMPLER_ARG=1.5"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
+		{[]string{"OTEL_TRACES_SAMPLER_ARG=NaN"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
+
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=Bearer " + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=%zz" + secret + ",b=" + secret + ","}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS=b=" + secret},
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=%0A" + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=x y=" + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
+		{[]string{"OTEL_RESOURCE_ATTRIBUTES=team,a=b, c=d"}, []string{"OTEL_RESOURCE_ATTRIBUTES"}, "OTEL_RESOURCE_ATTRIBUTES=a=b, c=d"},
+		{[]string{"OTEL_RESOURCE_ATTRIBUTES=a=%zz"}, []string{"OTEL_RESOURCE_ATTRIBUTES"}, "OTEL_RESOURCE_ATTRIBUTES"},
+		{[]string{"OTEL_RESOURCE_ATTRIBUTES=a=b,"}, nil, "OTEL_RESOURCE_ATTRIBUTES=a=b"},
+		{[]string{"OTEL_SERVICE_NAME=\xff"}, []string{"OTEL_SERVICE_NAME"}, "OTEL_SERVICE_NAME"}, // protobuf takes no such text
+
+		{[]string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, []string{"OTEL_EXPORTER_OTLP_TIMEOUT"}, "OTEL_EXPORTER_OTLP_TIMEOUT"},
+		{[]string{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT=0"}, []string{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"}, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"},
+		{[]string{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd"}, []string{"OTEL_EXPORTER_OTLP_COMPRESSION"}, "OTEL_EXPORTER_OTLP_COMPRESSION"},
+		{[]string{"OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere.pem"}, []string{"OTEL_EXPORTER_OTLP_CERTIFICATE"}, "OTEL_EXPORTER_OTLP_CERTIFICATE"},
+		{[]string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + fifo}, []string{"OTEL_EXPORTER_OTLP_CERTIFICATE"}, "OTEL_EXPORTER_OTLP_CERTIFICATE"},
+		{[]string{"OTEL_EXPORTER_OTLP_CLIENT_KEY=/k"}, []string{"OTEL_EXPORTER_OTLP_CLIENT_KEY"}, "OTEL_EXPORTER_OTLP_CLIENT_KEY"},
+		{[]string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=/c"}, []string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"}, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"},
+		{[]string{"OTEL_BSP_MAX_QUEUE_SIZE=-1"}, []string{"OTEL_BSP_MAX_QUEUE_SIZE"}, "OTEL_BSP_MAX_QUEUE_SIZE"}, // a panic
+		{[]string{"OTEL_BSP_SCHEDULE_DELAY=0"}, []string{"OTEL_BSP_SCHEDULE_DELAY"}, "OTEL_BSP_SCHEDULE_DELAY"},
+		{[]string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=many"}, []string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"}, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"},
+		{[]string{"OTEL_PROPAGATORS=b3"}, []string{"OTEL_PROPAGATORS"}, "OTEL_PROPAGATORS"},
+		{[]string{"OTEL_METRICS_EXPORTER=prometheus", "OTEL_PROPAGATORS=b3,tracecontext"}, nil, "OTEL_METRICS_EXPORTER=prometheus"},
+
+		{[]string{"CKD_MAX_STREAMS="}, []string{"CKD_MAX_STREAMS"}, "CKD_MAX_STREAMS"},
+		{[]string{"CKD_ADMIN= ", "CKD_SHUTDOWN_GRACE=", "CKD_CHANNELZ=", "CKD_CONFIG=", "CKD_LOG_LEVEL="},
+			[]string{"CKD_ADMIN", "CKD_CHANNELZ", "CKD_CONFIG", "CKD_LOG_LEVEL", "CKD_SHUTDOWN_GRACE"}, "CKD_ADMIN"},
+		{[]string{"CKD_TRACE_ENDPOINT=", endpoint + "=http://c:1"}, []string{"CKD_TRACE_ENDPOINT"}, endpoint + "=http://c:1"},
+	} {
+		t.Run(strings.Join(c.set, " "), func(t *testing.T) {
+			for _, variable := range c.set {
+				name, value, _ := strings.Cut(variable, "=")
+				t.Setenv(name, value)
+			}
+			settings, err := parse("--policy", "p.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var warned []string
+			for _, u := range settings.Unusable {
+				warned = append(warned, u.Variable)
+				if u.Expected == "" || strings.Contains(u.Value, secret) {
+					t.Errorf("%+v shows the secret, or not what was expected", u)
+				}
+			}
+			if slices.Sort(warned); !slices.Equal(warned, c.want) {
+				t.Errorf("warned of %v, want %v", warned, c.want)
+			}
+			name, want, there := strings.Cut(c.left, "=")
+			if is, isSet := os.LookupEnv(name); isSet != there || is != want {
+				t.Errorf("%s=%q is set: %t, want %q", name, is, isSet, c.left)
+			}
+			if (settings.TraceEndpoint != config.Off) != (name == endpoint && there) {
+				t.Errorf("spans go to %s", settings.TraceEndpoint)
+			}
+		})
+	}
+	t.Run("ours", func(t *testing.T) { // a wrong value of our own stops the start
+		t.Setenv("CKD_TRACE_ENDPOINT", "collector:4317")
+		if _, err := parse("--policy", "p.yaml"); err == nil || !strings.Contains(err.Error(), "trace-endpoint") {
+			t.Errorf("%v, want a fault of trace-endpoint", err)
+		}
+	})
 }

@@ -12,6 +12,13 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
+// BeforeReset removes from the environment what cannot be used. kong calls it before it reads the
+// environment.
+func (c *Config) BeforeReset() error {
+	c.Unusable = append(c.Unusable, CleanEnvironment()...)
+	return nil
+}
+
 // BeforeResolve reads the file that flags or environment name, and lets its settings apply where
 // neither of them sets a value. kong calls it when flags and environment are known.
 func (c *Config) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
@@ -39,9 +38,13 @@ type Tracer struct {
 
 // New starts a tracer. The environment's OTEL_EXPORTER_OTLP_* say more about the exporter, such as
 // headers, and OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES about the daemon. OTEL_TRACES_SAMPLER
-// and its _ARG take the place of Options.Sample. If the collector cannot be reached, the tracer drops
-// spans and logs a line.
+// and its _ARG take the place of Options.Sample. Values that cannot be used must have been removed:
+// see [config.CleanEnvironment]. If the collector cannot be reached, the tracer drops spans and logs a
+// line.
 func New(o Options) (*Tracer, error) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		o.Logger.Warn("spans were not sent", zap.Error(err))
+	}))
 	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpointURL(o.Endpoint))
 	if err != nil {
 		return nil, fmt.Errorf("tracing to %s: %w", o.Endpoint, err)
@@ -53,25 +56,11 @@ func New(o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(daemon)}
-	if strings.TrimSpace(os.Getenv(samplerVariable)) == "" {
+	if os.Getenv("OTEL_TRACES_SAMPLER") == "" {
 		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))))
 	}
-	// The provider reads the variable. It reports a sampler that it does not know to the handler and
-	// goes on to sample everything.
-	var unknown error
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { unknown = err }))
-	t := &Tracer{exporter, sdktrace.NewTracerProvider(options...)}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		o.Logger.Warn("spans were not sent", zap.Error(err))
-	}))
-	if unknown != nil {
-		_ = t.Close(context.Background()) // there are no spans to lose
-		return nil, fmt.Errorf("tracing: %s=%s: %w", samplerVariable, os.Getenv(samplerVariable), unknown)
-	}
-	return t, nil
+	return &Tracer{exporter, sdktrace.NewTracerProvider(options...)}, nil
 }
-
-const samplerVariable = "OTEL_TRACES_SAMPLER"
 
 // Handler returns a handler that makes a span of every call, except the frequent health checks.
 func (t *Tracer) Handler() stats.Handler {
