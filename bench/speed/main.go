@@ -18,6 +18,7 @@ import (
 
 	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
+	"github.com/ckd-project/ckd/internal/config"
 )
 
 // Exit codes beside 0.
@@ -191,7 +192,11 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 		printLatencies(out, rows)
 	}
 	if o.wants("memory") {
-		task := memoryOptions{binary, folder, 1000, time.Second}
+		defaults, err := config.Default()
+		if err != nil {
+			return err
+		}
+		task := memoryOptions{binary, folder, defaults.MaxStreams, time.Second}
 		if o.quick {
 			task.Streams, task.Settle = 50, 50*time.Millisecond
 		}

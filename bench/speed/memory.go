@@ -10,7 +10,7 @@ import (
 // memoryOptions holds what a process that measures memory needs.
 type memoryOptions struct {
 	Binary, Folder string
-	Streams        int
+	Streams        int           // at most what ckd allows by default
 	Settle         time.Duration // before memory is read
 }
 
