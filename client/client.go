@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -129,6 +130,10 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	if o.messageBytes <= blockOverhead {
 		return nil, fmt.Errorf("dial %q: messages of %d bytes, expected more than %d", target, o.messageBytes, blockOverhead)
 	}
+	if n := socketPathBytes(target); n > mostSocketPath {
+		return nil, fmt.Errorf("dial %q: a path of %d bytes, expected at most %d, which is the system's limit for sockets: "+
+			"a shorter one, or one relative to the working directory", target, n, mostSocketPath)
+	}
 	secure, err := o.transport(target)
 	if err != nil {
 		return nil, fmt.Errorf("dial %q: %w", target, err)
@@ -206,6 +211,22 @@ func (o *options) transport(target string) (credentials.TransportCredentials, er
 		return local.NewCredentials(), nil
 	}
 	return o.credentials, nil
+}
+
+// mostSocketPath is how many bytes the path of a unix socket may have: the system's own message for more
+// is "invalid argument", when it is too late for a fault of Dial.
+const mostSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+
+// socketPathBytes returns the length of the path that a target names; 0 if it names none.
+func socketPathBytes(target string) int {
+	path, isUnix := strings.CutPrefix(target, "unix:")
+	if !isUnix {
+		path, isUnix = strings.CutPrefix(target, "unix-abstract:")
+	}
+	if !isUnix {
+		return 0
+	}
+	return len(strings.TrimPrefix(path, "//")) // as in unix:///path
 }
 
 // isLocal reports whether the text of a target names this machine.

@@ -1,12 +1,16 @@
 package integration_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
@@ -46,5 +50,39 @@ func TestClusterVariables(t *testing.T) {
 	}
 	if strings.Contains(d.Log(), secret) {
 		t.Error("the log has a secret")
+	}
+}
+
+// TestSocketPath serves and dials a socket whose path is as long as the system allows, and is told of one
+// byte more by its length and the limit: "invalid argument" sent somebody looking at their flags.
+func TestSocketPath(t *testing.T) {
+	t.Parallel()
+	most := len(syscall.RawSockaddrUnix{}.Path) - 1
+	folder, err := os.MkdirTemp("", "ckd") // t.TempDir may be too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	longest := filepath.Join(folder, strings.Repeat("d", most-len(folder)-1))
+	policy := writePolicy(t, policyText)
+	serveOn(t, "unix:"+longest, "--policy", policy)
+	for _, target := range []string{"unix:" + longest, "unix://" + longest} {
+		c, err := client.Dial(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Models(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	want := fmt.Sprintf("a path of %d bytes, expected at most %d", most+1, most)
+	if r := run(t, "serve", "--policy", policy, "--admin", "off", "--listen", "unix:"+longest+"d"); r.Code != 2 || !strings.Contains(r.Stderr, want) {
+		t.Errorf("exit %d, want 2 and %q: %s", r.Code, want, r.Stderr)
+	}
+	for _, target := range []string{"unix:" + longest + "d", "unix://" + longest + "d"} {
+		if _, err := client.Dial(target); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

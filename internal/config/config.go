@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -340,11 +341,19 @@ func exposed(address string) bool {
 	return err != nil || !ip.Unmap().IsLoopback()
 }
 
+// mostSocketPath is how many bytes the path of a unix socket may have: the system's own message for more
+// is "invalid argument".
+const mostSocketPath = len(syscall.RawSockaddrUnix{}.Path) - 1
+
 // checkAddress returns what is wrong with a listening address; empty for nothing.
 func checkAddress(address string) string {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		if path == "" {
+		switch {
+		case path == "":
 			return "expected a path after unix:"
+		case len(path) > mostSocketPath:
+			return fmt.Sprintf("a path of %d bytes, expected at most %d, which is the system's limit for sockets: "+
+				"a shorter one, or one relative to the working directory", len(path), mostSocketPath)
 		}
 		return ""
 	}
