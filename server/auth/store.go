@@ -102,9 +102,7 @@ func (s *Store) fetched(f issuer.Fetch) {
 	if s.options.Fetched != nil {
 		s.options.Fetched(f)
 	}
-	if f.Err == nil {
-		s.Recheck()
-	}
+	s.Recheck()
 }
 
 // Recheck ends the streams whose credentials are no longer good. A reload does so by itself; call

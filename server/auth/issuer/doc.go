@@ -5,7 +5,9 @@
 //   - Only asymmetric signatures count, each by a key of its own kind. A token without an end, or
 //     for another audience, is refused.
 //   - A failed fetch changes nothing: the keys fetched last stay in use.
-//   - A key that the issuer has withdrawn is trusted no more, whatever was verified by it before.
+//   - A key that the issuer has withdrawn is trusted no more, whatever was verified by it before. An
+//     empty set withdraws all keys, but only after Options.Refresh: one that is published by mistake, in
+//     the midst of a rotation, locks nobody out.
 //   - No error repeats a token or a claim.
 //
 // Stability: internal to the daemon; it may change between minor versions.

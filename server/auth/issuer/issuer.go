@@ -47,7 +47,8 @@ type Options struct {
 	Now func() time.Time
 	// Refresh says how often keys are fetched, and Least how soon after a fetch an unknown key may
 	// ask for the next. A failed fetch is repeated after a tenth of Least, and then after ever longer
-	// waits up to Refresh. Zero means 5 minutes and 10 seconds.
+	// waits up to Refresh. The keys before an empty set stay in force for Refresh. Zero means 5 minutes
+	// and 10 seconds.
 	Refresh, Least time.Duration
 }
 
@@ -68,6 +69,8 @@ type Issuer struct {
 	options Options
 	keys    atomic.Pointer[keySet] // nil until the first fetch succeeds
 	wake    chan struct{}
+	get     func(context.Context) (*keySet, error) // fetches a set; only tests replace it
+	emptied time.Time                              // when an empty set was fetched first; zero after one that is not
 }
 
 // New returns an issuer without keys.
@@ -81,7 +84,9 @@ func New(c Config, o Options) *Issuer {
 	if o.Least == 0 {
 		o.Least = 10 * time.Second
 	}
-	return &Issuer{config: c, options: o, wake: make(chan struct{}, 1)}
+	i := &Issuer{config: c, options: o, wake: make(chan struct{}, 1)}
+	i.get = i.fetch
+	return i
 }
 
 // Config returns the configuration.

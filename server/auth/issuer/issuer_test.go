@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -193,6 +194,74 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestEmptySet checks, in virtual time, what comes of an issuer that publishes a set without keys. A
+// company that had withdrawn all keys after a theft was still open to the stolen one days later; one whose
+// issuer publishes nothing for a moment in each rotation must not be locked out.
+func TestEmptySet(t *testing.T) {
+	of := issuertest.New(t)
+	const none, unusable, fails = `{"keys": []}`, `{"keys": [{"kty": "oct", "k": "AAAA"}]}`, ""
+	full := of.Set()
+	text := of.Token(time.Hour, map[string]any{"nbf": nil}) // virtual time begins in the year 2000
+	// Keys are fetched at minutes 0, 5 and 10; an empty set is followed 5 minutes after it was fetched first.
+	for name, c := range map[string]struct {
+		after   []string      // what is published from minute 7 on, each for a minute and the last for ever
+		trusted time.Duration // from minute 7 on; 0 for ever
+		good    bool          // in the end
+	}{
+		"empty":                 {[]string{none}, 8 * time.Minute, false},
+		"without usable keys":   {[]string{unusable}, 8 * time.Minute, false},
+		"empty, then down":      {[]string{none, none, none, none, fails}, 8 * time.Minute, false},
+		"down, then empty":      {[]string{fails, fails, fails, fails, none}, 9*time.Minute + 3*time.Second, false},
+		"empty for a moment":    {[]string{none, none, none, none, full}, 0, true},
+		"empty again":           {[]string{none, none, none, none, full, full, none}, 14*time.Minute + 3*time.Second, false},
+		"empty for ten minutes": {[]string{none, none, none, none, none, none, none, none, none, none, full}, 8 * time.Minute, true},
+		"down":                  {[]string{fails}, 0, true},
+		"no set":                {[]string{`{}`}, 0, true},
+		"null":                  {[]string{`{"keys": null}`}, 0, true},
+		"not JSON":              {[]string{`<html>`}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := issuer.New(configOf(of), issuer.Options{})
+				start := time.Now()
+				i.Script(func() (string, error) {
+					minute := int(time.Since(start).Minutes()) - 7
+					if minute < 0 {
+						return full, nil
+					}
+					if answer := c.after[min(minute, len(c.after)-1)]; answer != fails {
+						return answer, nil
+					}
+					return "", errors.New("503")
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go i.Run(ctx)
+				synctest.Wait()
+				token, err := i.Verify(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(7*time.Minute + time.Second/2) // never at the moment of a fetch
+				trusted := time.Duration(0)
+				for now := time.Duration(0); now < time.Hour && trusted == 0; now += time.Second {
+					if !token.Trusted() {
+						trusted = now
+					}
+					time.Sleep(time.Second)
+				}
+				if trusted != c.trusted {
+					t.Errorf("trusted for %v, want %v", trusted, c.trusted)
+				}
+				time.Sleep(time.Hour)
+				if _, err := i.Verify(text); (err == nil) != c.good {
+					t.Errorf("in the end: %v, want good: %t", err, c.good)
+				}
+			})
+		})
+	}
+}
+
 // TestUnknownKeys checks that tokens of unknown keys do not make the issuer busy.
 func TestUnknownKeys(t *testing.T) {
 	of := issuertest.New(t)
@@ -226,7 +295,7 @@ func TestFetch(t *testing.T) {
 		{"with a token", func(c *issuer.Config) { c.TokenFile = token }, "", "Bearer own-token"},
 		{"keys named", func(c *issuer.Config) { c.URL, c.Keys = "https://issuer.invalid", c.URL+"/keys" }, "", ""},
 		{"a redirect", func(c *issuer.Config) { c.Keys = c.URL + "/elsewhere" }, "302 Found", ""},
-		{"no keys", func(c *issuer.Config) { c.Keys = c.URL + "/.well-known/openid-configuration" }, "no key that can sign", ""},
+		{"no keys", func(c *issuer.Config) { c.Keys = c.URL + "/.well-known/openid-configuration" }, "no JSON Web Key Set: it has no keys", ""},
 		{"not found", func(c *issuer.Config) { c.Keys = c.URL + "/none" }, "404 Not Found", ""},
 		{"another issuer's document", func(c *issuer.Config) { c.URL += "/" }, "discovery: ", ""},
 		{"an unknown CA", func(c *issuer.Config) { c.CAFile = "" }, "certificate", ""},

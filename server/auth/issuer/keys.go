@@ -75,13 +75,17 @@ func suits(public crypto.PublicKey, algorithm string) bool {
 	return false
 }
 
-// readKeys returns the keys of a JSON Web Key Set that can sign tokens.
+// readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. What lacks
+// the list of keys is no such set.
 func readKeys(data []byte) (*keySet, error) {
 	var raw struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return nil, fmt.Errorf("no JSON Web Key Set: %w", err)
+	}
+	if raw.Keys == nil {
+		return nil, errors.New("no JSON Web Key Set: it has no keys")
 	}
 	if len(raw.Keys) > mostKeys {
 		return nil, fmt.Errorf("%d keys, expected at most %d", len(raw.Keys), mostKeys)
@@ -102,9 +106,6 @@ func readKeys(data []byte) (*keySet, error) {
 		}
 		s.thumbprints[thumbprint] = true
 		s.keys = append(s.keys, key{id: k.KeyID, thumbprint: thumbprint, algorithm: k.Algorithm, public: k.Key})
-	}
-	if len(s.keys) == 0 {
-		return nil, errors.New("no key that can sign tokens")
 	}
 	return s, nil
 }
@@ -129,6 +130,9 @@ func (i *Issuer) Run(ctx context.Context) {
 		default:
 			next = min(wait, next)
 			wait *= 2
+			if left := i.beforeEmpty(i.options.Now()); left > 0 {
+				next = min(next, left)
+			}
 			if failure != err.Error() {
 				i.report(Fetch{URL: i.config.URL, Keys: now.size(), Err: err})
 			}
@@ -140,13 +144,36 @@ func (i *Issuer) Run(ctx context.Context) {
 	}
 }
 
-// Fetch fetches the keys once and puts them in force. On an error the keys in force stay.
+// Fetch fetches the keys once and puts them in force. On an error the keys in force stay, unless the
+// last set that the issuer published is empty: Options.Refresh after its first fetch, none is in force
+// any more, whatever fetches have failed since.
 func (i *Issuer) Fetch(ctx context.Context) error {
-	set, err := i.fetch(ctx)
-	if err == nil {
+	set, err := i.get(ctx)
+	now := i.options.Now()
+	switch {
+	case set.size() > 0:
 		i.keys.Store(set)
+		i.emptied = time.Time{}
+		return nil
+	case err == nil && i.emptied.IsZero():
+		i.emptied = now
 	}
-	return err
+	if i.emptied.IsZero() {
+		return err
+	}
+	state := "none is in force"
+	if i.beforeEmpty(now) <= 0 {
+		i.keys.Store(&keySet{at: now})
+	} else if i.keys.Load() != nil {
+		state = "those before it stay in force until " + i.emptied.Add(i.options.Refresh).UTC().Format(time.RFC3339)
+	}
+	return errors.Join(err, fmt.Errorf("no key that can sign tokens in the set fetched last, at %s: %s",
+		i.emptied.UTC().Format(time.RFC3339), state))
+}
+
+// beforeEmpty returns how long the keys before an empty set are still in force.
+func (i *Issuer) beforeEmpty(now time.Time) time.Duration {
+	return i.emptied.Add(i.options.Refresh).Sub(now)
 }
 
 // rest waits for the next fetch. It returns false when ctx ends.

@@ -131,8 +131,12 @@ func (s *security) issuerKeysFetched(f issuer.Fetch) {
 		return
 	}
 	s.metrics.SecurityReloadFailed("issuer-keys")
-	s.failed.set("issuer "+f.URL, "issuer keys: not fetched, those in force stay: see the log")
-	s.log.Error("keys of a token issuer not fetched; those in force stay", append(fields, zap.Error(f.Err))...)
+	left := "those in force stay"
+	if f.Keys == 0 {
+		left = "none is in force"
+	}
+	s.failed.set("issuer "+f.URL, "issuer keys: not fetched, "+left+": see the log")
+	s.log.Error("keys of a token issuer not fetched; "+left, append(fields, zap.Error(f.Err))...)
 }
 
 func (s *security) receiptKeysReloaded(o watch.Outcome) { s.reloaded("receipt-keys", o) }

@@ -118,6 +118,17 @@ func (i *Issuer) Publish(k jose.JSONWebKey) {
 	i.public = append(i.public, k)
 }
 
+// Set returns the key set that is published, in JSON.
+func (i *Issuer) Set() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	text, err := json.Marshal(jose.JSONWebKeySet{Keys: i.public})
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // Fetches returns how often keys were fetched, and what the last fetch presented.
 func (i *Issuer) Fetches() (n int, authorization string) {
 	i.mu.Lock()
