@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/metrics"
@@ -256,12 +258,44 @@ func TestReportOutcomes(t *testing.T) {
 	if d.counts[ledger.Forged] != 3 || d.counts[ledger.Duplicate] != 1 {
 		t.Errorf("counted as %v", d.counts)
 	}
-	t.Run("too many", func(t *testing.T) {
-		_, err := d.ReportOutcomes(t.Context(), &ckdv1.ReportOutcomesRequest{Outcomes: make([]*ckdv1.Outcome, 10_001)})
-		if st := status.Convert(err); st.Code() != codes.InvalidArgument || fieldOf(st) != "outcomes" {
-			t.Errorf("error %v", err)
-		}
-	})
+}
+
+// TestMostOutcomes checks the two bounds of a call, each at the bound and one over. Somebody who sent 3,000
+// outcomes of a month, as the only bound that was written down allowed, was refused by the other one.
+func TestMostOutcomes(t *testing.T) {
+	d := start(t, "")
+	send := func(all []*ckdv1.Outcome) (answers int, refusal *status.Status) {
+		reply, err := d.ReportOutcomes(t.Context(), &ckdv1.ReportOutcomesRequest{Outcomes: all}, grpc.MaxCallRecvMsgSize(64<<20))
+		return len(reply.GetAnswers()), status.Convert(err)
+	}
+	const most = 10_000
+	if n, refusal := send(make([]*ckdv1.Outcome, most)); n != most {
+		t.Errorf("%d answers: %v", n, refusal)
+	}
+	if _, refusal := send(make([]*ckdv1.Outcome, most+1)); refusal.Code() != codes.InvalidArgument || fieldOf(refusal) != "outcomes" ||
+		!strings.Contains(refusal.Message(), "10001 outcomes, expected at most 10000") {
+		t.Errorf("one over: %v", refusal)
+	}
+
+	each := &ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "pathologic", Source: "reader-7", Time: timestamppb.Now()}
+	size := proto.Size(&ckdv1.ReportOutcomesRequest{Outcomes: []*ckdv1.Outcome{each}})
+	if fit := 1 << 20 / size; fit < 4000 || fit > 5000 {
+		t.Errorf("an outcome has %d bytes, so that %d fit into 1 MiB, where the contract says some 4,500", size, fit)
+	}
+	limit := server.DefaultLimits().MessageBytes
+	all := slices.Repeat([]*ckdv1.Outcome{each}, limit/size-1)
+	filled := proto.Clone(each).(*ckdv1.Outcome)
+	all = append(all, filled)
+	for proto.Size(&ckdv1.ReportOutcomesRequest{Outcomes: all}) < limit {
+		filled.Source += "x"
+	}
+	if n, refusal := send(all); n != len(all) {
+		t.Errorf("%d answers to %d bytes: %v", n, limit, refusal)
+	}
+	filled.Source += "x"
+	if _, refusal := send(all); refusal.Code() != codes.ResourceExhausted {
+		t.Errorf("one byte over: %v", refusal)
+	}
 }
 
 func itoa(i int) string {

@@ -344,7 +344,9 @@ func (ExportFormat) EnumDescriptor() ([]byte, []int) {
 // ReportOutcomesRequest holds outcomes, in any order.
 type ReportOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 10,000.
+	// At most 10,000, in one message: max-message-bytes, which ListModels states, is the
+	// bound that is met first where it is under 2 MiB. An outcome has some 230 bytes, so
+	// that 1 MiB holds some 4,500.
 	Outcomes      []*Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
