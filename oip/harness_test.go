@@ -90,14 +90,18 @@ type harness struct {
 	registry *prometheus.Registry
 }
 
-func newServer(t testing.TB, limits server.Limits) (*server.Server, *prometheus.Registry) {
+func newServer(t testing.TB, limits server.Limits, change ...func(*server.Options)) (*server.Server, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry, metrics.Options{ClassLabels: 32, RejectReasons: server.RejectReasons()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(server.Options{Limits: limits, Logger: zap.NewNop(), Metrics: m, Registry: registry})
+	options := server.Options{Limits: limits, Logger: zap.NewNop(), Metrics: m, Registry: registry}
+	for _, c := range change {
+		c(&options)
+	}
+	s, err := server.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +120,9 @@ func setPolicies(t testing.TB, s *server.Server) {
 	}
 }
 
-func newHarness(t *testing.T, limits server.Limits) *harness {
+func newHarness(t *testing.T, limits server.Limits, change ...func(*server.Options)) *harness {
 	t.Helper()
-	s, registry := newServer(t, limits)
+	s, registry := newServer(t, limits, change...)
 	setPolicies(t, s)
 	t.Cleanup(func() { // after the server has stopped
 		for deadline := time.Now().Add(time.Minute); !s.Idle(); time.Sleep(time.Millisecond) {

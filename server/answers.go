@@ -189,11 +189,14 @@ type counter struct {
 	version string        // of the model, if the client states one
 	now     int64         // time of the inputs that are counted now, in microseconds since 1970; 0: none is
 	issued  byStratum
+
+	traced           *traced // nil: no span is recorded
+	inputs, deferred int     // since traced was told
 }
 
 // newCounter returns a counter for a stream or call.
 func (d *decider) newCounter(ctx context.Context) counter {
-	c := counter{hint: d.hints.Add(1), trace: sampledTrace(ctx), log: d.log}
+	c := counter{hint: d.hints.Add(1), trace: sampledTrace(ctx), traced: tracedOf(ctx), log: d.log}
 	if d.receipts.available() {
 		c.counts = &d.receipts.issued
 	}
@@ -233,11 +236,24 @@ func (c *counter) count(o *engine.Outcome, sampled bool, is *issued) {
 		}
 		c.record.ObserveReview(is.Stratum, is.Review, len(is.receipt) > 0, is.Exceeded, propensity)
 	}
-	if c.trace != "" && o.Decision.Action == policy.Defer {
-		c.record.Exemplify(c.trace, o.Result, &o.Decision)
+	c.inputs++
+	if o.Decision.Action == policy.Defer {
+		c.deferred++
+		if c.trace != "" {
+			c.record.Exemplify(c.trace, o.Result, &o.Decision)
+		}
 	}
 	if c.left -= len(o.C); c.left <= 0 {
 		c.done()
+	}
+}
+
+// end gives the shard back, when no more inputs are counted, and tells the span of the call.
+func (c *counter) end() {
+	c.done()
+	if c.inputs > 0 {
+		c.traced.add(c.model, c.inputs, c.deferred)
+		c.inputs, c.deferred = 0, 0
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
 )
 
@@ -29,6 +31,7 @@ type callInfo struct {
 	begun     time.Time
 	requestID string
 	trace     trace.SpanContext
+	traced    *traced           // nil unless a span of the call is recorded
 	bare      grpc.ServerStream // the stream below all interceptors; nil for unary calls
 	account   *account          // nil for probes
 	conn      *connection       // nil for probes, and if unknown
@@ -51,7 +54,11 @@ func callOf(ctx context.Context) *callInfo {
 // begin fills in what the headers of a call say, and answers with its request id.
 func (c *callInfo) begin(ctx context.Context, method, kind string) {
 	c.method, c.kind, c.begun = method, kind, time.Now()
-	c.requestID, c.trace = requestID(ctx), traceOf(ctx)
+	span := trace.SpanFromContext(ctx)
+	c.requestID, c.trace = requestID(ctx), traceOf(ctx, span)
+	if span.IsRecording() {
+		c.traced = &traced{span: span}
+	}
 	_ = grpc.SetHeader(ctx, metadata.MD{requestIDKey: {c.requestID}}) // an answer without it is still an answer
 }
 
@@ -76,9 +83,9 @@ const traceparentKey = "traceparent"
 
 // traceOf returns the trace that a call is part of: the span that tracing made for it, or else
 // what the client says in traceparent.
-func traceOf(ctx context.Context) trace.SpanContext {
-	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
-		return span
+func traceOf(ctx context.Context, span trace.Span) trace.SpanContext {
+	if made := span.SpanContext(); made.IsValid() {
+		return made
 	}
 	parent := metadata.ValueFromIncomingContext(ctx, traceparentKey)
 	if len(parent) == 0 {
@@ -124,6 +131,44 @@ func callFields(ctx context.Context) []zap.Field {
 	return fields
 }
 
+// traced is what the span of a call is to say of it, of one message or many. It is safe for concurrent
+// use: an exchange may outlive its stream.
+type traced struct {
+	span             trace.Span
+	policy           atomic.Pointer[ckdv1.PolicyRef] // that decided last; nil if none was found
+	inputs, deferred atomic.Int64
+}
+
+// tracedOf returns what the span of the call that ctx belongs to says, or nil if none is recorded.
+func tracedOf(ctx context.Context) *traced {
+	if c := callOf(ctx); c != nil {
+		return c.traced
+	}
+	return nil
+}
+
+// add adds inputs that the policy of a model decided on.
+func (t *traced) add(m *model, inputs, deferred int) {
+	if t == nil {
+		return
+	}
+	t.policy.Store(m.ref)
+	t.inputs.Add(int64(inputs))
+	t.deferred.Add(int64(deferred))
+}
+
+// end gives the span of a call that found a model its attributes. They have no word of the client.
+func (t *traced) end() {
+	if t == nil {
+		return
+	}
+	if p := t.policy.Load(); p != nil {
+		t.span.SetAttributes(
+			attribute.String("ckd.model", p.GetModel()), attribute.String("ckd.policy_hash", p.GetHash()),
+			attribute.Int64("ckd.inputs", t.inputs.Load()), attribute.Int64("ckd.deferred", t.deferred.Load()))
+	}
+}
+
 // limited reports whether Refusals logs the call's refusal, which bounds the number of log lines.
 // These are unary calls, health watches, and streams that never were more than an attempt: clients may
 // make large numbers of them.
@@ -138,9 +183,10 @@ func (c *callInfo) open() {
 	}
 }
 
-// finished writes the line of a call that has ended. The fields are made only if the line is
+// finished completes the span of a call that has ended, and writes its line. The fields are made only if the line is
 // written: calls that went well come by the thousand, and are logged at the level debug.
 func (c *callInfo) finished(ctx context.Context, log *zap.Logger, refusals *Refusals, err error) {
+	c.traced.end()
 	code := status.Code(err)
 	level := levelOf(code)
 	if level == zap.WarnLevel && c.limited() {

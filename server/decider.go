@@ -42,6 +42,7 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 	}
 	d.catalog.retain(m)
 	defer d.catalog.release(m)
+	tracedOf(ctx).add(m, 0, 0)
 	err = answer(m)
 	if _, said := status.FromError(err); said || errors.Is(err, ctx.Err()) {
 		return err
@@ -68,7 +69,7 @@ func (d *decider) decideEach(
 	defer func() { d.refusals.inputs(ctx, m, refused) }()
 	counted := d.newCounter(ctx)
 	counted.model, counted.version = m, issuer.version
-	defer counted.done()
+	defer counted.end()
 	for i := range t.Inputs {
 		if err := ctx.Err(); err != nil {
 			m.metrics.Abandoned(t.Inputs - i)

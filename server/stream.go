@@ -38,6 +38,7 @@ type stream struct {
 func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
 	d.catalog.retain(m)
 	m.metrics.StreamsOpen(1)
+	tracedOf(of.Context()).add(m, 0, 0)
 	account := d.budget.of(of.Context())
 	st := &stream{
 		decider: d, header: h, bound: m, issuer: i,
@@ -232,7 +233,7 @@ func (s *stream) finishSome(most int) reply {
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers.counted.done() // after a panic
+	s.answers.counted.end()
 	for _, g := range s.groups.byNumber {
 		g.model.metrics.Abandoned(g.open())
 		s.groups.abandon(g)
