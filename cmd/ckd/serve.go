@@ -55,7 +55,6 @@ func (c *serveCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
-	daemon.LimitMemory(log)
 	serving := ctx.Ctx
 	if c.UntilStdinCloses {
 		var stop context.CancelFunc

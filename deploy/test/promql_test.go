@@ -18,6 +18,8 @@ var labelsOfTargets = []string{"namespace", "job", "instance"}
 var otherMetrics = map[string][]string{
 	"up": nil,
 
+	"kube_pod_container_resource_limits": {"pod", "container", "resource"}, // of kube-state-metrics
+
 	"grpc_server_started_total":           {"grpc_type", "grpc_service", "grpc_method"},
 	"grpc_server_handled_total":           {"grpc_type", "grpc_service", "grpc_method", "grpc_code"},
 	"grpc_server_msg_received_total":      {"grpc_type", "grpc_service", "grpc_method"},

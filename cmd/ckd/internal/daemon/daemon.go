@@ -94,7 +94,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	options := server.Options{
 		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz, Refusals: refusals,
 		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Referred: referred,
-		MemoryLimit: memoryLimit(), RefuseCompressed: c.Compression == config.Off,
+		MemoryLimit: limitMemory(log, cgroupMemory), RefuseCompressed: c.Compression == config.Off,
 	}
 	if d.tracer != nil {
 		options.Tracing = d.tracer.Handler()

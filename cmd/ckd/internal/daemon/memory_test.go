@@ -1,10 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -15,36 +19,66 @@ import (
 	"github.com/ckd-project/ckd/server"
 )
 
-// TestLimitMemory checks the limit: nine tenths of the cgroup's, none if the cgroup has none, and
-// no change if it is unknown.
+// TestLimitMemory checks the limit that is returned and in force: nine tenths of the cgroup's memory
+// unless GOMEMLIMIT is set, and no change if the cgroup has none or is unknown.
 func TestLimitMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
+	const none, five = math.MaxInt64, 5 << 30
 	for name, c := range map[string]struct {
-		limit uint64
-		err   error
-		want  int64
-		lines []string
+		environment string
+		runtime     int64 // the runtime's limit by GOMEMLIMIT
+		cgroup      uint64
+		err         error
+		want        int64
+		lines       []string
 	}{
-		"limited":   {1000 << 20, nil, 900 << 20, []string{"memory limit"}},
-		"unlimited": {0, memlimit.ErrNoLimit, math.MaxInt64, nil},
-		"unknown":   {0, errors.New("no cgroup"), 5 << 30, []string{"no memory limit from the cgroup"}},
+		"limited":                    {"", none, 1000 << 20, nil, 900 << 20, []string{"memory limit"}},
+		"unlimited":                  {"", none, 0, memlimit.ErrNoLimit, 0, nil},
+		"unknown":                    {"", none, 0, errors.New("no cgroup"), 0, []string{"no memory limit from the cgroup"}},
+		"GOMEMLIMIT":                 {"5GiB", five, 8 << 30, nil, five, []string{"memory limit"}},
+		"GOMEMLIMIT alone":           {"5GiB", five, 0, memlimit.ErrNoLimit, five, []string{"memory limit"}},
+		"GOMEMLIMIT over the cgroup": {"5GiB", five, 1000 << 20, nil, five, []string{"GOMEMLIMIT is above", "memory limit"}},
+		"GOMEMLIMIT off":             {"off", none, 1000 << 20, nil, 0, []string{"GOMEMLIMIT is above"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			debug.SetMemoryLimit(5 << 30)
+			t.Setenv("GOMEMLIMIT", c.environment)
+			debug.SetMemoryLimit(c.runtime)
 			core, logs := observer.New(zap.InfoLevel)
-			limitMemory(zap.New(core), func() (uint64, error) { return c.limit, c.err })
-			if got := debug.SetMemoryLimit(-1); got != c.want {
-				t.Errorf("limit %d, want %d", got, c.want)
+			got := limitMemory(zap.New(core), func() (uint64, error) { return c.cgroup, c.err })
+			if inForce := debug.SetMemoryLimit(-1); got != c.want || inForce != cmp.Or(c.want, none) {
+				t.Errorf("limit %d, in force %d, want %d", got, inForce, c.want)
 			}
-			var lines []string
-			for _, line := range logs.All() {
-				lines = append(lines, line.Message)
-			}
-			if !slices.Equal(lines, c.lines) {
-				t.Errorf("log %q, want %q", lines, c.lines)
+			lines := logs.All()
+			same := slices.EqualFunc(lines, c.lines, func(l observer.LoggedEntry, begin string) bool { return strings.HasPrefix(l.Message, begin) })
+			if !same {
+				t.Errorf("log %v, want %q", lines, c.lines)
 			}
 		})
+	}
+}
+
+// TestMemoryHigh checks that the smallest memory.high of nested cgroups counts, and no "max".
+func TestMemoryHigh(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "cgroup")
+	for dir, high := range map[string]string{"": "max", "a": "3000\n", "a/b": "max\n", "a/b/c": "5000\n", "d": "max\n"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if dir == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(root, dir, "memory.high"), []byte(high), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for own, want := range map[string]uint64{
+		"0::/a/b/c\n": 3000, "0::/a/b\n": 3000, "0::/d\n": 0, "0::/\n": 0, "0::/../other\n": 0, "0::/gone/c\n": 0, "": 0,
+		"9:memory:/d\n0::/a\n": 3000, "9:memory:/a\n": 0,
+	} {
+		if got, ok := memoryHigh(root, own); got != want || ok != (want > 0) {
+			t.Errorf("%q: %d, %v, want %d", own, got, ok, want)
+		}
 	}
 }
 
