@@ -52,7 +52,7 @@ const yields = 16
 const (
 	aConnection = 192 << 10
 	aCall       = 345 << 10
-	atOnce      = 2*abuseStreams + abuseCalls + 80 // streams, watches, calls, probes and reflections
+	atOnce      = 2*abuseStreams + abuseCalls + 64 // streams, watches, calls and reflections
 
 	crowdHolds   = crowd*aConnection + atOnce*aCall
 	arrivingHold = crowdHolds + abuseOpen // messages that are not whole
@@ -180,6 +180,15 @@ func attacks() []attack {
 			p.write(func(w *http2.Framer) { _ = w.WriteData(id, true, nil) })
 		}
 	}
+	bare := func(method string) func(*assault) {
+		return func(a *assault) {
+			a.crowd(func(p *peer) {
+				for range 1000 {
+					p.open(method)
+				}
+			})
+		}
+	}
 	get := "GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
 	post := func(path string) string {
 		return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 200000\r\n\r\n{\"inputs\": "
@@ -210,19 +219,18 @@ func attacks() []attack {
 				}
 			})
 		}, arrivingHold},
-		{"bare headers of streams", overGRPC, func(a *assault) {
+		{"bare headers of streams", overGRPC, bare(streaming), crowdHolds},
+		{"bare headers of calls", overGRPC, bare(decompose), crowdHolds},
+		{"bare headers of health checks", overGRPC, bare(healthv1.Health_Check_FullMethodName), arrivingHold},
+		{"bare headers of watches", overGRPC, bare(healthv1.Health_Watch_FullMethodName), arrivingHold},
+		{"health checks with a window of 0", overGRPC, func(a *assault) {
 			a.crowd(func(p *peer) {
-				for range 1000 {
-					p.open(streaming)
-				}
-			})
-		}, crowdHolds},
-		{"bare headers of calls", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) {
-				for range 1000 {
-					p.open(decompose)
-				}
-			})
+				p.flood(func(w *http2.Framer) {
+					id := p.stream()
+					_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(healthv1.Health_Check_FullMethodName), EndHeaders: true})
+					_ = w.WriteData(id, true, make([]byte, 5))
+				})
+			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		}, crowdHolds},
 		{"refused calls with far deadlines", overGRPC, func(a *assault) {
 			far := hpack.HeaderField{Name: "grpc-timeout", Value: "99999999H"}
@@ -400,8 +408,8 @@ func (s *standing) live() int64 {
 	return (said("NextGC") + said("Stack")) / 2
 }
 
-// ask has the client call once, send a group on its stream, and ask whether the daemon lives. A
-// refusal for lack of room is tried again. It returns how many there were.
+// ask has the client call once, send a group on its stream, and ask whether the daemon lives and serves.
+// A refusal of passes for lack of room is tried again. It returns how many there were.
 func (s *standing) ask() (refused int) {
 	s.t.Helper()
 	again := func(asked func() bool) {
@@ -412,6 +420,10 @@ func (s *standing) ask() (refused int) {
 	}
 	again(s.askCall)
 	again(s.askStream)
+	// Bare headers of health checks once took the places of everybody's.
+	if _, err := s.health.Check(inTime(s.t), &healthv1.HealthCheckRequest{}); err != nil {
+		s.t.Errorf("the client's health check: %v", err)
+	}
 	if code, text, _ := s.Get("/livez"); code != http.StatusOK {
 		s.t.Errorf("/livez: %d %s", code, text)
 	}

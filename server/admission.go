@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 
 	"github.com/ckd-project/ckd/metrics"
@@ -35,11 +36,8 @@ type admission struct {
 	calls   atomic.Int64 // unary calls; see slot
 	unread  atomic.Int64 // replies to unary calls that the transport holds
 	streams atomic.Int64 // streams of passes
-	probes  atomic.Int64 // health checks, by anybody
+	watches atomic.Int64 // watches of the health
 	others  atomic.Int64 // reflection, channelz
-
-	watches  atomic.Int64 // watches of the health
-	requests atomic.Int64 // watches whose request has not arrived yet
 }
 
 // newAdmission returns the admission of a server. services is called with the first call.
@@ -84,11 +82,14 @@ func (a *admission) saturation() metrics.Saturation {
 	}
 }
 
-// Health checks and reflection need no credentials, so they have small limits of their own.
+// Health checks and reflection need no credentials.
 const (
-	probesAtOnce = 16
-	probeTime    = 2 * time.Second
-	othersAtOnce = 64
+	// probeTime bounds how long a health check may take, and a watch until its request is there.
+	probeTime = 2 * time.Second
+	// probesPerConnection is how many health checks fit on a connection beside all other calls. Those of
+	// all connections are bounded by what they hold: see await.
+	probesPerConnection = 256
+	othersAtOnce        = 64
 )
 
 // callKind says by which limits a method is admitted.
@@ -169,12 +170,10 @@ func (a *admission) admit(ctx context.Context, call *tap.Info) (_ context.Contex
 	switch kind {
 	case streaming:
 		return ctx, nil
-	case probe:
-		return a.enter(ctx, &a.probes, probesAtOnce, "probes under way", probeTime)
-	case watch:
-		return a.openWatch(ctx, who)
+	case probe, watch:
+		return a.await(ctx, who, call.Header), nil
 	case other:
-		return a.enter(ctx, &a.others, othersAtOnce, "calls of this kind under way", 0)
+		return a.enterOther(ctx)
 	}
 	if !who.UsesModels() {
 		return ctx, statusOf(&fault{
@@ -198,67 +197,67 @@ func (a *admission) accountOf(ctx context.Context, who *auth.Identity) (*account
 	}
 }
 
-// enter counts a call in n until it ends, or refuses it as one more than most. The call is
-// cancelled after limit, unless that is 0.
-func (a *admission) enter(
-	ctx context.Context, n *atomic.Int64, most int64, what string, limit time.Duration,
-) (context.Context, error) {
-	if is := n.Add(1); is > most {
-		n.Add(-1)
-		return ctx, a.overloaded(what, is, most)
+// enterOther counts a call of reflection or channelz until it ends, or refuses it as one too many.
+func (a *admission) enterOther(ctx context.Context) (context.Context, error) {
+	if n := a.others.Add(1); n > othersAtOnce {
+		a.others.Add(-1)
+		return ctx, a.overloaded("calls of this kind under way", n, othersAtOnce)
 	}
-	cancel := context.CancelFunc(func() {})
-	if limit > 0 {
-		ctx, cancel = context.WithTimeout(ctx, limit)
-	}
-	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
-		cancel()
-		n.Add(-1)
-	})
+	context.AfterFunc(ctx, func() { a.others.Add(-1) }) // gRPC cancels ctx at the end of the call
 	return ctx, nil
 }
 
-// openWatch counts a watch of the health until it ends, or refuses it as one too many of the daemon
-// or of its identity. Clients that balance load hold one for each of their connections, so there
-// may be many. Few may wait for their request at one time, and not for long, because a request can
-// be as large as any message.
-func (a *admission) openWatch(ctx context.Context, who *auth.Identity) (context.Context, error) {
-	refused := func(what string, n, limit int64) (context.Context, error) {
-		a.metrics.WatchRefused()
-		return ctx, tooMany(what, n, limit)
-	}
-	own := who.Watches()
-	if !own.Acquire() {
-		return refused("watches of the health by "+who.Name(), own.Limit()+1, own.Limit())
-	}
-	if n, most := a.watches.Add(1), int64(a.limits.Watches); n > most {
-		a.watches.Add(-1)
-		own.Release()
-		return refused("watches of the health", n, most)
-	}
-	if n, most := a.requests.Add(1), int64(a.limits.Calls); n > most {
-		a.requests.Add(-1)
-		a.watches.Add(-1)
-		own.Release()
-		return refused("watches of the health whose request is still to come", n, most)
-	}
+// await lets in a health check or a watch whose request is still to come, and gives it probeTime. What
+// gRPC holds for it is charged as a message that is not whole: it takes no place that others need, and where all of them
+// hold too much, the connections end that have most of them.
+func (a *admission) await(ctx context.Context, who *auth.Identity, header metadata.MD) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &arrival{ended: sync.OnceFunc(func() { a.requests.Add(-1) })}
+	w := &arrival{admission: a, who: who, charged: func() {}}
+	if c := connectionOf(ctx); c != nil && !c.inProcess { // within the process, requests come whole
+		account, bytes := c.accounts.of(nil), int64(callBytes)
+		for name, values := range header {
+			bytes += int64(len(name) + len(strings.Join(values, "")))
+		}
+		a.budget.arrive(account, bytes)
+		w.charged = sync.OnceFunc(func() { a.budget.arrive(account, -bytes) })
+	}
 	w.late = time.AfterFunc(probeTime, func() { cancel(context.DeadlineExceeded) })
 	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
 		cancel(nil)
 		w.late.Stop()
-		w.ended()
+		w.charged()
+	})
+	return context.WithValue(causeContext{ctx}, arrivalKey{}, w)
+}
+
+// arrival is a health check or watch whose request is still to come.
+type arrival struct {
+	admission *admission
+	who       *auth.Identity
+	late      *time.Timer // ends the call
+	charged   func()      // gives back what it is charged with
+}
+
+// openWatch counts a watch of the health until its context ends, or refuses it as one too many of the
+// daemon or of its identity. Clients that balance load hold one for each of their connections, so there
+// may be many.
+func (a *admission) openWatch(ctx context.Context, who *auth.Identity) error {
+	own := who.Watches()
+	if !own.Acquire() {
+		a.metrics.WatchRefused()
+		return tooMany("watches of the health by "+who.Name(), own.Limit()+1, own.Limit())
+	}
+	if n, most := a.watches.Add(1), int64(a.limits.Watches); n > most {
+		a.watches.Add(-1)
+		own.Release()
+		a.metrics.WatchRefused()
+		return tooMany("watches of the health", n, most)
+	}
+	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
 		a.watches.Add(-1)
 		own.Release()
 	})
-	return context.WithValue(causeContext{ctx}, arrivalKey{}, w), nil
-}
-
-// arrival is a watch whose request has not arrived yet.
-type arrival struct {
-	late  *time.Timer // ends the watch
-	ended func()
+	return nil
 }
 
 // causeContext returns the cause of its end as its error, which gRPC tells the client.
@@ -266,7 +265,7 @@ type causeContext struct{ context.Context }
 
 func (c causeContext) Err() error { return context.Cause(c.Context) }
 
-// arrivalKey is the context key of a watch's arrival.
+// arrivalKey is the context key of an arrival.
 type arrivalKey struct{}
 
 // arriveStream ends the arrival of a watch when its request is there.
@@ -283,12 +282,15 @@ type arrivingStream struct {
 	arrival *arrival
 }
 
-// RecvMsg receives the request, which is the only message of a watch.
+// RecvMsg receives the request, which is the only message of a watch. The watch then takes its place.
 func (s *arrivingStream) RecvMsg(to any) error {
-	err := s.ServerStream.RecvMsg(to)
-	s.arrival.late.Stop()
-	s.arrival.ended()
-	return err
+	if err := s.ServerStream.RecvMsg(to); err != nil {
+		return err
+	}
+	a := s.arrival
+	a.late.Stop()
+	a.charged()
+	return a.admission.openWatch(s.Context(), a.who)
 }
 
 // overloaded counts a refused call and returns its status, which says when to try again.

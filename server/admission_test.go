@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -79,50 +81,86 @@ func (h *harness) call(ctx context.Context, t *testing.T, method string, request
 	return call
 }
 
-// TestProbesAreBounded checks that few probes and watches with half a request may wait at one time,
-// each for a moment only, and that others are answered then.
+// TestProbesAreBounded checks health checks and watches whose request does not come. 6 KB/s of their bare
+// headers once took all places of a daemon, and every probe of others failed. They take no place, what
+// they hold is charged to their connection, and each has a moment only. Where they hold too much, it is
+// their connection that ends.
 func TestProbesAreBounded(t *testing.T) {
-	for name, c := range map[string]struct {
-		method   string
-		most     int
-		arriving func(*Server) int64
-	}{
-		"probes":  {healthv1.Health_Check_FullMethodName, probesAtOnce, func(s *Server) int64 { return s.admission.probes.Load() }},
-		"watches": {healthv1.Health_Watch_FullMethodName, 3, func(s *Server) int64 { return s.admission.requests.Load() }},
+	for name, method := range map[string]string{
+		"probes": healthv1.Health_Check_FullMethodName, "watches": healthv1.Health_Watch_FullMethodName,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHarness(t, func(o *Options) { o.Limits.Calls = 3 })
-			begin := func() grpc.ClientStream { return h.call(t.Context(), t, c.method, &healthv1.HealthCheckRequest{}) }
-			first := begin()
-			for range c.most - 1 {
-				begin()
-			}
-			complete := func() error {
-				call := begin()
-				if err := call.CloseSend(); err != nil {
-					t.Fatal(err)
+			h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 4 << 20 })
+			other := healthv1.NewHealthClient(h.dial(t))
+			check := func() {
+				t.Helper()
+				if _, err := other.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+					t.Errorf("a check of another client: %v", err)
 				}
-				return call.RecvMsg(&healthv1.HealthCheckResponse{})
+				watch, err := other.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+				if err == nil {
+					_, err = watch.Recv()
+				}
+				if err != nil {
+					t.Errorf("a watch of another client: %v", err)
+				}
 			}
-			if !within(func() bool { return c.arriving(h.server) == int64(c.most) }) {
-				t.Fatalf("%d are under way", c.arriving(h.server))
+			held := h.server.budget.total
+			for range 50 {
+				h.call(t.Context(), t, method, &healthv1.HealthCheckRequest{})
 			}
-			expectOverload(t, complete())
-			if err := first.RecvMsg(&healthv1.HealthCheckResponse{}); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("one that does not go on: %v", err)
+			r := h.reader(t)
+			late := r.open(headersOf("", method))
+			for range 49 {
+				r.open(headersOf("", method))
 			}
-			if !within(func() bool { return complete() == nil }) {
-				t.Errorf("those that ended still take room: %v", complete())
+			check()
+			if code := r.status(late, "its end", func(s string) bool { return s != "" }); code != codes.DeadlineExceeded {
+				t.Errorf("one that does not go on: %v", code)
+			}
+			if !within(func() bool { return held() == 0 }) {
+				t.Errorf("%d bytes are held after all have ended", held())
 			}
 			if n := h.logs.FilterMessage("finished call").FilterLevelExact(zap.WarnLevel).Len(); n != 0 {
-				t.Errorf("%d of %d late ones have a warning of their own, want those of Refusals alone", n, c.most)
+				t.Errorf("%d late ones have a warning of their own, want those of Refusals alone", n)
 			}
-			limited := h.logs.FilterMessageSnippet("calls were refused").FilterField(zap.String("reason", codes.DeadlineExceeded.String()))
-			if name == "watches" && limited.Len() != 1 {
-				t.Errorf("%d lines on late watches, want one", limited.Len())
+			for range 400 { // of 25 KiB each
+				r.tryWrite(func() error { _, err := r.writeHeaders(headersOf("", method)); return err })
 			}
+			r.expectClosed() // it holds more than the budget
+			check()
 		})
+	}
+}
+
+// TestManyProbesAtOnce sends 200 whole health checks in one write, of which only 38 were once answered.
+func TestManyProbesAtOnce(t *testing.T) {
+	h := newHarness(t)
+	r := h.reader(t)
+	var ids []uint32
+	r.write(func() error {
+		var all bytes.Buffer
+		framer := http2.NewFramer(&all, nil)
+		for range 200 {
+			headers, err := r.nextHeaders(headersOf("", healthv1.Health_Check_FullMethodName))
+			if err := errors.Join(err, framer.WriteHeaders(headers), framer.WriteData(headers.StreamID, true, make([]byte, 5))); err != nil {
+				return err
+			}
+			ids = append(ids, headers.StreamID)
+		}
+		if err := r.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}); err != nil { // it reads its answers
+			return err
+		}
+		_, err := r.conn.Write(all.Bytes())
+		return err
+	})
+	answered := map[codes.Code]int{}
+	for _, id := range ids {
+		answered[r.status(id, "an answer", func(s string) bool { return s != "" })]++
+	}
+	if answered[codes.OK] != len(ids) {
+		t.Errorf("%v, want all OK", answered)
 	}
 }
 
@@ -161,8 +199,8 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 	}
 	open, limit := h.metric(t, "ckd_watches_open"), h.metric(t, "ckd_watches_limit")
-	if open != 6 || limit != 6 || h.server.admission.requests.Load() != 0 {
-		t.Errorf("%v watches of %v are open, %d arrive, want 6 of 6 and none", open, limit, h.server.admission.requests.Load())
+	if open != 6 || limit != 6 {
+		t.Errorf("%v watches of %v are open, want 6 of 6", open, limit)
 	}
 	end()
 	h.eventually(t, 0, "ckd_watches_open")

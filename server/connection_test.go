@@ -168,15 +168,25 @@ func (r *reader) open(fields [][2]string) (id uint32) {
 
 // writeHeaders is open for a caller that holds the lock.
 func (r *reader) writeHeaders(fields [][2]string) (id uint32, err error) {
-	id = r.next
+	headers, err := r.nextHeaders(fields)
+	if err != nil {
+		return headers.StreamID, err
+	}
+	return headers.StreamID, r.framer.WriteHeaders(headers)
+}
+
+// nextHeaders returns the headers of the next stream, valid until it is called again. The caller holds the lock.
+func (r *reader) nextHeaders(fields [][2]string) (http2.HeadersFrameParam, error) {
+	p := http2.HeadersFrameParam{StreamID: r.next, EndHeaders: true}
 	r.next += 2
 	r.headers.Reset()
 	for _, f := range fields {
 		if err := r.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			return id, err
+			return p, err
 		}
 	}
-	return id, r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.headers.Bytes(), EndHeaders: true})
+	p.BlockFragment = r.headers.Bytes()
+	return p, nil
 }
 
 // send sends a message on a stream.

@@ -96,13 +96,13 @@ const (
 //	Open        = max-open-bytes
 //	Decoded     = max-open-bytes with HTTP
 //	Arriving    = max-open-bytes: when messages that are not whole take more, connections are ended
-//	Calls       = (max-streams + max-watches + max-calls + 80) x (25 KiB + 64 KiB of headers + 256 KiB)
+//	Calls       = (max-streams + max-watches + max-calls + 64) x (25 KiB + 64 KiB of headers + 256 KiB)
 //	Connections = connections x 192 KiB
 //
 // The 256 KiB are messages of a stream that are whole and wait; what is more counts into Arriving.
-// 80 is how many health checks and calls of reflection are taken at one time.
+// 64 is how many calls of reflection are taken at one time; health checks count into Arriving.
 func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
-	calls := int64(l.Streams + l.Watches + l.Calls + probesAtOnce + othersAtOnce)
+	calls := int64(l.Streams + l.Watches + l.Calls + othersAtOnce)
 	w := WorstCase{
 		Itself:      daemonBytes + modelBytes*int64(models),
 		Open:        l.OpenInputBytes,

@@ -138,7 +138,7 @@ func New(o Options) (*Server, error) {
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.MaxHeaderListSize(headerBytes),
 		// All calls that may be in flight: those that come over HTTP share one connection.
-		grpc.MaxConcurrentStreams(uint32(o.Limits.Streams + o.Limits.Watches + o.Limits.Calls + probesAtOnce + othersAtOnce)),
+		grpc.MaxConcurrentStreams(uint32(o.Limits.Streams + o.Limits.Watches + o.Limits.Calls + probesPerConnection + othersAtOnce)),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 	}
