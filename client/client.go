@@ -37,7 +37,7 @@ const (
 )
 
 const (
-	// defaultMessageBytes is the daemon's default limit.
+	// defaultMessageBytes is what every daemon takes whose max-message-bytes is not set.
 	defaultMessageBytes = 512 << 10
 	// receiveBytes leaves room for full results of many inputs and classes: one message holds all
 	// results that one block finishes.

@@ -21,13 +21,13 @@ type terms struct {
 	messageBytes, maxInputs, maxGroups int
 }
 
-// newTerms reads the first reply. Where the daemon states no limit on the size of a message,
-// messageBytes holds.
+// newTerms reads the first reply. Messages have at most messageBytes, however many more the daemon
+// takes: small ones are read while others arrive.
 func newTerms(info *ckdv1.StreamInfo, messageBytes int) terms {
 	limits := info.GetLimits()
 	return terms{
 		info:         info,
-		messageBytes: cmp.Or(int(limits.GetMessageBytes()), messageBytes),
+		messageBytes: min(cmp.Or(int(limits.GetMessageBytes()), math.MaxInt), messageBytes),
 		maxInputs:    cmp.Or(int(limits.GetOpenInputsPerStream()), math.MaxInt),
 		maxGroups:    cmp.Or(int(limits.GetOpenGroupsPerStream()), math.MaxInt),
 	}

@@ -175,8 +175,8 @@ func (b *budget) endHeaviest(excess int64) (ended int) {
 	return ended
 }
 
-// arrive charges bytes of messages that are not whole to a connection's account, or gives them back.
-// There is no room to refuse: they have come already. But all of them together may take no more than
+// arrive charges bytes of messages that are not whole, or not answered, to a connection's account, or gives
+// them back. There is no room to refuse: they have come already. But all of them together may take no more than
 // the budget; then the connections end that have most of them. It is safe in the midst of a read.
 func (b *budget) arrive(of *account, bytes int64) {
 	of.Add(bytes)
@@ -191,17 +191,23 @@ func (b *budget) endUnfinished() {
 	defer b.ending.Store(false)
 	for b.unfinished.Load() > b.limit {
 		var most *account
-		b.mu.Lock()
-		for a := range b.whole.children {
-			if most == nil || a.unfinished.Load() > most.unfinished.Load() {
-				most = a
+		heavier := func(all map[*account]struct{}) {
+			for a := range all {
+				if a.share == nil && (most == nil || a.unfinished.Load() > most.unfinished.Load()) {
+					most = a
+				}
 			}
+		}
+		b.mu.Lock()
+		heavier(b.whole.children)
+		for a := range b.whole.children {
+			heavier(a.children) // the connections of an identity
 		}
 		b.mu.Unlock()
 		if most == nil || most.unfinished.Load() == 0 {
 			return // whoever had them has gone
 		}
-		most.end("the messages that are not whole exceed max-open-bytes, and it has most of them")
+		most.end("the messages that are not whole or not answered exceed max-open-bytes, and it has most of them")
 		b.ended(1)
 	}
 }

@@ -33,6 +33,7 @@ type catalog struct {
 	metrics  *metrics.Metrics
 	current  atomic.Pointer[models]
 	promises atomic.Pointer[promises] // replaced under replacing
+	message  atomic.Int64             // bytes of the largest message
 
 	replacing sync.Mutex    // guards the fields below, and is held while current changes
 	replaced  chan struct{} // closed when current is replaced
@@ -70,6 +71,7 @@ func newCatalog(o Options) *catalog {
 	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{}), standings: map[string]*standing{}}
 	c.current.Store(&models{})
 	c.promises.Store(&promises{})
+	c.message.Store(int64(o.Limits.messageBytesFor(nil)))
 	return c
 }
 
@@ -101,6 +103,7 @@ func (c *catalog) replace(set *policy.Set, publish func(before, after models)) e
 				zap.String("model", name), zap.String("learned_for", p.EarlyStopping.PolicyHash), zap.String("policy_hash", p.Hash))
 		}
 	}
+	c.fitMessages(next)
 	c.current.Store(&next)
 	c.stoppers.Keep(next.stoppers())
 	publish(before, next)
@@ -113,6 +116,18 @@ func (c *catalog) replace(set *policy.Set, publish func(before, after models)) e
 	c.replaced = make(chan struct{})
 	return nil
 }
+
+// fitMessages raises the largest message to what the models need. It never lowers it, since open streams have
+// been told what they may send.
+func (c *catalog) fitMessages(all models) {
+	if bytes := int64(c.limits.messageBytesFor(all)); bytes > c.message.Load() {
+		c.message.Store(bytes)
+		c.log.Info("the largest message follows from the policies", zap.Int64("bytes", bytes))
+	}
+}
+
+// messageBytes returns the bytes of the largest message.
+func (c *catalog) messageBytes() int { return int(c.message.Load()) }
 
 // build returns the models of a set of policies. A model whose policy is the same as
 // before is kept, with its scratch and its users. All policies are checked against the

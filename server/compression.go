@@ -78,10 +78,13 @@ var errNoRoom = statusOf(&fault{
 	value: "a compressed message", expected: "a later attempt, or an uncompressed message",
 }, location{}).Err()
 
-// take receives a message with read. A message that was not unpacked for lack of room is an error.
+// take receives a message with read. A message that is too large, or was not unpacked for lack of room, is an error.
 func take(read func(any) error, into *wire.Incoming) error {
 	if err := read(into); err != nil {
 		return err
+	}
+	if err := into.Oversize(); err != nil {
+		return status.Error(codes.ResourceExhausted, err.Error()) // no details, as from gRPC itself: clients look for none
 	}
 	if into.Cut() {
 		return errNoRoom

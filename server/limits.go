@@ -13,7 +13,7 @@ import (
 // Limits bounds what clients can make the daemon hold. internal/config validates the settings that
 // they come from.
 type Limits struct {
-	MessageBytes        int   // size of a received message
+	MessageBytes        int   // size of a received message; 0 follows from the policies in force
 	Streams             int   // streams of passes open at one time
 	Calls               int   // unary calls in flight
 	Watches             int   // watches of the health open at one time
@@ -40,11 +40,9 @@ type Limits struct {
 // and clients have receive limits of their own.
 const maxSendBytes = math.MaxInt32
 
-// DefaultLimits returns limits for a sidecar with some hundred MiB of memory. A message holds 32
-// inputs of 30 passes and 100 classes.
+// DefaultLimits returns limits for a sidecar with some hundred MiB of memory.
 func DefaultLimits() Limits {
 	return Limits{
-		MessageBytes:        512 << 10,
 		Streams:             512,
 		Calls:               128,
 		Watches:             512,
@@ -144,14 +142,40 @@ const rowBytes = 128
 // inputCost returns what an open input takes of the budget, for its passes and its id.
 func inputCost(passes, id int) int64 { return int64(passes + 2*id + rowBytes) }
 
+// leastMessage is the least limit that follows from policies. Clients may rely on it.
+const leastMessage = 512 << 10
+
+// messageBytesFor returns the largest message that a daemon takes under policies: it has room for 64
+// inputs of each, with all their passes, within an eighth of the budget, or for one input that is larger.
+func (l Limits) messageBytesFor(all models) int {
+	if l.MessageBytes > 0 {
+		return l.MessageBytes
+	}
+	most := int64(leastMessage)
+	for _, m := range all {
+		p := m.Policy()
+		one := 4*int64(max(p.ExpectedPasses, p.FewestPasses))*int64(len(p.Classes)) + int64(2*l.InputIDBytes) + rowBytes
+		most = max(most, min(64*one, l.OpenInputBytes/8), one)
+	}
+	const unit = 64 << 10
+	return int(min((most+unit-1)/unit*unit, int64(l.mostReceived())))
+}
+
+// mostReceived returns the largest message that gRPC reads. It lies above the limit on messages, so that those
+// that are not far too large are refused with a status that names the setting: gRPC's own names none. The
+// most that a connection may hold bounds it.
+func (l Limits) mostReceived() int {
+	return min(max(l.MessageBytes, leastMessage, int(min(alone(l.OpenInputBytes), math.MaxInt32))), math.MaxInt32)
+}
+
 // message returns the limits in the form that clients receive.
-func (l Limits) message() *ckdv1.Limits {
+func (l Limits) message(messageBytes int) *ckdv1.Limits {
 	return &ckdv1.Limits{
 		OpenInputsPerStream: uint32(l.OpenInputsPerStream),
 		OpenGroupsPerStream: uint32(l.OpenGroupsPerStream),
 		InputsPerRequest:    uint32(l.InputsPerRequest),
 		PassesPerInput:      uint32(l.PassesPerInput),
-		MessageBytes:        uint32(l.MessageBytes),
+		MessageBytes:        uint32(messageBytes),
 		InputIdBytes:        uint32(l.InputIDBytes),
 		ReplyBytes:          uint32(l.ReplyBytes),
 	}

@@ -104,7 +104,7 @@ func New(o Options) (*Server, error) {
 	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.BytesRefused(string(why)) })
 	s.budget.ended = o.Metrics.MemoryConnectionsEnded
 	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
-	arriving.LimitUnpacking(s.admission.roomToUnpack)
+	arriving.LimitUnpacking(s.MessageBytes, s.admission.roomToUnpack)
 	rpc, err := rpcmetrics.New(o.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
@@ -127,14 +127,14 @@ func New(o Options) (*Server, error) {
 			MaxConnectionAge: o.Limits.StreamAge,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ForceServerCodecV2(wire.Codec{Unsent: s.budget.shared}),
+		grpc.ForceServerCodecV2(wire.Codec{Unsent: s.budget.shared, Largest: s.MessageBytes}),
 		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget, s.admission.http.network}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
 		experimental.BufferPool(s.admission.arriving),
-		grpc.MaxRecvMsgSize(o.Limits.MessageBytes),
+		grpc.MaxRecvMsgSize(o.Limits.mostReceived()),
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.MaxHeaderListSize(headerBytes),
 		// All calls that may be in flight: those that come over HTTP share one connection.
@@ -208,6 +208,10 @@ func (s *Server) Policies() []*policy.Policy {
 	return all
 }
 
+// MessageBytes returns the bytes of the largest message that is taken. With policies of larger inputs it
+// grows.
+func (s *Server) MessageBytes() int { return s.catalog.messageBytes() }
+
 // FullPassChecks returns what full-pass checks have found, by the name of each model with a rule in
 // force.
 func (s *Server) FullPassChecks() map[string]fullpass.Status {
@@ -223,7 +227,7 @@ func (s *Server) FullPassChecks() map[string]fullpass.Status {
 // ListModels implements the RPC.
 func (s *Server) ListModels(ctx context.Context, _ *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
 	who := auth.FromContext(ctx)
-	response, limits := &ckdv1.ListModelsResponse{}, s.decider.limits.message()
+	response, limits := &ckdv1.ListModelsResponse{}, s.decider.limits.message(s.MessageBytes())
 	for _, m := range s.catalog.models().sorted() {
 		if who.MayUse(m.ref.GetModel()) {
 			response.Models = append(response.Models, modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), limits))
@@ -238,5 +242,5 @@ func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}
-	return &ckdv1.GetModelResponse{Model: modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), s.decider.limits.message())}, nil
+	return &ckdv1.GetModelResponse{Model: modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), s.decider.limits.message(s.MessageBytes()))}, nil
 }

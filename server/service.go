@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/arriving"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -44,6 +45,14 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 	defer in.Free()
 	if err := take(read, in); err != nil {
 		return nil, err
+	}
+	// Every call may hold as much as waits uncounted. A larger message counts until it is answered.
+	if bytes := int64(in.Size()); bytes > arriving.Waiting {
+		account := s.(*Server).budget.of(ctx)
+		if !account.reserve(bytes) {
+			return nil, statusOf(account.refuse("values", bytes), location{}).Err()
+		}
+		defer account.release(bytes)
 	}
 	handle := func(ctx context.Context, in any) (any, error) {
 		out, err := s.(*Server).decider.decompose(ctx, in.(*wire.Incoming))

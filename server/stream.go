@@ -63,7 +63,7 @@ func (s *stream) welcome() reply {
 		Kind:           kindMessage(p.Kind),
 		ExpectedPasses: uint32(s.expected(s.bound)),
 		FewestPasses:   uint32(p.FewestPasses),
-		Limits:         s.decider.limits.message(),
+		Limits:         s.decider.limits.message(s.decider.catalog.messageBytes()),
 		Acknowledges:   s.header.GetAcceptSettled(),
 		Settles:        s.header.GetAcceptSettled() && s.bound.lean.StopsEarly(s.expected(s.bound)),
 		Audits:         s.issuer.takes() && p.Audit != nil,

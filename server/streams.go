@@ -135,7 +135,7 @@ func (r *requests) next() error {
 	}
 	if bytes := int64(r.in.Size()); bytes > freeMessage {
 		r.charged = bytes
-		r.account.Add(bytes)
+		r.account.budget.arrive(r.account, bytes)
 	}
 	if err := r.message.Decode(&r.in); err != nil {
 		return undecodable(err)
@@ -148,7 +148,7 @@ func (r *requests) free() {
 	r.in.Free()
 	r.message.Free()
 	if r.charged > 0 {
-		r.account.release(r.charged)
+		r.account.budget.arrive(r.account, -r.charged)
 		r.charged = 0
 	}
 }

@@ -269,7 +269,7 @@ func TestModels(t *testing.T) {
 		Gate: ckdv1.Gate_GATE_ANY_CRITICAL, Scope: ckdv1.Scope_SCOPE_ALL,
 		Primary:  &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_C_CRIT_MAX, Threshold: proto.Float64(0.02)},
 		Fallback: &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_CBEC, Threshold: proto.Float64(0.003)},
-		Limits:   DefaultLimits().message(),
+		Limits:   DefaultLimits().message(leastMessage),
 	}
 	for way, got := range map[string]*ckdv1.Model{"ListModels": list.GetModels()[0], "GetModel": h.model(t, "ctg")} {
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {

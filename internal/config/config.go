@@ -103,7 +103,7 @@ type Metrics struct {
 type Limits struct {
 	ShutdownGrace time.Duration `default:"10s" placeholder:"TIME" env:"CKD_SHUTDOWN_GRACE" help:"How long open inputs may go on after SIGTERM, or when their stream has reached its age. (${default})"`
 
-	MaxMessageBytes          int   `default:"524288" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. (${default})"`
+	MaxMessageBytes          int   `default:"0" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. 0 means room for 64 inputs of each model, within an eighth of max-open-bytes, and at least 512 KiB. (${default})"`
 	MaxStreams               int   `default:"512" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
 	MaxCalls                 int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
 	MaxConnections           int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS" help:"Connections of clients over gRPC and HTTP together. 0 means the limit on open files less 128, and at most 1024. (${default})"`
@@ -237,7 +237,9 @@ func (l *Limits) check(report reporter) {
 	inRange(report, "send-stall-timeout", l.SendStallTimeout, 10*time.Millisecond, time.Hour)
 	inRange(report, "input-idle-timeout", l.InputIdleTimeout, 10*time.Millisecond, 24*time.Hour)
 	inRange(report, "max-stream-age", l.MaxStreamAge, 0, 365*24*time.Hour)
-	inRange(report, "max-message-bytes", l.MaxMessageBytes, 1<<10, 1<<30)
+	if l.MaxMessageBytes != 0 {
+		inRange(report, "max-message-bytes", l.MaxMessageBytes, 1<<10, 1<<30)
+	}
 	inRange(report, "max-streams", l.MaxStreams, 1, 1<<20)
 	inRange(report, "max-calls", l.MaxCalls, 1, 1<<20)
 	inRange(report, "max-connections", l.MaxConnections, 0, 1<<20)

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,10 +19,10 @@ import (
 
 // Options bounds what a request may hold. A zero field takes its default.
 type Options struct {
-	// MessageBytes bounds one message to the server: 512 KiB by default.
-	MessageBytes int
+	// MessageBytes bounds one message to the server: 512 KiB by default. It is asked for every request.
+	MessageBytes func() int
 	// BodyLimit bounds the bytes of a body: 96 MiB by default. JSON is longer than its message.
-	BodyLimit int64
+	BodyLimit func() int64
 	// Tensor returns the name of a model's tensor that holds the passes. All other tensors go to
 	// the server, and come back, unread. If it is nil, every tensor is read.
 	Tensor func(model string) string
@@ -35,8 +34,12 @@ const headerLength = "Inference-Header-Content-Length"
 // New returns the handler of /v2 and all paths below it. It limits the length of bodies; the HTTP
 // server must limit how slow they are.
 func New(client inferencepb.GRPCInferenceServiceClient, o Options) http.Handler {
-	o.MessageBytes = cmp.Or(o.MessageBytes, 512<<10)
-	o.BodyLimit = cmp.Or(o.BodyLimit, 96<<20)
+	if o.MessageBytes == nil {
+		o.MessageBytes = func() int { return 512 << 10 }
+	}
+	if o.BodyLimit == nil {
+		o.BodyLimit = func() int64 { return 96 << 20 }
+	}
 	h := &handler{client, o, http.NewServeMux()}
 	for _, route := range []struct {
 		method, path string
@@ -230,7 +233,7 @@ func (h *handler) readInfer(w http.ResponseWriter, r *http.Request) (*inferReque
 		return nil, httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
 			fmt.Sprintf("Content-Type is %q, expected application/json, as curl --json sends it, or application/octet-stream with the header %s", httperror.Clip(sent), headerLength))
 	}
-	limit := h.options.BodyLimit
+	limit := h.options.BodyLimit()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	var fault *httperror.Error
@@ -254,7 +257,7 @@ func (h *handler) readInfer(w http.ResponseWriter, r *http.Request) (*inferReque
 	if h.options.Tensor != nil {
 		passes = h.options.Tensor(r.PathValue("model"))
 	}
-	return parseInfer(text, body[len(text):], h.options.MessageBytes, passes)
+	return parseInfer(text, body[len(text):], h.options.MessageBytes(), passes)
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

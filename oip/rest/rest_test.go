@@ -77,7 +77,7 @@ func (f *fake) do(method, path, body string, headers ...string) *httptest.Respon
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	New(f, Options{MessageBytes: 4096, BodyLimit: 24576}).ServeHTTP(w, r)
+	New(f, Options{MessageBytes: func() int { return 4096 }, BodyLimit: func() int64 { return 24576 }}).ServeHTTP(w, r)
 	return w
 }
 
@@ -435,7 +435,7 @@ func FuzzInfer(f *testing.F) {
 		server := &fake{}
 		r := httptest.NewRequest(http.MethodPost, "/v2/models/m/infer", bytes.NewReader(body))
 		w := httptest.NewRecorder()
-		New(server, Options{MessageBytes: 64 << 10}).ServeHTTP(w, r)
+		New(server, Options{MessageBytes: func() int { return 64 << 10 }}).ServeHTTP(w, r)
 		if w.Code >= http.StatusInternalServerError || !json.Valid(w.Body.Bytes()) {
 			t.Fatalf("%q: %d %s", body, w.Code, w.Body)
 		}

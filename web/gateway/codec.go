@@ -86,7 +86,7 @@ func (codec) NewDecoder(r io.Reader) runtime.Decoder {
 		if err != nil {
 			return err
 		}
-		if refusal := decode(data, v.(proto.Message), 0, b.call.gateway.options.MessageBytes); refusal != nil {
+		if refusal := decode(data, v.(proto.Message), 0, b.call.gateway.options.MessageBytes()); refusal != nil {
 			return b.fail(refusal)
 		}
 		if request, ok := v.(*ckdv1.DecomposeRequest); ok {

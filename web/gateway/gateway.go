@@ -29,9 +29,9 @@ import (
 // Options bounds what clients can make the gateway hold, and connects it to the daemon. A zero
 // field takes its default.
 type Options struct {
-	// MessageBytes is the server's limit on one message, 512 KiB by default. Bodies, and lines of
-	// streams, may be BodyFactor times as long.
-	MessageBytes int
+	// MessageBytes returns the server's limit on one message, 512 KiB by default. It is asked for every
+	// message. Bodies, and lines of streams, may be BodyFactor times as long.
+	MessageBytes func() int
 	// BodyBytes bounds what the bodies of all requests hold at one time, 128 MiB by default. The
 	// messages decoded from them take about as much again.
 	BodyBytes int64
@@ -98,12 +98,14 @@ func (h *sharedHolder) Release(bytes int64) { h.held.Add(-bytes) }
 const BodyFactor = 6
 
 // bodyLimit returns how long a body, or a line of a stream, may be.
-func (o *Options) bodyLimit() int64 { return int64(o.MessageBytes) * BodyFactor }
+func (o *Options) bodyLimit() int64 { return int64(o.MessageBytes()) * BodyFactor }
 
 // New returns the handler of the API over HTTP. Its calls go to conn, which must add to the context
 // of each call who the client is.
 func New(conn grpc.ClientConnInterface, o Options) http.Handler {
-	o.MessageBytes = cmp.Or(o.MessageBytes, 512<<10)
+	if o.MessageBytes == nil {
+		o.MessageBytes = func() int { return 512 << 10 }
+	}
 	o.BodyBytes = cmp.Or(o.BodyBytes, 128<<20)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
 	o.BodyTimeout = cmp.Or(o.BodyTimeout, 15*time.Second)
@@ -136,7 +138,7 @@ func New(conn grpc.ClientConnInterface, o Options) http.Handler {
 	if err := handlers.RegisterOutcomeServiceHandlerClient(context.Background(), g.v1, ckdv1.NewOutcomeServiceClient(outcomes)); err != nil {
 		panic(err) // as above
 	}
-	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit(), Tensor: o.Tensor})
+	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit, Tensor: o.Tensor})
 	return o.Access.HTTP(o.untilStopping(g), auth.HTTPOptions{Need: need, Refuse: refuse})
 }
 
@@ -294,7 +296,7 @@ func checkV1(w http.ResponseWriter, r *http.Request) *httperror.Error {
 // connection carries all calls to the server.
 type connection struct {
 	grpc.ClientConnInterface
-	messageBytes int
+	messageBytes func() int
 }
 
 // callOptions lift the limits of the gRPC client: the server has its own.
@@ -303,7 +305,7 @@ var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc
 // Invoke implements grpc.ClientConnInterface.
 func (c *connection) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
 	if m, ok := args.(proto.Message); ok {
-		if refusal := checkSize("the request", m, c.messageBytes); refusal != nil {
+		if refusal := checkSize("the request", m, c.messageBytes()); refusal != nil {
 			return refusal
 		}
 	}

@@ -95,7 +95,7 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 	conn, err := pipe.Client()
 	ok(t, err)
 	h.grpc, h.oip = ckdv1.NewUncertaintyServiceClient(conn), inferencepb.NewGRPCInferenceServiceClient(conn)
-	o.MessageBytes = limits.MessageBytes
+	o.MessageBytes = h.server.MessageBytes
 	o.Tensor = h.server.Tensor
 	o.Refused = func(code int, id string) {
 		if id == "" {

@@ -84,7 +84,7 @@ func (s *stream) decode(m proto.Message) error {
 	}
 	line, err := s.lines.next()
 	if err == nil {
-		limit := s.call.gateway.options.MessageBytes
+		limit := s.call.gateway.options.MessageBytes()
 		refusal := decode(line, m, s.lines.number, limit)
 		if refusal == nil {
 			refusal = checkSize(fmt.Sprintf("line %d", s.lines.number), m, limit)

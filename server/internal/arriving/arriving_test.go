@@ -86,7 +86,7 @@ func TestPoolForgetsLostBuffers(t *testing.T) {
 
 // TestLimitUnpacking unpacks a message as gRPC does, while there is room and after.
 func TestLimitUnpacking(t *testing.T) {
-	t.Cleanup(func() { room.Store(nil) })
+	t.Cleanup(func() { unpacking.Store(nil) })
 	z := encoding.GetCompressor("gzip")
 	var packed bytes.Buffer
 	w, err := z.Compress(&packed)
@@ -109,7 +109,7 @@ func TestLimitUnpacking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := new(Pool)
-			LimitUnpacking(func() bool { return p.Held() < c.limit })
+			LimitUnpacking(func() int { return 4 << 20 }, func() bool { return p.Held() < c.limit })
 			var unpacked mem.BufferSlice
 			r, err := z.Decompress(bytes.NewReader(packed.Bytes()))
 			if err == nil {

@@ -10,18 +10,19 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// room reports whether there is room to unpack more; nil for always.
-var room atomic.Pointer[func() bool]
+// unpacking is what LimitUnpacking was called with last; nil for no limit.
+var unpacking atomic.Pointer[limit]
 
-// LimitUnpacking makes every message that is being unpacked ask before each further piece of at most
-// 32 KiB. If the answer is no, the message is cut: see Cut. gRPC keeps its compressors for the
-// process, and so the last caller decides for all servers in it.
-func LimitUnpacking(more func() bool) { room.Store(&more) }
-
-func hasRoom() bool {
-	more := room.Load()
-	return more == nil || (*more)()
+type limit struct {
+	largest func() int
+	more    func() bool
 }
+
+// LimitUnpacking makes every message that is being unpacked end soon after its largest size, and ask
+// before each further piece of at most 32 KiB whether there is room for more. If there is not, the
+// message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller decides for
+// all servers in it.
+func LimitUnpacking(largest func() int, more func() bool) { unpacking.Store(&limit{largest, more}) }
 
 // cut ends a message that was not unpacked to its end. gRPC would turn an error of its decompressor
 // into INTERNAL and tell that to the client at once. No message of protobuf ends like this, because
@@ -66,6 +67,7 @@ var readers = sync.Pool{New: func() any { return new(reader) }}
 // reader reads what a message unpacks to. gRPC reads no more of it than the largest message.
 type reader struct {
 	packed, unpacked io.Reader
+	size             int  // bytes that it has unpacked to
 	short            bool // there was no room
 	rest             []byte
 }
@@ -73,10 +75,16 @@ type reader struct {
 // Read implements io.Reader. gRPC calls it with a buffer that it has just taken from its pool.
 func (r *reader) Read(into []byte) (int, error) {
 	if !r.short {
-		if hasRoom() {
-			return r.unpacked.Read(into)
+		limit := unpacking.Load()
+		over := limit != nil && r.size > limit.largest()
+		if !over && (limit == nil || limit.more()) {
+			n, err := r.unpacked.Read(into)
+			r.size += n
+			return n, err
 		}
-		r.short, r.rest = true, cut
+		if r.short = true; !over { // what is over is refused for its size
+			r.rest = cut
+		}
 		closeReader(r.packed) // gRPC relies on its being read to the end
 	}
 	if len(r.rest) == 0 {

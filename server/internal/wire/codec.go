@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -13,6 +15,8 @@ type Codec struct {
 	// Unsent counts the bytes of replies that the transport still holds, unless ChargeTo says where
 	// else. May be nil.
 	Unsent Counter
+	// Largest returns the bytes of the largest message that is taken. Nil takes all.
+	Largest func() int
 }
 
 // Counter counts bytes.
@@ -84,12 +88,39 @@ func (r *countedReply) Put(*[]byte) { r.lent.end() }
 
 // Unmarshal implements encoding.CodecV2. An *Incoming keeps the buffers as they are, for Decode to
 // read.
-func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if in, ok := v.(*Incoming); ok {
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	in, kept := v.(*Incoming)
+	if kept {
+		in.over = nil
+	}
+	if c.Largest != nil {
+		if size, most := data.Len(), c.Largest(); size > most {
+			err := &OversizeError{size, most}
+			if !kept {
+				return err
+			}
+			in.Free()
+			in.over = err // gRPC would make it INTERNAL
+			return nil
+		}
+	}
+	if kept {
 		in.keep(data)
 		return nil
 	}
 	return standard.Unmarshal(data, v)
+}
+
+// OversizeError is about a message that is larger than Codec.Largest.
+type OversizeError struct {
+	// Size is the bytes of the message, or fewer if it is compressed.
+	Size int
+	// Largest is the bytes of the largest message that is taken.
+	Largest int
+}
+
+func (e *OversizeError) Error() string {
+	return fmt.Sprintf("a message of at least %d bytes, over max-message-bytes, %d: send fewer inputs at once", e.Size, e.Largest)
 }
 
 // Incoming is a received message in the buffers that it came in. The zero value is ready for use,
@@ -99,10 +130,14 @@ type Incoming struct {
 	segments [][]byte // their bytes, none of them empty
 	size     int
 	cut      bool
+	over     error
 }
 
 // Cut reports whether the message was not unpacked to its end, because there was no room.
 func (in *Incoming) Cut() bool { return in.cut }
+
+// Oversize returns an *OversizeError for a message that is too large, which is not kept, and nil otherwise.
+func (in *Incoming) Oversize() error { return in.over }
 
 // Free gives the buffers back to the transport. What was decoded in place, Values above all,
 // becomes invalid. Freeing twice is harmless.

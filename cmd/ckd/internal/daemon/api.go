@@ -30,7 +30,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 		return nil, err
 	}
 	handler := gateway.New(conn, gateway.Options{
-		MessageBytes: c.MaxMessageBytes, BodyTimeout: c.FirstMessageTimeout, WriteTimeout: c.SendStallTimeout,
+		MessageBytes: s.MessageBytes, BodyTimeout: c.FirstMessageTimeout, WriteTimeout: c.SendStallTimeout,
 		Holder: func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
 		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
 		Refused: func(code int, requestID string) { // the log has none of the client's words
