@@ -102,7 +102,9 @@ models:
 				if retained > before || degenerate != inputs-retained {
 					t.Errorf("%d retained, %d degenerate of %d, expected at most %d retained", retained, degenerate, inputs, before)
 				}
-				said := func() int { return h.logs.FilterMessageSnippet("does not look like passes").FilterField(zap.String("model", "ctg")).Len() }
+				said := func() int {
+					return h.logs.FilterMessageSnippet("does not look like passes").FilterField(zap.String("model", "ctg")).Len()
+				}
 				if h.eventually(t, float64(degenerate), "ckd_inputs_degenerate_total", "model", "ctg"); said() != lines || !strings.Contains(h.server.Degenerate()["ctg"], state) {
 					t.Errorf("%d lines, state %q", said(), h.server.Degenerate())
 				}
