@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,5 +85,50 @@ func TestSocketPath(t *testing.T) {
 		if _, err := client.Dial(target); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestLogReaderGone checks that a daemon goes on, and ends in order, when the program that reads its log
+// is gone: a restart of somebody's log shipper ended the daemon with SIGPIPE.
+func TestLogReaderGone(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "ckd.sock")
+	c := exec.CommandContext(inTime(t), ckd, "serve", "--policy", writePolicy(t, policyText), "--listen", "unix:"+socket, "--admin", "off")
+	log, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(log).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	models := func() error {
+		to, err := client.Dial("unix:" + socket)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		_, err = to.Models(t.Context())
+		return err
+	}
+	eventually(t, "it serves", func() bool { return models() == nil })
+	for range 3 { // each writes to the log
+		if err := c.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if err := models(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("it ended with %v, expected 0", err)
 	}
 }

@@ -37,11 +37,9 @@ parent dies.`
 
 // Run serves until a signal stops it.
 func (c *serveCmd) Run(ctx *cmdContext) error {
-	if c.UntilStdinCloses {
-		// The log may go to whoever holds the input, and is gone with them: what cannot be written must
-		// not end the daemon before it has stopped in order.
-		signal.Ignore(syscall.SIGPIPE)
-	}
+	// Who reads the log may go away: what cannot be written must not end the daemon. Nor must a SIGHUP that
+	// comes before the daemon takes them: it reads all files again when it begins to watch them.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	log, err := daemon.NewLogger(ctx.Stderr, c.LogLevel, c.LogFormat)
 	if err != nil {
 		return err

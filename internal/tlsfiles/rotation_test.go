@@ -1,6 +1,7 @@
 package tlsfiles_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -47,6 +48,7 @@ func TestReloadKeepsTheOld(t *testing.T) {
 		{"half a certificate", change{"tls.crt": next.CertPEM[:len(next.CertPEM)/2], "tls.key": next.KeyPEM}, "{dir}/tls.crt: 1 PEM blocks begin and 0 are whole, expected all"},
 		{"half a chain", change{"tls.crt": long.CertPEM[:len(long.CertPEM)-30], "tls.key": long.KeyPEM}, "{dir}/tls.crt: 2 PEM blocks begin and 1 are whole, expected all"},
 		{"half a key", change{"tls.crt": next.CertPEM, "tls.key": next.KeyPEM[:50]}, "{dir}/tls.crt: no certificate with its key: tls: failed to find any PEM data in key input"},
+		{"an encrypted key", change{"tls.crt": next.CertPEM, "tls.key": blockOf("ENCRYPTED PRIVATE KEY", []byte("x"))}, "{dir}/tls.crt: its key is encrypted, expected one without a passphrase"},
 		{"an empty certificate", change{"tls.crt": {}}, "{dir}/tls.crt: no certificate with its key: tls: failed to find any PEM data in certificate input"},
 		{"nothing", change{"tls.crt": nil, "tls.key": nil}, "{dir}/tls.crt: cannot read: no such file or directory\n{dir}/tls.key: cannot read: no such file or directory"},
 		{"no intermediate", change{"tls.crt": slices.Concat(next.CertPEM, blockOf("CERTIFICATE", []byte("x"))), "tls.key": next.KeyPEM}, "{dir}/tls.crt: certificate 2 of the chain: x509: malformed certificate"},
@@ -111,6 +113,17 @@ func TestCATakenOut(t *testing.T) {
 	if r := shake(t, tlsfiles.Credentials(s), clientOf(t, ca, ca.Client(t, "a"))); r.server != nil {
 		t.Errorf("a certificate of the other: %v", r.server)
 	}
+}
+
+// TestByteOrderMarks loads files as editors on Windows write them.
+func TestByteOrderMarks(t *testing.T) {
+	ca := certtest.NewCA(t, "ca")
+	server := ca.Issue(t)
+	windows := func(text []byte) []byte {
+		return append([]byte("\ufeff"), bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))...)
+	}
+	server.CertPEM, server.KeyPEM = windows(server.CertPEM), windows(server.KeyPEM)
+	newFiles(t, server, windows(ca.PEM), windows(ca.Revoke(t, time.Now().Add(time.Hour)))).load(t)
 }
 
 func TestLoadOptions(t *testing.T) {

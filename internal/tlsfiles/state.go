@@ -71,7 +71,7 @@ func (o Options) load() (*state, error) {
 		if err != nil {
 			err = fmt.Errorf("cannot read: %w", err)
 		} else {
-			err = use(data[path])
+			err = use(withoutMark(data[path]))
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", path, err))
@@ -81,7 +81,7 @@ func (o Options) load() (*state, error) {
 		if err := unread[o.Key]; err != nil {
 			return nil // reported below
 		}
-		return st.readPair(cert, data[o.Key])
+		return st.readPair(cert, withoutMark(data[o.Key]))
 	})
 	read(o.Key, func([]byte) error { return nil })
 	if o.ClientCA != "" {
@@ -97,11 +97,18 @@ func (o Options) load() (*state, error) {
 	return st, nil
 }
 
+// withoutMark returns a text without the byte order mark that editors on Windows begin it with: the
+// decoder of PEM would pass over the first block.
+func withoutMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
+
 func (st *state) readPair(cert, key []byte) (err error) {
 	if err := whole(cert); err != nil {
 		return err
 	}
 	if st.pair, err = tls.X509KeyPair(cert, key); err != nil {
+		if bytes.Contains(key, []byte("ENCRYPTED")) {
+			return errors.New("its key is encrypted, expected one without a passphrase")
+		}
 		return fmt.Errorf("no certificate with its key: %w", err)
 	}
 	for i, der := range st.pair.Certificate {

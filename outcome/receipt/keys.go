@@ -62,6 +62,7 @@ func ParseKeys(name string, data []byte) (*Keys, error) {
 		faults strictyaml.Faults
 		lines  []int // of the keys
 	)
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as editors on Windows write it
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		text, _, _ := bytes.Cut(line, []byte("#"))
 		word := bytes.TrimSpace(text)

@@ -240,13 +240,14 @@ func TestParseKeys(t *testing.T) {
 	}
 	want := parse(t, first).keys
 	for name, line := range map[string]string{
-		"hex":                 first,
-		"hex, upper case":     strings.ToUpper(first),
-		"base64":              base64.StdEncoding.EncodeToString(raw),
-		"base64, unpadded":    base64.RawStdEncoding.EncodeToString(raw),
-		"base64url":           base64.URLEncoding.EncodeToString(raw),
-		"with a comment":      "# of May\n  " + first + "  # sealing\r\n",
-		"after an empty line": "\n" + first,
+		"hex":                     first,
+		"hex, upper case":         strings.ToUpper(first),
+		"base64":                  base64.StdEncoding.EncodeToString(raw),
+		"base64, unpadded":        base64.RawStdEncoding.EncodeToString(raw),
+		"base64url":               base64.URLEncoding.EncodeToString(raw),
+		"with a comment":          "# of May\n  " + first + "  # sealing\r\n",
+		"after an empty line":     "\n" + first,
+		"after a byte order mark": "\ufeff" + first + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := ParseKeys("keys", []byte(line))

@@ -59,7 +59,7 @@ func (k *receiptKeys) replace() (watch.Result, error) {
 		return watch.Result{}, fmt.Errorf("%s: cannot read: %w", k.path, err)
 	}
 	text := data[k.path]
-	if bytes.Equal(text, k.current.Load().text) {
+	if k.keys() != nil && bytes.Equal(text, k.current.Load().text) {
 		return watch.Result{}, nil
 	}
 	keys, err := receipt.ParseKeys(k.path, text)

@@ -112,9 +112,11 @@ func logged(logs *observer.ObservedLogs, text string) bool {
 func TestNoReceiptKeys(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "bad"), "\n  00\n")
+	write(t, filepath.Join(dir, "empty"), "") // as a secret that was never filled; the daemon started without receipts
 	for name, want := range map[string]string{
-		"none": "receipt-keys: " + filepath.Join(dir, "none") + ": cannot read: ",
-		"bad":  "receipt-keys: " + filepath.Join(dir, "bad") + ":2:3: key: expected 32 bytes",
+		"none":  "receipt-keys: " + filepath.Join(dir, "none") + ": cannot read: ",
+		"empty": "receipt-keys: " + filepath.Join(dir, "empty") + ":1:1: key: none, expected at least one line",
+		"bad":   "receipt-keys: " + filepath.Join(dir, "bad") + ":2:3: key: expected 32 bytes",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := settings(t)
