@@ -545,7 +545,7 @@ class Group:
         self.refused: Error | None = None  # why some inputs must be sent again
         self._passes: list[Values] = []  # of the inputs that wait, not sent yet
         self.held = 0  # bytes of these
-        self._most = link.info.limits.message_bytes or (512 << 10)
+        self._most = min(link.info.limits.message_bytes or (512 << 10), 512 << 10)  # small ones are read while others arrive
         self._each = max((self._most - _OVERHEAD) // (4 * len(link.info.classes) + 5), 1)  # rows of passes in one message
         self._head: tuple[int, bytes] | None = None  # of a block with all inputs that wait, by its number of passes
 

@@ -100,16 +100,18 @@ func TestLimitUnpacking(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		limit int64
-		cut   bool
+		limit   int64
+		largest int
+		cut     bool
 	}{
-		"room for all":  {2 << 20, false},
-		"room for half": {1 << 19, true},
-		"no room":       {0, true},
+		"room for all":  {2 << 20, 4 << 20, false},
+		"room for half": {1 << 19, 4 << 20, true},
+		"no room":       {0, 4 << 20, true},
+		"too large":     {2 << 20, 1 << 18, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := new(Pool)
-			LimitUnpacking(func() int { return 4 << 20 }, func() bool { return p.Held() < c.limit })
+			LimitUnpacking(func() int { return c.largest }, func() bool { return p.Held() < c.limit })
 			var unpacked mem.BufferSlice
 			r, err := z.Decompress(bytes.NewReader(packed.Bytes()))
 			if err == nil {
@@ -126,8 +128,12 @@ func TestLimitUnpacking(t *testing.T) {
 			if got := Cut(pieces); got != c.cut {
 				t.Errorf("cut %v, want %v", got, c.cut)
 			}
-			if got, most := int64(unpacked.Len()), c.limit+64; c.cut && got > most || !c.cut && got != 1<<20 {
+			if got, most := int64(unpacked.Len()), c.limit+64; c.cut && got > most || !c.cut && c.largest > 1<<20 && got != 1<<20 {
 				t.Errorf("%d bytes were unpacked, at most %d", got, most)
+			}
+			// What ends beyond its largest size is refused for its size, and little more is unpacked.
+			if got := unpacked.Len(); c.largest < 1<<20 && (got <= c.largest || got > c.largest+64<<10) {
+				t.Errorf("%d bytes were unpacked, want few more than %d", got, c.largest)
 			}
 			unpacked.Free()
 			if p.Held() != 0 {
