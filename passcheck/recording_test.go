@@ -1,0 +1,324 @@
+package passcheck_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/record"
+	"github.com/ckd-project/ckd/passcheck"
+)
+
+// recorded holds passes as [pass][input*classes+class], with the true class of each input or nil.
+type recorded struct {
+	name            string
+	inputs, classes int
+	passes          [][]float32
+	labels          []int
+}
+
+// readAll reads every recording of the project.
+func readAll(t testing.TB) (all []*recorded) {
+	t.Helper()
+	files, err := filepath.Glob("../internal/recordings/*.passes.npy")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings: %v", err)
+	}
+	for _, file := range files {
+		p, err := record.ReadPasses(file, record.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &recorded{name: strings.TrimSuffix(filepath.Base(file), ".passes.npy"), inputs: p.N, classes: p.K}
+		for s := range p.S {
+			r.passes = append(r.passes, p.Float32[s*p.N*p.K:][:p.N*p.K])
+		}
+		if labels := strings.Replace(file, ".passes.", ".labels.", 1); r.name != "digits-ood" {
+			if r.labels, err = record.ReadLabels(labels); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// some returns some passes of some inputs, in any order and with repetitions.
+func (r *recorded) some(passes, inputs []int) *recorded {
+	to := &recorded{name: r.name, inputs: len(inputs), classes: r.classes}
+	for _, s := range passes {
+		values := make([]float32, 0, len(inputs)*r.classes)
+		for _, i := range inputs {
+			values = append(values, r.row(s, i)...)
+		}
+		to.passes = append(to.passes, values)
+	}
+	if r.labels != nil {
+		to.labels = make([]int, len(inputs))
+		for at, i := range inputs {
+			to.labels[at] = r.labels[i]
+		}
+	}
+	return to
+}
+
+func (r *recorded) row(s, i int) []float32 { return r.passes[s][i*r.classes:][:r.classes] }
+
+// all returns every input, or every pass.
+func first(n int) []int {
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return numbers
+}
+
+// with returns a copy of which each row was changed.
+func (r *recorded) with(change func(s, i int, row []float32)) *recorded {
+	to := r.some(first(len(r.passes)), first(r.inputs))
+	for s := range to.passes {
+		for i := range to.inputs {
+			change(s, i, to.row(s, i))
+		}
+	}
+	return to
+}
+
+// normalised scales a row to the sum 1.
+func normalised(row []float32) {
+	sum := float32(0)
+	for _, v := range row {
+		sum += v
+	}
+	for k := range row {
+		row[k] /= sum
+	}
+}
+
+// signs returns the names of the signs of a recording.
+func (r *recorded) signs(t testing.TB) []passcheck.Name {
+	t.Helper()
+	var names []passcheck.Name
+	for _, s := range r.look(t) {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func (r *recorded) look(t testing.TB) []passcheck.Sign {
+	t.Helper()
+	tensor := decomp.Tensor{Passes: len(r.passes), Inputs: r.inputs, Float32: slices.Concat(r.passes...)}
+	in, err := passcheck.Decompose(tensor, decomp.Spec{Classes: r.classes, SumTolerance: 0.05})
+	if err != nil {
+		t.Fatal(err)
+	}
+	signs, groups := passcheck.Passes(tensor, decomp.Probabilities, r.classes, in)
+	if r.labels != nil {
+		signs = append(signs, passcheck.Labels(r.labels, in.Mean, r.classes, groups)...)
+	}
+	return signs
+}
+
+// roundings are what files and formats do to passes.
+var roundings = []struct {
+	name  string
+	round func(row []float32)
+}{
+	{"float32", func([]float32) {}},
+	{"float16", func(row []float32) { roundTo(row, func(v float32) float32 { return scaled(v, 11, -24) }) }},
+	{"bfloat16", func(row []float32) {
+		roundTo(row, func(v float32) float32 { return scaled(v, 8, -133) })
+	}},
+	{"4 decimals", func(row []float32) {
+		roundTo(row, func(v float32) float32 { return float32(math.Round(float64(v)*1e4) / 1e4) })
+	}},
+	{"hard votes", func(row []float32) {
+		most := slices.Index(row, slices.Max(row))
+		clear(row)
+		row[most] = 1
+	}},
+}
+
+func roundTo(row []float32, round func(float32) float32) {
+	for k, v := range row {
+		row[k] = round(v)
+	}
+}
+
+// scaled rounds to bits of precision, and no finer than 2^least.
+func scaled(v float32, bits, least int) float32 {
+	if v == 0 {
+		return 0
+	}
+	_, exp := math.Frexp(float64(v))
+	unit := math.Ldexp(1, max(exp-bits, least))
+	return float32(math.RoundToEven(float64(v)/unit) * unit)
+}
+
+// genuine are the forms in which a right recording comes.
+func genuine(r *recorded, random *rand.Rand, see func(form string, r *recorded)) {
+	n, s := r.inputs, len(r.passes)
+	for _, rounding := range roundings {
+		rounded := r.with(func(_, _ int, row []float32) { rounding.round(row) })
+		for _, passes := range []int{s, 2, 3, 5} {
+			for _, inputs := range []int{n, 100, 20} {
+				if passes > s || inputs == n && passes != s {
+					continue
+				}
+				some := rounded.some(random.Perm(s)[:passes], random.Perm(n)[:inputs])
+				see(fmt.Sprintf("%s, %d of %d passes, %d of %d inputs", rounding.name, passes, s, inputs, n), some)
+			}
+		}
+	}
+}
+
+// broken are everyday ways to break a recording, with the sign that each must show.
+var broken = []struct {
+	name   string
+	sign   passcheck.Name
+	damage func(r *recorded, random *rand.Rand) *recorded
+}{
+	{"classes of one pass permuted", passcheck.ForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
+		b, shift := random.IntN(len(r.passes)), 1+random.IntN(r.classes-1)
+		return r.with(func(s, _ int, row []float32) {
+			if s == b {
+				slices.Reverse(row[:shift])
+				slices.Reverse(row[shift:])
+				slices.Reverse(row)
+			}
+		})
+	}},
+	{"rows of one pass shuffled", passcheck.ForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
+		b, order := random.IntN(len(r.passes)), random.Perm(r.inputs)
+		return r.with(func(s, i int, row []float32) {
+			if s == b {
+				copy(row, r.row(s, order[i]))
+			}
+		})
+	}},
+	{"rows of every pass shuffled", passcheck.ForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
+		orders := make([][]int, len(r.passes))
+		for s := range orders {
+			orders[s] = random.Perm(r.inputs)
+		}
+		return r.with(func(s, i int, row []float32) { copy(row, r.row(s, orders[s][i])) })
+	}},
+	{"one pass repeats another", passcheck.RepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
+		passes := append(first(len(r.passes)), random.IntN(len(r.passes)))
+		return r.some(passes, first(r.inputs))
+	}},
+	{"2 distinct passes, 10 times", passcheck.RepeatedPasses, func(r *recorded, _ *rand.Rand) *recorded {
+		return r.some([]int{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, first(r.inputs))
+	}},
+	{"3 distinct passes, with noise of 1e-6", passcheck.RepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
+		return r.some([]int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1}, first(r.inputs)).with(noise(1e-6, random))
+	}},
+	{"one pass the same for all inputs", passcheck.ConstantPasses, func(r *recorded, random *rand.Rand) *recorded {
+		b := random.IntN(len(r.passes))
+		return r.with(func(s, _ int, row []float32) {
+			for k := range row {
+				if s == b {
+					row[k] = 1 / float32(len(row))
+				}
+			}
+		})
+	}},
+	{"dropout off", passcheck.DropoutOff, func(r *recorded, _ *rand.Rand) *recorded {
+		return r.some(make([]int, 20), first(r.inputs))
+	}},
+	{"dropout off, noise of 1e-7", passcheck.DropoutOff, func(r *recorded, random *rand.Rand) *recorded {
+		return r.some(make([]int, 20), first(r.inputs)).with(noise(1e-7, random))
+	}},
+	{"dropout off, noise of 1e-3", passcheck.DropoutOff, func(r *recorded, random *rand.Rand) *recorded {
+		return r.some(make([]int, 20), first(r.inputs)).with(noise(1e-3, random))
+	}},
+	{"softmax twice", passcheck.SoftmaxTwice, func(r *recorded, _ *rand.Rand) *recorded {
+		return r.with(func(_, _ int, row []float32) {
+			for k, v := range row {
+				row[k] = float32(math.Exp(float64(v)))
+			}
+			normalised(row)
+		})
+	}},
+	{"the rarest half of the classes five times", passcheck.EqualInputs, func(r *recorded, _ *rand.Rand) *recorded {
+		inputs := first(r.inputs)
+		for i, label := range r.labels {
+			if 2*label >= r.classes {
+				inputs = append(inputs, i, i, i, i)
+			}
+		}
+		return r.some(first(len(r.passes)), inputs)
+	}},
+	{"labels of other inputs", passcheck.ChanceLabels, func(r *recorded, random *rand.Rand) *recorded {
+		to := r.some(first(len(r.passes)), first(r.inputs))
+		random.Shuffle(len(to.labels), func(a, b int) { to.labels[a], to.labels[b] = to.labels[b], to.labels[a] })
+		return to
+	}},
+	{"labels made from the predictions", passcheck.PerfectLabels, func(r *recorded, _ *rand.Rand) *recorded {
+		to := r.some(first(len(r.passes)), first(r.inputs))
+		for i := range to.labels {
+			sum := make([]float64, r.classes)
+			for s := range r.passes {
+				for k, v := range r.row(s, i) {
+					sum[k] += float64(v)
+				}
+			}
+			to.labels[i] = slices.Index(sum, slices.Max(sum))
+		}
+		return to
+	}},
+}
+
+// noise multiplies the odds of each class by 1 + size z, as rounding of logits does.
+func noise(size float64, random *rand.Rand) func(_, _ int, row []float32) {
+	return func(_, _ int, row []float32) {
+		for k, v := range row {
+			row[k] = v * float32(math.Exp(size*random.NormFloat64()))
+		}
+		normalised(row)
+	}
+}
+
+// TestRecordings measures how many right recordings are suspected, and how many broken ones are found.
+// With -v it prints the table of docs/passes.md.
+func TestRecordings(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	recordings := readAll(t)
+	alarms, tried := 0, 0
+	for _, r := range recordings {
+		genuine(r, random, func(form string, some *recorded) {
+			tried++
+			if found := some.look(t); len(found) > 0 {
+				alarms++
+				t.Errorf("%s, %s: a right recording shows %+v", r.name, form, found)
+			}
+		})
+	}
+	t.Logf("| right | %d | %d |", tried, alarms)
+	for _, b := range broken {
+		tried, found := 0, 0
+		for _, r := range recordings {
+			if r.labels == nil && (b.sign == passcheck.EqualInputs || b.sign == passcheck.ChanceLabels || b.sign == passcheck.PerfectLabels) {
+				continue
+			}
+			tried++
+			signs := b.damage(r, random).signs(t)
+			if slices.Contains(signs, b.sign) {
+				found++
+			}
+			if b.name == "rows of every pass shuffled" { // the labels fit none of the orders
+				signs = slices.DeleteFunc(signs, func(n passcheck.Name) bool { return n == passcheck.ChanceLabels })
+			}
+			if len(signs) != 1 || signs[0] != b.sign {
+				t.Errorf("%s, %s: %v, want %s", r.name, b.name, signs, b.sign)
+			}
+		}
+		t.Logf("| %s | %d | %d |", b.name, tried, found)
+	}
+}
