@@ -50,7 +50,8 @@ type Options struct {
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
 	// several images of one patient. Such inputs stay together in folds and parts, and certificates
-	// count them as what they are. Nil says that all inputs are independent.
+	// count them as what they are. Nil takes eval.Table.Copies, and all inputs as independent where
+	// there are none.
 	Groups []int
 	// EarlyStop asks for an early-stopping rule too; nil for none.
 	EarlyStop *EarlyStopOptions
@@ -136,15 +137,22 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	if o.Groups != nil && len(o.Groups) != r.Passes.Inputs {
 		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), r.Passes.Inputs)
 	}
-	c.learns, c.certifies = halves(r.Passes.Inputs, o.Groups, o.Seed)
 	var err error
 	if c.attempts, err = o.remember(); err != nil {
 		return nil, err
 	}
+	table, err := eval.NewTable(ctx, r, engine.Spec(c.Base), c.Progress.of("decomposing"))
+	if err != nil {
+		return nil, err
+	}
+	if c.Groups == nil {
+		c.Groups = table.Copies
+	}
+	c.learns, c.certifies = halves(r.Passes.Inputs, c.Groups, o.Seed)
 	if seeks {
-		err = c.choose(ctx, r)
+		err = c.choose(ctx, r, table)
 	} else {
-		err = c.keep(ctx, r)
+		err = c.keep(r, table)
 	}
 	if err != nil {
 		return nil, err
@@ -214,11 +222,7 @@ func (o *Options) reliability() float64 {
 
 // choose chooses gate, scores and thresholds: on one half of the inputs if an early-stopping rule
 // is to be certified on the other, else on all.
-func (c *calibration) choose(ctx context.Context, r eval.Recording) error {
-	table, err := eval.NewTable(ctx, r, engine.Spec(c.Base), c.Progress.of("decomposing"))
-	if err != nil {
-		return err
-	}
+func (c *calibration) choose(ctx context.Context, r eval.Recording, table *eval.Table) (err error) {
 	labels := r.Labels
 	var unfamiliar *eval.Table
 	if c.Unfamiliar != nil {
@@ -257,24 +261,25 @@ func of(values, inputs []int) []int {
 }
 
 // keep keeps the policy as it is, but for its early-stopping rule.
-func (c *calibration) keep(ctx context.Context, r eval.Recording) error {
+func (c *calibration) keep(r eval.Recording, table *eval.Table) error {
 	p := c.Base
 	d := p.Draft()
 	d.EarlyStopping = nil
 	c.draft = &d
 	c.report = &Report{
 		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,
-		Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{},
+		Groups: newGrouping(c.Groups).groups, Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{},
+	}
+	signs := table.Signs
+	if r.Labels != nil {
+		signs = table.Suspect(r.Labels)
+	}
+	if c.report.suspect(signs) {
+		c.draft = nil
+		return nil
 	}
 	if len(c.AlarmAbove) > 0 {
 		c.report.Lines = c.setLines(c.draft, nil)
-	}
-	if r.Labels == nil {
-		return nil
-	}
-	table, err := eval.NewTable(ctx, r, engine.Spec(p), c.Progress.of("decomposing"))
-	if err != nil {
-		return err
 	}
 	for i, label := range r.Labels {
 		if slices.Contains(p.Critical, label) {

@@ -274,8 +274,7 @@ func TestRetainAll(t *testing.T) {
 	}
 }
 
-// TestNothingToDecide checks a recording whose passes are all identical, with a policy that defers
-// such inputs: the result says so and certifies nothing.
+// TestNothingToDecide checks that nothing certifies on a recording whose passes are all identical.
 func TestNothingToDecide(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 16))
@@ -283,7 +282,7 @@ func TestNothingToDecide(t *testing.T) {
 	passes := &record.Passes{Name: "identical", S: s, N: n, K: k, Float64: make([]float64, s*n*k)}
 	labels := make([]int, n)
 	for i := range n {
-		row := []float64{rng.Float64(), rng.Float64(), rng.Float64()}
+		row := []float64{4 * rng.Float64(), rng.Float64(), rng.Float64()}
 		softmax(row)
 		for pass := range s {
 			copy(passes.Float64[passes.Offset(pass, i):], row)
@@ -297,17 +296,8 @@ func TestNothingToDecide(t *testing.T) {
 	}
 	for _, objective := range objectives {
 		found := calibrated(t, table, labels, Options{Base: base, Objective: objective, Scope: policy.AllInputs})
-		notes := strings.Join(found.Notes, "\n")
-		if !strings.Contains(notes, "the passes of 120 of 120 inputs hardly differ: the policy defers them") {
-			t.Errorf("%s: notes\n%s", objective, notes)
-		}
-		switch {
-		case objective.MaxCriticalFNR > 0:
-			if found.Refusal == nil || !strings.Contains(found.Refusal.Reason, "are retained where the rule should be safest") {
-				t.Errorf("%s: refusal %+v", objective, found.Refusal)
-			}
-		case found.Expected.Coverage != 0:
-			t.Errorf("%s: expected %+v", objective, found.Expected)
+		if found.Policy != nil || found.Refusal == nil || !strings.HasPrefix(found.Refusal.Reason, "Dropout seems to be off: the passes of 120 of") {
+			t.Errorf("%s: refusal %+v, policy %v", objective, found.Refusal, found.Policy)
 		}
 	}
 }

@@ -41,6 +41,9 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 			return nil, nil, fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
 		}
 	}
+	if o.Groups == nil {
+		o.Groups = t.Copies
+	}
 	r := &run{Options: o, ctx: ctx, steps: steps{progress: o.Progress}}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
 	r.sample.stopsEarly = o.EarlyStop != nil
@@ -60,6 +63,10 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 		r.Guard = DefaultGuard(r.deferrableCoverage())
 	}
 	to := newReporter(r)
+	to.Groups = r.groups
+	if to.suspect(t.Suspect(labels)) {
+		return to.Report, nil, nil
+	}
 	if to.Critical == 0 {
 		return nil, nil, errors.New("no input has a critical class: nothing can be learnt about missing one")
 	}

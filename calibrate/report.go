@@ -2,13 +2,18 @@ package calibrate
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
 // Report says what a calibration found, as `ckd calibrate --format json` prints it.
 type Report struct {
+	// Signs say in which ways the recording is not what it seems. Where one of them voids it, nothing
+	// certifies.
+	Signs []passcheck.Sign `json:"signs"`
 	// Software, PassesFile and LabelsFile repeat Options.Source.
 	Software   string    `json:"software"`
 	PassesFile eval.File `json:"passes_file"`
@@ -25,6 +30,9 @@ type Report struct {
 	Critical  int          `json:"critical"` // inputs whose true class is critical
 	Missed    int          `json:"missed"`   // of them, those predicted not critical
 	Passes    int          `json:"passes"`
+	// Groups counts the groups of inputs, those of GroupsFile or of copies; 0 where all inputs count as
+	// independent.
+	Groups int `json:"groups,omitempty"`
 	// FromOutcomes says that the inputs are reviewed decisions, see FromOutcomes, and PassesFile names
 	// where these come from. Counts are without weights; shares are weighted.
 	FromOutcomes bool `json:"from_outcomes,omitempty"`
@@ -101,6 +109,15 @@ func (to *reporter) expect(of part, retained []bool) {
 func (to *reporter) expectCoverage(of part, retained []bool) {
 	coverage, interval := to.run.share(of, of.of, retained)
 	to.Expected = &Expected{Coverage: *coverage, CoverageInterval: *interval}
+}
+
+// suspect takes the signs of a recording, and refuses to certify anything where one voids it.
+func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
+	r.Signs = signs
+	if found := passcheck.Void(signs); len(found) > 0 {
+		r.Refusal = &Refusal{Reason: strings.Join(passcheck.Texts(found), " ")}
+	}
+	return r.Refusal != nil
 }
 
 // Chosen holds a gate, its scores and their thresholds.

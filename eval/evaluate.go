@@ -30,8 +30,8 @@ type Options struct {
 	// as ActedOn does, and the report says that the site has not said.
 	CriticalCalls CriticalCalls
 	// Groups has a number for each input, the same for inputs that are not independent, such as several
-	// images of one patient. Resamples then draw groups; intervals and tests count groups. Nil says that
-	// all inputs are independent.
+	// images of one patient. Resamples then draw groups; intervals and tests count groups. Nil takes
+	// Table.Copies, and all inputs as independent where there are none.
 	Groups []int
 	// Bootstrap is the number of resamples. 0 draws none.
 	Bootstrap int
@@ -67,6 +67,9 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 	if err := o.spend(t); err != nil {
 		return nil, err
 	}
+	if o.Groups == nil {
+		o.Groups = t.Copies
+	}
 	e := &evaluation{
 		t: t, labels: labels, o: o,
 		outcomes: outcomes(labels, t.Predicted, setOf(t.K, t.Spec.Critical)),
@@ -75,6 +78,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		groups:   newGroups(o.Groups),
 	}
 	e.report = &Report{
+		Signs: t.Suspect(labels),
 		Source: Source{
 			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
 			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,

@@ -3,6 +3,7 @@ package eval
 import (
 	"encoding/json"
 
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -10,9 +11,12 @@ import (
 // A Figure over nothing, and its interval, is null. Slices over classes are in the order of Classes.
 // No list is null: tables of class by class, and Signatures, are empty beyond MaxMatrixClasses.
 type Report struct {
-	Source  Source  `json:"source"`
-	Summary Summary `json:"summary"`
-	Classes []Class `json:"classes"`
+	// Signs say in which ways the recording is not what it seems, the labels included. It comes first,
+	// since nothing else holds where they are right.
+	Signs   []passcheck.Sign `json:"signs"`
+	Source  Source           `json:"source"`
+	Summary Summary          `json:"summary"`
+	Classes []Class          `json:"classes"`
 	// Matrix counts inputs as [true][predicted].
 	Matrix [][]int `json:"matrix"`
 
@@ -45,8 +49,8 @@ type Source struct {
 	Software string `json:"software"`
 	Passes   File   `json:"passes"`
 	Labels   File   `json:"labels"`
-	// Groups counts the groups of inputs that are not independent, read from GroupsFile; 0 and nil where
-	// every input counts as independent.
+	// Groups counts the groups of inputs that are not independent: read from GroupsFile, or copies of
+	// each other where that is nil. 0 where every input counts as independent.
 	Groups     int   `json:"groups,omitempty"`
 	GroupsFile *File `json:"groups_file,omitempty"`
 	// Intervals says how the intervals of shares are computed, in every place that has one.

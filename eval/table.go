@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -43,6 +45,11 @@ type Table struct {
 	// Degenerate marks inputs whose passes hardly differ; Saturated marks those of them that are
 	// one-hot.
 	Degenerate, Saturated []bool
+	// Signs says in which ways the passes of the recording are not what they seem.
+	Signs []passcheck.Sign
+	// Copies has the group of each input, the same for inputs that are equal in every pass; nil where
+	// there are none.
+	Copies []int
 }
 
 // Progress is called as inputs or resamples are done, from several goroutines and not always in
@@ -87,6 +94,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 	if len(spec.Critical) > 0 {
 		t.CriticalSkewness, t.DecidingSkewness = make([]float64, n), make([]float64, n)
 	}
+	seen := passcheck.Inputs{Spread: make([]float64, n), Squashed: make([]bool, n), Mean: t.Mean}
 	sums := make([][]float64, parts(n)) // sums of pair terms, by part
 	err = inParallel(ctx, r, progress, func(part int) func(i int) error {
 		batch, result := plan.NewBatch(), plan.NewResult()
@@ -102,6 +110,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 				return err
 			}
 			t.set(i, result)
+			seen.Spread[i], seen.Squashed[i] = result.Spread, result.Squashed
 			for p := range sums[part] {
 				sums[part][p] += result.PairTerm[p]
 			}
@@ -114,6 +123,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 	if spec.AllPairs {
 		t.PairMean = pairMeans(plan, sums, n)
 	}
+	t.Signs, t.Copies = passcheck.Passes(r.Passes, spec.Kind, k, seen)
 	return t, nil
 }
 
@@ -158,6 +168,14 @@ func pairMeans(plan *decomp.Plan, sums [][]float64, n int) []float64 {
 		mean[pair.B*k+pair.A] = sum / float64(n)
 	}
 	return mean
+}
+
+// Suspect returns Signs, and those that the true classes of the inputs show beside Mean. It is never nil.
+func (t *Table) Suspect(labels []int) []passcheck.Sign {
+	if t.Mean == nil {
+		return []passcheck.Sign{}
+	}
+	return slices.Concat([]passcheck.Sign{}, t.Signs, passcheck.Labels(labels, t.Mean, t.K, t.Copies))
 }
 
 // Decide returns what a policy decides on every input of a recording, by the code that decides
@@ -265,6 +283,7 @@ func (t *Table) Select(inputs []int) *Table {
 	selected.SumC, selected.ExpectedEntropy = pick(t.SumC, inputs, 1), pick(t.ExpectedEntropy, inputs, 1)
 	selected.Mean, selected.C, selected.Skewness = pick(t.Mean, inputs, t.K), pick(t.C, inputs, t.K), pick(t.Skewness, inputs, t.K)
 	selected.CriticalSkewness, selected.DecidingSkewness = pick(t.CriticalSkewness, inputs, 1), pick(t.DecidingSkewness, inputs, 1)
+	selected.Copies = pick(t.Copies, inputs, 1)
 	selected.Degenerate, selected.Saturated = pick(t.Degenerate, inputs, 1), pick(t.Saturated, inputs, 1)
 	return &selected
 }

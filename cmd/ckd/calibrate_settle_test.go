@@ -395,11 +395,13 @@ func TestSettleRefuses(t *testing.T) {
 	// differs.
 	const n = 300
 	values := make([]float64, 0, 5*n*3)
+	rng := rand.New(rand.NewPCG(1, 1))
 	for pass := range 5 {
 		for i := range n {
-			row := []float64{0.875, 0.125 - float64(pass)/1024, float64(pass) / 1024}
+			suspect := 0.06 + 0.4*float64(i)/n + 0.04*(2*rng.Float64()-1)
+			row := []float64{1 - suspect, suspect, 0}
 			if pass == 4 && i%5 == 0 {
-				row = []float64{0.125, 0.125, 0.75}
+				row = []float64{0.25, 0.125, 0.625}
 			}
 			values = append(values, row...)
 		}

@@ -65,6 +65,11 @@ func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
 	if err != nil {
 		return err
 	}
+	spec := c.spec(passes.K)
+	if model != nil {
+		spec = engine.Spec(model)
+	}
+	warnOfPasses(ctx, passes, spec.Kind, spec.SumTolerance)
 	d, err := c.decomposer(model, passes)
 	if err != nil {
 		return err

@@ -95,6 +95,7 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 	if err != nil {
 		return nil, err
 	}
+	warnOfPasses(ctx, rec.passes, rec.spec.Kind, rec.spec.SumTolerance)
 	o := calibrate.FrontierOptions{
 		Ordered: c.Ordered, Seed: c.Seed,
 		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},

@@ -177,6 +177,7 @@ func readTables(ctx *cmdContext, rows *rowFlags, paths []string) ([]*eval.Table,
 		if tables[i], err = newTable(ctx, passes, rows.spec(passes.K)); err != nil {
 			return nil, nil, err
 		}
+		warn(ctx, path, tables[i].Signs)
 	}
 	return tables, files, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 )
@@ -82,6 +83,26 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 			len(model.Classes), firstNames(model.Classes))
 	}
 	return passes, nil
+}
+
+// warn prints the signs that the passes of a file are not what they seem, for commands without a report
+// to say so.
+func warn(ctx *cmdContext, path string, signs []passcheck.Sign) {
+	for _, s := range signs {
+		fmt.Fprintf(ctx.Stderr, "ckd: warning: %s: %s\n", path, s.Text)
+	}
+}
+
+// warnOfPasses looks at passes that are not decomposed yet, as a policy or flags say they are. It leaves
+// faults to the command.
+func warnOfPasses(ctx *cmdContext, passes *record.Passes, kind decomp.Kind, tolerance float64) {
+	r := evalRecording(passes)
+	in, err := passcheck.Decompose(r.Passes, decomp.Spec{Classes: passes.K, Kind: kind, SumTolerance: tolerance})
+	if err != nil {
+		return
+	}
+	signs, _ := passcheck.Passes(r.Passes, kind, passes.K, in)
+	warn(ctx, passes.Name, signs)
 }
 
 // evalRecording returns recorded passes as package eval takes them, without labels.

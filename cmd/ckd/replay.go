@@ -10,6 +10,7 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/replay"
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -169,5 +170,7 @@ func (c *replayCmd) read(ctx *cmdContext, model *ckdv1.Model) (*record.Passes, e
 			return nil, err
 		}
 	}
+	kind := map[ckdv1.Kind]decomp.Kind{ckdv1.Kind_KIND_LOGITS: decomp.Logits, ckdv1.Kind_KIND_DIRICHLET: decomp.Dirichlet}[model.GetKind()]
+	warnOfPasses(ctx, passes, kind, model.GetSumTolerance())
 	return passes, nil
 }

@@ -4,17 +4,19 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/outcome/plan"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
 // Calibration returns a calibration as a document, with a plan of audits, which may be nil. The policy
 // was written to policyFile; "" stands for the standard output.
 func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *document.Document {
-	d := &document.Document{Title: titled("Calibration", r.PassesFile), Notes: r.Notes}
+	d := &document.Document{Title: titled("Calibration", r.PassesFile), Warnings: passcheck.Texts(r.Signs), Notes: r.Notes}
 	if r.Objective != "" {
 		of := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
 		if r.FromOutcomes {
@@ -30,7 +32,7 @@ func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *doc
 		d.Sections = append(d.Sections, chosenSection(r))
 	}
 	if r.Expected != nil {
-		d.Sections = append(d.Sections, expectedSection(r.Expected, r.GroupsFile != nil))
+		d.Sections = append(d.Sections, expectedSection(r.Expected, r.Groups > 0))
 	}
 	if r.Certificate != nil || r.Refusal != nil || r.Objective != "" && !r.Refused() {
 		d.Sections = append(d.Sections, certificateSection(r))
@@ -50,7 +52,7 @@ func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *doc
 		}
 	}
 	if r.Risk != nil {
-		d.Sections = append(d.Sections, riskSection(r.Risk, r.GroupsFile != nil))
+		d.Sections = append(d.Sections, riskSection(r.Risk, r.Groups > 0))
 	}
 	if len(r.Costs) > 0 {
 		d.Sections = append(d.Sections, costSection(r))
@@ -137,7 +139,7 @@ func certificateSection(r *calibrate.Report) document.Section {
 		}
 		s.Intro += ": " + c.Statement // last, because it ends with what it presumes
 	case r.Refusal != nil:
-		s.Title, s.Intro = "Nothing certifies", r.Refusal.Reason+"."
+		s.Title, s.Intro = "Nothing certifies", sentence(r.Refusal.Reason)
 		if would := r.Refusal.Would; len(would) > 0 {
 			s.Intro += " On this recording these would have been certified; on it a second attempt is void, so try them on fresh data:"
 			s.Points = would
@@ -146,6 +148,14 @@ func certificateSection(r *calibrate.Report) document.Section {
 		s.Intro = "A coverage guarantees nothing about misses: see --max-critical-miss and --max-critical-fnr."
 	}
 	return s
+}
+
+// sentence ends a text with a full stop, unless it ends in one or with a question.
+func sentence(text string) string {
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
 }
 
 // linesSection shows what outcomes are tested against.
@@ -224,10 +234,10 @@ func fullDecisionSection(e *calibrate.EarlyStop) document.Section {
 // miss rate first.
 func comparisonSection(r *calibrate.Report) document.Section {
 	misses := &document.Table{Caption: "Misses and reviews", TextColumns: 2,
-		Head: []string{"rule", "scope", "critical miss rate", intervalHead(r.GroupsFile != nil), "missed", "missed per 1,000", "reviews per 1,000",
+		Head: []string{"rule", "scope", "critical miss rate", intervalHead(r.Groups > 0), "missed", "missed per 1,000", "reviews per 1,000",
 			"called critical and kept per 1,000", "of these false"}}
 	paper := &document.Table{Caption: "The paper's figures", TextColumns: 2,
-		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", intervalHead(r.GroupsFile != nil), "missed"}}
+		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", intervalHead(r.Groups > 0), "missed"}}
 	foreign := false
 	for _, row := range r.Comparison {
 		foreign = foreign || row.UnfamiliarDeferred != nil

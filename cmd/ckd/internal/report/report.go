@@ -9,6 +9,7 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -28,7 +29,7 @@ func Evaluation(r *eval.Report, t *eval.Table, labels []int, title string) (*doc
 	}
 	d := &document.Document{
 		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Subject: subject(e), Lead: lead(e), Tiles: tiles(e),
-		Notes: r.Notes, Words: words(e),
+		Warnings: passcheck.Texts(r.Signs), Notes: r.Notes, Words: words(e),
 	}
 	if r.Policy != nil {
 		d.Sections = append(d.Sections, policySection(e))

@@ -2,12 +2,14 @@ package document
 
 // Document holds a whole report.
 type Document struct {
-	Title   string
-	Subject string   // what was evaluated, in one line
-	Lead    []string // the summary, a paragraph each
-	Tiles   []Tile
-	Notes   []string
-	Words   []Word
+	Title string
+	// Warnings come before everything else: where they are right, nothing else holds.
+	Warnings []string
+	Subject  string   // what was evaluated, in one line
+	Lead     []string // the summary, a paragraph each
+	Tiles    []Tile
+	Notes    []string
+	Words    []Word
 	// Sections in the order in which both renderers show them.
 	Sections []Section
 }

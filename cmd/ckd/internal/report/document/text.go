@@ -23,6 +23,9 @@ const (
 func Text(w io.Writer, d *Document) error {
 	t := &textWriter{w: bufio.NewWriter(w)}
 	t.heading(d.Title)
+	for _, w := range d.Warnings {
+		t.paragraph("Warning: " + w)
+	}
 	t.paragraph(d.Subject)
 	for _, lead := range d.Lead {
 		t.paragraph(lead)
