@@ -34,7 +34,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Client:
-    """A connection to a daemon. Threads may share it.
+    """A connection to a daemon. Threads may share it, but not the two sides of a fork.
 
     address is host:port, unix:/path, or a name that grpc resolves, as in dns:///ckd.default.svc:8590.
     ca, cert and key are PEM files for TLS; tls uses the authorities of the system. token_file holds a

@@ -105,63 +105,76 @@ class Target:
             options += [("grpc.service_config", config), ("grpc.use_local_subchannel_pool", 1)]
         return options
 
-    def credentials(self) -> Any:
-        """Returns grpc's credentials, from the files as they are now; None for plaintext anywhere.
-
-        Raises OSError or ssl.SSLError if the files cannot be read or do not fit each other.
-        """
+    def credentials(self, files: tuple[bytes | None, bytes | None, bytes | None]) -> Any:
+        """Returns grpc's credentials of what was read; None for plaintext anywhere."""
         if self.insecure:
             return None
         if not self.secure:
             # These check each connection, so a local name that leads to another machine is refused.
             kind = grpc.LocalConnectionType
             return grpc.local_channel_credentials(kind.UDS if self.is_unix else kind.LOCAL_TCP)
+        return grpc.ssl_channel_credentials(*files)
+
+    def read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """Returns the authorities, the key and the certificate, each as PEM or None.
+
+        Raises OSError or ssl.SSLError if the files cannot be read or do not fit each other.
+        """
+        if not self.secure:
+            return None, None, None
         context = ssl.create_default_context()
-        system = ssl.get_default_verify_paths().cafile
-        roots = _read(self.ca or system)
+        roots = _read(self.ca or ssl.get_default_verify_paths().cafile)
         if self.ca and roots is not None:
             context.load_verify_locations(cadata=roots.decode("ascii", "replace"))
         if self.cert and self.key:
             context.load_cert_chain(self.cert, self.key)
-        return grpc.ssl_channel_credentials(roots, _read(self.key), _read(self.cert))
+        return roots, _read(self.key), _read(self.cert)
 
 
 class Connection:
     """Hands out the channel to use, and the metadata of a call.
 
     make makes a channel of a target and credentials; forks says whether grpc supports forks of such
-    channels. When the files of TLS change, later calls and
-    streams get a new channel; those that are under way keep theirs. If files cannot be read again,
-    for example while they are being replaced, the last channel stays in use.
+    channels. The first call or stream makes it: a client that is made before a fork, and used only
+    after it, works. When the files of TLS change, later calls and streams get a new channel; those
+    that are under way keep theirs. If files cannot be read again, for example while they are being
+    replaced, the last channel stays in use.
     """
 
     def __init__(self, target: Target, make: Callable[[Target, Any], Any], forks: bool) -> None:
         target.check()
-        _check_fork(forks)
+        self._read = target.read()
         self.target = target
         self.token = Token(target.token_file) if target.token_file else None
         self._make: Callable[[Target, Any], Any] = lambda *settings: left_to_parent(make(*settings))
         self._lock = threading.Lock()
         self._stamp = _stamp_of(target.files())
-        self._channel = self._make(target, target.credentials())
-        self._process = os.getpid()
+        self._forks = forks
+        self._channel: Any = None
+        self._process = 0  # that made the channel
 
     def channel(self) -> Any:
         """Returns the channel for a new call or stream."""
         self.owned()
+        if self._channel is None:
+            with self._lock:
+                if self._channel is None:
+                    _check_fork(self._forks)
+                    self._process = os.getpid()
+                    self._channel = self._make(self.target, self.target.credentials(self._read))
         files = self.target.files()
         if files:
             with self._lock, contextlib.suppress(OSError, ssl.SSLError):
                 stamp = _stamp_of(files)
                 if stamp != self._stamp:
-                    self._channel = self._make(self.target, self.target.credentials())
+                    self._channel = self._make(self.target, self.target.credentials(self.target.read()))
                     self._stamp = stamp
         return self._channel
 
     def owned(self) -> None:
         """Raises RuntimeError in a process that was forked from the client's, where grpc waits for ever."""
-        if os.getpid() != self._process:
-            raise RuntimeError(f"this client was made before a fork, by process {self._process}: {_AFTER_FORK}")
+        if self._process not in (0, os.getpid()):
+            raise RuntimeError(f"this client was used before a fork, by process {self._process}: {_AFTER_FORK}")
 
     @property
     def daemon(self) -> Any:
@@ -170,7 +183,7 @@ class Connection:
 
     def close(self) -> Any:
         """Closes the channel, and returns what the channel's close returns. A fork closes nothing."""
-        return self._channel.close() if os.getpid() == self._process else None
+        return self._channel.close() if self._process == os.getpid() else None
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns the header that carries the token, if there is one."""
@@ -180,7 +193,7 @@ class Connection:
 # grpc reads this as it is imported. It is off by default, since a fork then waits for every call.
 _FORKS = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "").lower() in ("1", "true", "yes", "on")
 _AFTER_FORK = (
-    "grpc does not survive that; make the first client, and its sessions, after the fork (gunicorn's post_fork, the"
+    "grpc does not survive that; use the first client, and its sessions, after the fork (gunicorn's post_fork, the"
     " initializer of a pool), or start processes by spawn (GRPC_ENABLE_FORK_SUPPORT=1, set before Python starts, permits"
     " new clients after a fork that happens while no call is under way, but not beside ckd.aio)"
 )
@@ -207,7 +220,7 @@ def _check_fork(forks: bool) -> None:
     Both share grpc's epoll set: a channel made here would hang, and crash the parent.
     """
     if _unforkable - {os.getpid()}:
-        raise RuntimeError(f"process {min(_unforkable)} made a client before this process was forked from it: {_AFTER_FORK}")
+        raise RuntimeError(f"process {min(_unforkable)} used a client before this process was forked from it: {_AFTER_FORK}")
     if not (forks and _FORKS):
         _unforkable.add(os.getpid())
 
