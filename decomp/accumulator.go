@@ -31,6 +31,7 @@ type Accumulator[T float] struct {
 	kept   []int      // by input: passes in values
 	before []*moments // by input: moments of the passes before those kept; nil if there are none
 	faults []error    // by input: the first bad row that Fill met
+	logits []bool     // by input: a pass showed the rows to be logits; nil for other kinds
 	spare  []*moments // to be used again
 }
 
@@ -76,6 +77,13 @@ func (a *Accumulator[T]) Reset(inputs, kept int) {
 	}
 	if cap(a.kept) < inputs {
 		a.kept, a.before, a.faults = make([]int, inputs), make([]*moments, inputs), make([]error, inputs)
+		if a.plan.kind == Logits {
+			a.logits = make([]bool, inputs)
+		}
+	}
+	if a.logits != nil {
+		a.logits = a.logits[:inputs]
+		clear(a.logits)
 	}
 	a.kept, a.before, a.faults = a.kept[:inputs], a.before[:inputs], a.faults[:inputs]
 	clear(a.kept)
@@ -100,19 +108,44 @@ func (a *Accumulator[T]) Passes(input int) int {
 	return n
 }
 
-// Add adds one pass of K values to an input. It copies row and does not change it. The error is a
-// *RowError, or a *PassesError for a second Dirichlet row; the pass is then not added. Add may use
-// b for computation, which overwrites the tensor of b.
+// Add adds one pass of K values to an input. It copies row, clamps the copy where that is due, and
+// does not change row. The error is a *RowError, or a *PassesError for a second Dirichlet row; the
+// pass is then not added. Add may use b for computation, which overwrites the tensor of b.
 func (a *Accumulator[T]) Add(b *Batch, input int, row []T) error {
-	if err := checkRow(a.plan, 0, a.Passes(input), row); err != nil {
+	clamps, err := checkRow(a.plan, 0, a.Passes(input), row)
+	if err != nil {
 		return err
 	}
 	if err := a.makeRoom(b, input, 1); err != nil {
 		return err
 	}
-	copy(a.values[a.kept[input]*a.stride+input*a.plan.classes:], row)
 	a.kept[input]++
+	added := a.Latest(input)
+	copy(added, row)
+	if clamps {
+		clamp(added)
+	}
+	if a.logits != nil {
+		a.lookForLogits(input, 1, &panel[T]{added, 1, len(added), len(added)})
+	}
 	return nil
+}
+
+// Latest returns the pass that was added to an input last, as it is kept: K values, clamped where
+// that was due. It is valid until the accumulator changes.
+func (a *Accumulator[T]) Latest(input int) []T {
+	at := (a.kept[input]-1)*a.stride + input*a.plan.classes
+	return a.values[at : at+a.plan.classes : at+a.plan.classes]
+}
+
+// lookForLogits notes which of neighbouring inputs the added passes show to be of logits. It looks
+// no further at an input that earlier passes have shown to be.
+func (a *Accumulator[T]) lookForLogits(input, count int, added *panel[T]) {
+	for i, shown := range a.logits[input : input+count] {
+		if !shown {
+			a.logits[input+i] = hasLogits(a.plan, 0, added.input(i, a.plan.classes))
+		}
+	}
 }
 
 // filledAtOnce is how many values Fill asks for at once, unless one pass has more: it checks them while
@@ -147,8 +180,13 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 			}
 		}
 		added := panel[T]{at, n, width, a.stride}
-		if !checkPanel(a.plan, 0, a.faults[input:input+count], a.Passes(input), &added) {
-			good = false
+		fine, clamps := checkPanel(a.plan, 0, a.faults[input:input+count], a.Passes(input), &added)
+		good = good && fine
+		if clamps {
+			added.clamped(true, nil)
+		}
+		if a.logits != nil {
+			a.lookForLogits(input, count, &added)
 		}
 		for i := range count {
 			a.kept[input+i] += n
@@ -172,7 +210,7 @@ func (a *Accumulator[T]) makeRoom(b *Batch, input, count int) error {
 		return &PassesError{Got: a.kept[input] + 1, Least: 1, Most: 1}
 	}
 	t := a.job(input, count)
-	t.part, t.before = true, nil
+	t.part, t.before, t.logits = true, nil, nil
 	b.reset(t)
 	for i := range count {
 		_ = b.Result(i, b.scratch()) // rows were checked
@@ -201,7 +239,8 @@ func (a *Accumulator[T]) detach(b *Batch) *moments {
 
 // Finish hands neighbouring inputs that have had equally many passes to a batch of the same plan,
 // whose Result(0) then is of the first. The accumulator must not change until the results are read.
-// The error is a *PassesError if there are fewer passes than Plan.FewestPasses.
+// The error is a *PassesError if there are fewer passes than Plan.FewestPasses. Result returns a
+// *RowError for an input whose passes so far are all probabilities, where logits were declared.
 func (a *Accumulator[T]) Finish(b *Batch, input, count int) error {
 	if got, least := a.Passes(input), a.plan.FewestPasses(); got < least {
 		return &PassesError{Got: got, Least: least}
@@ -221,6 +260,9 @@ func (a *Accumulator[T]) job(input, count int) job {
 	}
 	if a.before[input] != nil {
 		t.part, t.before = true, a.before[input:input+count]
+	}
+	if a.logits != nil {
+		t.logits = a.logits[input : input+count]
 	}
 	return t
 }

@@ -12,7 +12,15 @@ import (
 func TestNoAllocations(t *testing.T) {
 	const s, n, k = 10, 50, 6
 	data := benchData(s, n, k)
+	for i := range n {
+		data[i*k] += 1e-4 // so that some are clamped
+	}
 	for _, kind := range []decomp.Kind{decomp.Probabilities, decomp.Logits} {
+		if kind == decomp.Logits {
+			for i := range data {
+				data[i] *= 3 // no probabilities
+			}
+		}
 		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: []int{0, 1}, Critical: []int{2, 3, 4}, Kind: kind, AllPairs: true})
 		b, a, r := plan.NewBatch(), decomp.NewAccumulator[float32](plan, n, s/2), plan.NewResult()
 		c3, from := make([]float64, k), source(nil)

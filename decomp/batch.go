@@ -3,6 +3,7 @@ package decomp
 import (
 	"errors"
 	"math/bits"
+	"slices"
 
 	"github.com/ckd-project/ckd/internal/kernel"
 )
@@ -24,7 +25,8 @@ type Tensor struct {
 	Float32        []float32
 	Float64        []float64
 	// SumRounding is how far the sum of a row of probabilities may be off because the values were
-	// rounded before they came here. It adds to the plan's tolerance.
+	// rounded before they came here, and how far a value may be outside of [0,1]. It adds to the
+	// plan's tolerance.
 	SumRounding float64
 }
 
@@ -32,8 +34,10 @@ type Tensor struct {
 type job struct {
 	Tensor
 	stride int // from one pass of an SNK tensor to the next
-	// checked says that the rows need not be checked again.
+	// checked says that the rows need not be checked again, nor clamped.
 	checked bool
+	// logits says, by input, that a pass shows the rows to be logits. Nil if the rows are to tell.
+	logits []bool
 	// part says that further passes exist. Sums of squares are then not divided, so that moments
 	// can be joined. before holds, by input, the moments of earlier passes.
 	part   bool
@@ -65,11 +69,10 @@ type Batch struct {
 	relaid      relaid
 }
 
-// relaid holds a copy of the current panel in the layout that the kernel needs, if the tensor has
-// another one.
+// relaid holds a copy of the current panel as the kernel needs it, if the tensor has it otherwise.
 type relaid struct {
 	probabilities []float64 // probabilities computed from logits
-	turned32      []float32 // NSK as SNK
+	turned32      []float32 // NSK as SNK, or clamped
 	turned64      []float64
 }
 
@@ -194,10 +197,10 @@ func (b *Batch) Result(i int, r *Result) error {
 		b.from, b.to = i, min(i+b.panelInputs, b.job.Inputs)
 		if b.single() {
 			b.panel32 = newPanel(b, b.job.Float32, b.relaid.turned32)
-			load(b, &b.panel32)
+			load(b, &b.panel32, &b.relaid.turned32)
 		} else {
 			b.panel64 = newPanel(b, b.job.Float64, b.relaid.turned64)
-			load(b, &b.panel64)
+			load(b, &b.panel64, &b.relaid.turned64)
 		}
 	}
 	at := i - b.from
@@ -284,16 +287,41 @@ func newPanel[T float](b *Batch, data, turned []T) panel[T] {
 	return panel[T]{data[b.from*k:], s, width, b.job.stride}
 }
 
-// load checks the rows of the current panel and computes its columns. It writes logits as
-// probabilities to b.panel64 first.
-func load[T float](b *Batch, p *panel[T]) {
+// clamped clamps all values of a panel to [0,1]. It writes to a copy in *to, unless the panel is
+// there already: the tensor belongs to the caller.
+func (p panel[T]) clamped(own bool, to *[]T) panel[T] {
+	if !own {
+		*to = slices.Grow((*to)[:0], p.passes*p.width)[:p.passes*p.width]
+		for s := range p.passes {
+			copy((*to)[s*p.width:], p.row(s))
+		}
+		p = panel[T]{*to, p.passes, p.width, p.width}
+	}
+	for s := range p.passes {
+		clamp(p.row(s))
+	}
+	return p
+}
+
+// load checks the rows of the current panel and computes its columns. It clamps probabilities in
+// scratch memory, and writes logits as probabilities to b.panel64, before.
+func load[T float](b *Batch, p *panel[T], scratch *[]T) {
 	faults := b.faults[:b.to-b.from]
 	clear(faults)
 	if !b.job.checked && b.from == 0 {
 		b.job.checked = b.allPlain()
 	}
 	if !b.job.checked {
-		checkPanel(b.plan, b.job.SumRounding, faults, 0, p)
+		if _, clamps := checkComplete(b.plan, b.job.SumRounding, faults, p); clamps {
+			*p = p.clamped(b.turns(), scratch)
+		}
+	}
+	if b.job.logits != nil {
+		for i, shown := range b.job.logits[b.from:b.to] {
+			if !shown {
+				faults[i] = probabilitiesAsLogits(b.passes(b.from + i))
+			}
+		}
 	}
 	switch b.plan.kind {
 	case Dirichlet:
@@ -327,6 +355,15 @@ func (b *Batch) allPlain() bool {
 func compute[T float](b *Batch, p *panel[T]) {
 	kernel.Moments(b.columns, p.data, p.passes, p.width, p.stride, b.divisor)
 	sumPanel(b, &b.pairs, p)
+}
+
+// passes returns how many passes input i has had.
+func (b *Batch) passes(i int) int {
+	n := b.job.Passes
+	if b.job.before != nil {
+		n += b.job.before[i].passes
+	}
+	return n
 }
 
 // scratch returns a result for callers that want only something else.

@@ -2,20 +2,22 @@ package decomp
 
 // Check checks the rows of all inputs of the tensor. It calls refused with every input that Result
 // would refuse, in order, and its *RowError. It reports whether all are good; Result then does not
-// check the rows again.
+// check the rows again, unless some are to be clamped.
 func (b *Batch) Check(refused func(i int, err error)) (good bool) {
+	var clamps bool
 	if b.single() {
-		good = check(b, b.job.Float32, refused)
+		good, clamps = check(b, b.job.Float32, refused)
 	} else {
-		good = check(b, b.job.Float64, refused)
+		good, clamps = check(b, b.job.Float64, refused)
 	}
-	b.job.checked = b.job.checked || good
+	b.job.checked = b.job.checked || good && !clamps
 	b.from, b.to = 0, 0 // the faults of the current panel were overwritten
 	return good
 }
 
-func check[T float](b *Batch, data []T, refused func(i int, err error)) bool {
-	good, k, s := true, b.plan.classes, b.job.Passes
+func check[T float](b *Batch, data []T, refused func(i int, err error)) (good, clamps bool) {
+	good = true
+	k, s := b.plan.classes, b.job.Passes
 	for from, to := 0, 0; from < b.job.Inputs; from = to {
 		var p panel[T]
 		if b.job.Layout == NSK {
@@ -27,15 +29,13 @@ func check[T float](b *Batch, data []T, refused func(i int, err error)) bool {
 		}
 		faults := b.faults[:to-from]
 		clear(faults)
-		if checkPanel(b.plan, b.job.SumRounding, faults, 0, &p) {
-			continue
-		}
-		good = false
+		fine, clamp := checkComplete(b.plan, b.job.SumRounding, faults, &p)
+		good, clamps = good && fine, clamps || clamp
 		for i, err := range faults {
 			if err != nil {
 				refused(from+i, err)
 			}
 		}
 	}
-	return good
+	return good, clamps
 }

@@ -9,35 +9,48 @@ type RowFault uint8
 const (
 	WrongClasses RowFault = iota // not K values
 	NotFinite                    // NaN or infinite
-	Negative                     // a probability below 0
-	AboveOne                     // a probability above 1
+	Negative                     // a probability below 0 by more than the tolerance
+	AboveOne                     // a probability above 1 by more than the tolerance
 	SumNotOne                    // probabilities that do not sum to 1
 	NotPositive                  // a concentration at or below 0
 	SumNotFinite                 // concentrations whose sum overflows
+	NotLogits                    // all passes are probabilities, where logits were declared
 )
 
 // RowError reports a bad row of an input.
 type RowError struct {
 	Fault RowFault
-	// Pass is the number of the row, from 0.
+	// Pass is the number of the row, from 0; -1 if all passes are wrong.
 	Pass int
 	// Class has the wrong value; -1 if the whole row is wrong.
 	Class int
-	// Value was found: the class's value, the sum, or the number of values.
+	// Value was found: the class's value, the sum, the number of values, or that of the passes.
 	Value float64
 	// Expected says in words what was expected.
 	Expected string
+	// Advice says what the row may be, and what to do; empty if it says too little.
+	Advice string
 }
 
-// Error returns a text with pass, class, value and expectation.
+// Error returns a text with pass, class, value, expectation and advice.
 func (e *RowError) Error() string {
+	text := e.found() + ", expected " + e.Expected
+	if e.Advice != "" {
+		text += " (" + e.Advice + ")"
+	}
+	return text
+}
+
+func (e *RowError) found() string {
 	switch e.Fault {
 	case WrongClasses:
-		return fmt.Sprintf("pass %d: %v values, expected %s", e.Pass, e.Value, e.Expected)
+		return fmt.Sprintf("pass %d: %v values", e.Pass, e.Value)
+	case NotLogits:
+		return fmt.Sprintf("all %v passes have values in [0,1] that sum to 1", e.Value)
 	case SumNotOne, SumNotFinite:
-		return fmt.Sprintf("pass %d: values sum to %v, expected %s", e.Pass, e.Value, e.Expected)
+		return fmt.Sprintf("pass %d: values sum to %v", e.Pass, e.Value)
 	}
-	return fmt.Sprintf("pass %d: class %d is %v, expected %s", e.Pass, e.Class, e.Value, e.Expected)
+	return fmt.Sprintf("pass %d: class %d is %v", e.Pass, e.Class, e.Value)
 }
 
 // PassesError reports a wrong number of passes.

@@ -19,9 +19,10 @@ type Kind uint8
 // The kinds of rows.
 const (
 	// Probabilities are finite, in [0,1], and sum to 1 within the tolerance. They are never
-	// renormalised.
+	// renormalised. Values outside of [0,1] by no more than the tolerance are clamped to it.
 	Probabilities Kind = iota
-	// Logits are finite; their softmax is computed here, in float64.
+	// Logits are finite; their softmax is computed here, in float64. An input whose passes are all
+	// probabilities is refused.
 	Logits
 	// Dirichlet means exactly one row of positive concentrations, from a model that predicts the
 	// distribution over rows itself.
@@ -49,7 +50,8 @@ type Spec struct {
 	Critical, Safe []int
 	// Kind of rows.
 	Kind Kind
-	// SumTolerance is for probabilities; 0 means DefaultSumTolerance.
+	// SumTolerance is how far the sum of a row of probabilities may be from 1, and a value outside of
+	// [0,1]; 0 means DefaultSumTolerance.
 	SumTolerance float64
 	// Variance is the divisor of sums of squares. It has no effect on Dirichlet rows.
 	Variance Variance

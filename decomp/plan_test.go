@@ -37,7 +37,6 @@ func TestNewPlanFaults(t *testing.T) {
 // the same words on both paths, and that the accumulator stays as it was.
 func TestRowRefusals(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	good := []float64{0.2, 0.3, 0.5}
 	for name, c := range map[string]struct {
 		kind decomp.Kind
 		row  []float64
@@ -58,6 +57,10 @@ func TestRowRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := mustPlan(t, decomp.Spec{Classes: 3, Kind: c.kind})
+			good := []float64{0.2, 0.3, 0.5}
+			if c.kind == decomp.Logits {
+				good = []float64{-2, 3, 5}
+			}
 			a := newStream(plan)
 			if err := a.Add(good); err != nil {
 				t.Fatal(err)

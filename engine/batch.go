@@ -12,9 +12,8 @@ import (
 type Batch struct {
 	model   *Model
 	batch   *decomp.Batch
-	outcome *Outcome     // outcome of the group input being closed
-	values  []float32    // passes copied by read, whose rows go to different places
-	unread  floatsSource // values not read yet
+	outcome *Outcome  // outcome of the group input being closed
+	values  []float32 // passes copied by read, whose rows go to different places
 	run     *passcheck.Run
 }
 
@@ -33,7 +32,7 @@ const mostKeptValues = 1 << 18
 // Clear drops the tensor, or the inputs, and the memory that only large ones need.
 func (b *Batch) Clear() {
 	b.batch.Clear()
-	b.unread, b.run = nil, nil
+	b.run = nil
 	if cap(b.values) > mostKeptValues {
 		b.values = nil
 	}
@@ -76,13 +75,4 @@ func (b *Batch) read(from decomp.Source[float32], n int) []float32 {
 	b.values = slices.Grow(b.values[:0], n)[:n]
 	from.Next(b.values)
 	return b.values
-}
-
-// floatsSource is a decomp.Source of values in memory.
-type floatsSource []float32
-
-// Next implements decomp.Source.
-func (v *floatsSource) Next(to []float32) {
-	copy(to, *v)
-	*v = (*v)[len(to):]
 }

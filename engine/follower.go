@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/ckd-project/ckd/engine/internal/follow"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
@@ -13,8 +15,9 @@ type UnsupportedError = follow.UnsupportedError
 // an early-stopping rule looks at, and the decision that the policy would make. Groups follow
 // their inputs with the same code. A Follower is for one goroutine at a time.
 type Follower struct {
-	plan   *follow.Plan
-	inputs *follow.Inputs
+	plan    *follow.Plan
+	inputs  *follow.Inputs
+	clamped []float32 // probabilities within [0,1]; nil for logits
 }
 
 // NewFollower creates a Follower for inputs of a policy with thresholds. The error is an
@@ -25,18 +28,33 @@ func NewFollower(p *policy.Policy) (*Follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Follower{plan, plan.NewInputs(1)}, nil
+	f := &Follower{plan: plan, inputs: plan.NewInputs(1)}
+	if p.Kind == policy.Probabilities {
+		f.clamped = make([]float32, len(p.Classes))
+	}
+	return f, nil
 }
 
 // Another returns a Follower for other inputs of the same policy.
-func (f *Follower) Another() *Follower { return &Follower{f.plan, f.plan.NewInputs(1)} }
+func (f *Follower) Another() *Follower {
+	return &Follower{f.plan, f.plan.NewInputs(1), slices.Clone(f.clamped)}
+}
 
 // Reset begins another input.
 func (f *Follower) Reset() { f.inputs.Reset(0) }
 
-// Add takes one pass, which the arithmetic must have accepted. It keeps no reference to row. The
-// error reports a row with another number of values than the policy has classes.
-func (f *Follower) Add(row []float32) error { return f.inputs.Add(0, row) }
+// Add takes one pass, which the arithmetic must have accepted; it clamps a copy of probabilities, as
+// the arithmetic does. It keeps no reference to row, and does not write to it. The error reports a row
+// with another number of values than the policy has classes.
+func (f *Follower) Add(row []float32) error {
+	if len(row) == len(f.clamped) {
+		for k, v := range row {
+			f.clamped[k] = min(max(v, 0), 1)
+		}
+		row = f.clamped
+	}
+	return f.inputs.Add(0, row)
+}
 
 // Statistics fills x and reports whether the class predicted so far is critical.
 func (f *Follower) Statistics(x *earlystop.Statistics) (critical bool) {

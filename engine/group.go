@@ -216,21 +216,19 @@ func (g *Group) feedAll(b *Batch, block *Block, a Answers) (late int) {
 // feedFollowed gives all inputs of an even group a block pass by pass, so that the rule can stop
 // them after each. Passes that the block still has for a stopped input are late.
 func (g *Group) feedFollowed(b *Batch, block *Block, a Answers) (late int) {
-	n, width := len(g.inputs), g.model.plan.Classes()
-	b.unread = b.read(block.Values, block.Passes*n*width)
+	n := len(g.inputs)
 	for pass := range block.Passes {
 		if g.open == 0 {
 			break
 		}
-		rows := b.unread[:n*width]
-		g.fill(b, 1, &b.unread, a)
+		g.fill(b, 1, block.Values, a)
 		if g.acc.Passes(0) > g.stopper.last {
-			g.fill(b, block.Passes-pass-1, &b.unread, a) // from here on the policy decides
+			g.fill(b, block.Passes-pass-1, block.Values, a) // from here on the policy decides
 			break
 		}
 		for i := range g.inputs {
 			if in := &g.inputs[i]; in.open && in.stopped == earlystop.Open {
-				_ = g.following.Add(i, rows[i*width:][:width]) // fill has checked the row
+				_ = g.following.Add(i, g.acc.Latest(i)) // fill has checked the row
 			}
 		}
 		before := g.open
@@ -313,7 +311,7 @@ func (g *Group) add(b *Batch, i int, row []float32, a Answers) error {
 		return nil
 	}
 	if g.following != nil && had < g.stopper.last && g.inputs[i].stopped == earlystop.Open {
-		_ = g.following.Add(i, row) // the accumulator has checked the row
+		_ = g.following.Add(i, g.acc.Latest(i)) // checked, and clamped where that was due
 		g.askRule(b, i, 1, a)
 	}
 	return nil

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
@@ -76,7 +79,7 @@ func (l *life) Close(input int, c *engine.Closing) {
 
 // lead leads groups through blocks drawn from a seed, and returns what happened. There are blocks
 // of all inputs and of some, bad values, final blocks, failed inputs and abandoned groups.
-func lead(t testing.TB, p *policy.Policy, seed uint64) []string {
+func lead(t testing.TB, p *policy.Policy, seed uint64, rows func(random *rand.Rand, n int) []float32) []string {
 	t.Helper()
 	m := stopping(t, p, fullpass.Sampler{First: 20, Share: 0.3, Wary: 0.5, Seed: seed})
 	random, b := rand.New(rand.NewPCG(seed, 1)), m.NewBatch()
@@ -144,11 +147,84 @@ func TestReplay(t *testing.T) {
 	p := stoppingPolicy(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
-		first, again := lead(t, p, seed), lead(t, p, seed)
+		first, again := lead(t, p, seed, rows), lead(t, p, seed, rows)
 		if fmt.Sprint(first) != fmt.Sprint(again) {
 			rt.Fatalf("seed %d: the same calls gave\n%q\nand then\n%q", seed, first, again)
 		}
 	})
+}
+
+// TestClampedPasses checks that passes with values outside of [0,1] by no more than the tolerance are
+// followed, stopped early and decided as clamped ones are.
+func TestClampedPasses(t *testing.T) {
+	p := stoppingPolicy(t)
+	p.SumTolerance = 0.1
+	p.EarlyStopping.PolicyHash = p.HashWithoutEarlyStop()
+	off := func(over float32) func(*rand.Rand, int) []float32 {
+		return func(random *rand.Rand, n int) (values []float32) {
+			for row := range slices.Chunk(rows(random, n), 3) {
+				if at := random.IntN(20); at > 0 {
+					row = []float32{1, 0, 0}
+					if at > 10 {
+						row = []float32{1 + over, -over, 0}
+					}
+				}
+				values = append(values, row...)
+			}
+			return values
+		}
+	}
+	early := 0
+	for seed := range uint64(30) {
+		got, want := fmt.Sprint(lead(t, p, seed, off(0.09))), fmt.Sprint(lead(t, p, seed, off(0)))
+		if got != want {
+			t.Fatalf("seed %d: %s\nclamped by hand: %s", seed, got, want)
+		}
+		early += strings.Count(got, "<nil> true")
+	}
+	if early == 0 {
+		t.Error("no input stopped early")
+	}
+}
+
+// TestProbabilitiesAsLogits stops inputs early whose passes are probabilities where logits are expected:
+// their softmax hardly varies, which a rule takes for certainty. They are refused by the passes so far.
+func TestProbabilitiesAsLogits(t *testing.T) {
+	p := stoppingPolicy(t)
+	p.Kind = policy.Logits
+	p.EarlyStopping.PolicyHash = p.HashWithoutEarlyStop()
+	m := stopping(t, p, fullpass.Sampler{})
+	for name, c := range map[string]struct {
+		row     []float32
+		refused bool
+	}{
+		"probabilities": {[]float32{0.98, 0.01, 0.01}, true},
+		"logits":        {[]float32{9.8, 0.1, 0.1}, false},
+	} {
+		opening := m.Prepare(engine.Options{Passes: 12, StopEarly: true})
+		g, b, a := opening.Open(2), m.NewBatch(), &closings{}
+		passes := 0
+		for ; g.OpenInputs() > 0; passes++ {
+			var values []float32
+			for i := range 2 {
+				row := slices.Clone(c.row)
+				row[i] += 1e-4 * float32(passes)
+				values = append(values, row...)
+			}
+			block := &engine.Block{Passes: 1, Values: &floats{values}}
+			if passes%2 == 1 {
+				block.Inputs = []int32{0, 1}
+			}
+			g.Feed(b, block, a)
+		}
+		for i, got := range a.of {
+			row := (*decomp.RowError)(nil)
+			if refused := errors.As(got.Err, &row) && row.Fault == decomp.NotLogits; refused != c.refused || passes > 11 {
+				t.Errorf("%s: input %d: %v after %d passes", name, i, got.Err, passes)
+			}
+		}
+		g.Release()
+	}
 }
 
 // TestEarlyDecisions checks when an input stops early, when it is checked, and when the rule does

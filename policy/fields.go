@@ -109,8 +109,8 @@ var modelFields = []field{
 	{
 		name: "sum_tolerance", standard: DefaultSumTolerance,
 		is: number{within: strictyaml.Between(1e-7, 0.1), at: func(b *builder) *float64 { return &b.SumTolerance }},
-		doc: "How far the sum of a row of probabilities may be from 1 before the row is refused. Rows are never " +
-			"renormalised. Correct rounding alone costs up to 6e-8 in float32, 5e-4 in float16 and 4e-3 in bfloat16; what " +
+		doc: "How far the sum of a row of probabilities may be from 1, and a value outside of 0 to 1, before the row is " +
+			"refused. Values within it are clamped, and rows are never renormalised. Correct rounding alone costs up to 6e-8 in float32, 5e-4 in float16 and 4e-3 in bfloat16; what " +
 			"comes as FP16 or BF16 by the Open Inference Protocol is allowed that rounding on top.",
 	},
 	{

@@ -89,6 +89,7 @@ func (a *answers) Close(input int, c *engine.Closing) {
 	number := g.bySlot[input]
 	r := &g.rows[number]
 	if c.Err != nil {
+		a.counted.done() // nobody waits for a shard of the metrics while the log is written
 		at := position(g.number, int(number), r.id)
 		at.classes = g.model.Policy().Classes
 		s.reply.fail(g.model, at, wireError(c.Err))

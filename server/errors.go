@@ -141,6 +141,7 @@ var rowReasons = map[decomp.RowFault]ckdv1.ErrorReason{
 	decomp.AboveOne:     ckdv1.ErrorReason_ERROR_REASON_ABOVE_ONE,
 	decomp.SumNotOne:    ckdv1.ErrorReason_ERROR_REASON_SUM_NOT_ONE,
 	decomp.NotPositive:  ckdv1.ErrorReason_ERROR_REASON_NOT_POSITIVE,
+	decomp.NotLogits:    ckdv1.ErrorReason_ERROR_REASON_NOT_LOGITS,
 	decomp.WrongClasses: ckdv1.ErrorReason_ERROR_REASON_WRONG_LENGTH,
 }
 
@@ -157,7 +158,10 @@ func faultOf(err error) *fault {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &row):
-		field := fmt.Sprintf("passes[%d]", row.Pass)
+		field := "passes"
+		if row.Pass >= 0 {
+			field = fmt.Sprintf("passes[%d]", row.Pass)
+		}
 		if row.Class >= 0 {
 			field += fmt.Sprintf(".classes[%d]", row.Class)
 		}
@@ -253,7 +257,9 @@ func statusOf(err error, at location) *status.Status {
 	set("value", f.value)
 	set("expected", f.expected)
 	if row := f.row; row != nil {
-		set("pass", strconv.Itoa(row.Pass))
+		if row.Pass >= 0 {
+			set("pass", strconv.Itoa(row.Pass))
+		}
 		if row.Class >= 0 {
 			set("class", strconv.Itoa(row.Class))
 			if row.Class < len(at.classes) {

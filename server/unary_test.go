@@ -237,8 +237,12 @@ func TestUnaryDirichletAndLogits(t *testing.T) {
 	_, err := h.client.Decompose(t.Context(), evidence)
 	expectFault(t, err, "TOO_MANY_PASSES")
 	response := h.decompose(t, &ckdv1.DecomposeRequest{
-		Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{0, 0, 0, 1000, 0, -1000}, Detail: ckdv1.Detail_DETAIL_VECTORS,
+		Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 2, Values: []float32{0, 0, 0, 1000, 0, -1000, 1, 0, 0, 0.5, 0.25, 0.25},
+		Detail: ckdv1.Detail_DETAIL_VECTORS,
 	})
+	if e := expectError(t, response.GetResults()[1].GetError(), "NOT_LOGITS"); e.Field != "inputs[1].passes" {
+		t.Errorf("probabilities as logits: %+v", e)
+	}
 	// The softmax of the first row is uniform, of the second one-hot.
 	mean := response.GetResults()[0].GetDecomposition().GetMean()
 	for k, want := range []float64{(1 + 1./3) / 2, 1. / 6, 1. / 6} {

@@ -345,7 +345,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		o.Attempts = diskPath(c.Passes) + ".attempts.jsonl"
 	}
 	if c.Groups != "" {
-		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {
+		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, rec.passes); err != nil {
 			return nil, err
 		}
 	}

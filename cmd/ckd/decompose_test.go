@@ -199,7 +199,8 @@ func TestDecomposeRefusesInputsOneByOne(t *testing.T) {
 		{"negative", "pass 0: class 0 is -0.5", []int{3}, []string{"--passes", bad(-.5, 1.5)}},
 		{"above_one", "pass 0: class 1 is 1.5", []int{3}, []string{"--passes", bad(0, 1.5)}},
 		{"sum_not_one", "pass 0: values sum to 0.75", []int{3}, []string{"--passes", bad(.5, .25)}},
-		{"not_finite", "class 1 is NaN", []int{3}, []string{"--kind", "logits", "--passes", bad(7, math.NaN())}},
+		{"not_finite", "class 1 is NaN", []int{1}, []string{"--kind", "logits", "--passes", rows(-2, 1, 7, math.NaN(), 3, 1, 1, 0)}},
+		{"not_logits", "declare kind: probabilities", []int{0}, []string{"--kind", "logits", "--passes", rows(.5, .5, .9, .1, .7, .3, -1, 2)}},
 		{"not_positive", "class 1 is 0", []int{1},
 			[]string{"--kind", "dirichlet", "--passes", writeNpy(t, "<f8", []int{2, 2}, []float64{3, 1, 2, 0})}},
 		{"too_few_passes", "1 passes, expected at least 2", []int{0, 1},
@@ -351,7 +352,7 @@ func TestDecomposeRefusesFlags(t *testing.T) {
 models:
   - {name: m, classes: [a, b], gate: never, primary: {score: mi}}
 `), "has 3 classes, but model m has 2: a, b", exitFault},
-		{"--passes " + writeNpy(t, "<f8", []int{2, 1, 1}, []float64{1, 1}), "1 classes: at least 2", exitFault},
+		{"--passes " + writeNpy(t, "<f8", []int{2, 1, 1}, []float64{1, 1}), "shape (2, 1, 1) has one class", exitFault},
 		{"--passes " + mcdropout + " --out " + filepath.Join(t.TempDir(), "no", "file"), "no such file", exitFault},
 	})
 }

@@ -114,7 +114,7 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	var groups *eval.File
 	if c.Groups != "" {
 		groups = &eval.File{}
-		if o.Groups, *groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {
+		if o.Groups, *groups, err = readGroups(c.Groups, rec.passes); err != nil {
 			return err
 		}
 	}

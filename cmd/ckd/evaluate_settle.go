@@ -101,7 +101,7 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	if c.Groups != "" {
-		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, c.Passes, rec.passes.N); err != nil {
+		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, rec.passes); err != nil {
 			return nil, err
 		}
 	}

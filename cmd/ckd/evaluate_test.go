@@ -320,6 +320,13 @@ func TestEvaluateErrors(t *testing.T) {
 		{good + " --policy " + policy + " --model hadn", `did you mean "hand"?`, exitUsage},
 		{good + " extra", "unexpected argument extra", exitUsage},
 		{"--passes " + three + " --labels " + handLabels(t, 1, 2), "2 labels, expected 3: one for each input of " + three, exitFault},
+		{"--passes " + three + " --labels " + handLabels(t, 1, 2, 0, 1), "(it was read with as many passes: if these are the inputs, say --layout nsk)", exitFault},
+		// Whole numbers as labels of classes that other numbers name: the positions were taken, and by them
+		// everything was wrong for whoever meant the names.
+		{"--passes " + three + " --classes 2,0,1 --labels " + labels, "label 0 is 1: by name it is class 2, by position class 1, which is named 0", exitFault},
+		{"--passes " + three + " --classes 1,2,3 --labels " + labels, "label 0 is 1: by name it is class 0, by position class 1, which is named 2", exitFault},
+		{"--passes " + three + " --classes 1,2,3 --labels " + handLabels(t, 3, 2, 3), "label 0 is 3: by name it is class 2, by position no class", exitFault},
+		{good + " --kind logits", "passes.npy: input 0: all 4 passes have values in [0,1] that sum to 1, expected logits", exitFault},
 		{"--passes " + three + " --labels " + handLabels(t, 1, 2, 3), "label 2 is 3, expected 0 to 2", exitFault},
 		{"--passes " + three + " --labels " + handLabels(t, 1, -2, 0), "label 1 is -2: expected the number of a class", exitFault},
 		{"--passes " + three + " --labels " + three, "shape (4, 3, 3) has 3 axes: expected one", exitFault},
@@ -333,7 +340,7 @@ func TestEvaluateErrors(t *testing.T) {
 		{"--passes " + three + " --labels " + writeNpy(t, "<f8", []int{3, 2}, []float64{1, 0, 0, 1, 1, 0}),
 			"shape (3, 2) has 2 columns: expected one-hot labels with a column for each of 3 classes", exitFault},
 		{"--passes " + writeNpy(t, "<f8", []int{2, 1, 3}, []float64{10, 20, 70, 20, 10, 70}) + " --labels " + labels,
-			"(a[0,0,:] sums to 100): percentages? divide by 100", exitFault},
+			"percentages? divide by 100", exitFault},
 		{"--passes " + lowrank + ".passes.npy --labels " + policy, "p.yaml", exitFault},
 		{"--passes " + lowrank + ".passes.npy --labels " + lowrank + ".labels.npy --policy " +
 			strings.Replace(policy, "p.yaml", "no.yaml", 1), "no.yaml", exitFault},

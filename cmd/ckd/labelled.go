@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -100,7 +101,7 @@ func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*l
 		return nil, err
 	}
 	if err := l.forEval().CheckLabels(); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Labels, err)
+		return nil, fmt.Errorf("%s: %w%s", c.Labels, err, otherLayout(l.passes, len(l.labels)))
 	}
 	l.labelsFile, err = hashFile(c.Labels)
 	return &l, err
@@ -117,17 +118,42 @@ func readLabels(path string, classes []string) ([]int, error) {
 			unnamed = " (--classes gives them names)"
 		}
 		return 0, fmt.Errorf("expected one of the classes %s%s%s", firstNames(classes), unnamed, strictyaml.Suggest(name, classes))
-	})
+	}, func(label int) error { return ambiguous(label, classes) })
+}
+
+// ambiguous returns an error for a label that is the number of one class and the name of another: with
+// the classes 2, 0, 1, or 1, 2, 3, nobody can tell which of them is meant.
+func ambiguous(label int, classes []string) error {
+	named := slices.Index(classes, strconv.Itoa(label))
+	if named < 0 || named == label {
+		return nil
+	}
+	counted := "no class, as they count from 0"
+	if label < len(classes) {
+		counted = fmt.Sprintf("class %d, which is named %s", label, classes[label])
+	}
+	return fmt.Errorf("by name it is class %d, by position %s: the classes are named by other numbers, %s. Save the labels as text: "+
+		"a.astype(str) if they are names, np.array(names)[a] if they are positions", named, counted, firstNames(classes))
+}
+
+// otherLayout says how to read passes so that they have this many inputs, where that takes the other
+// layout.
+func otherLayout(p *record.Passes, inputs int) string {
+	if inputs == p.N || inputs != p.S {
+		return ""
+	}
+	return fmt.Sprintf(" (it was read with as many passes: if these are the inputs, say --layout %v)", p.Layout.Other())
 }
 
 // readGroups reads a file of groups, one for each of the inputs of the passes.
-func readGroups(path, passes string, inputs int) ([]int, eval.File, error) {
+func readGroups(path string, passes *record.Passes) ([]int, eval.File, error) {
 	groups, err := record.ReadGroups(path)
 	if err != nil {
 		return nil, eval.File{}, err
 	}
-	if len(groups) != inputs {
-		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s", path, len(groups), inputs, passes)
+	if len(groups) != passes.N {
+		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s%s", path, len(groups), passes.N,
+			passes.Name, otherLayout(passes, len(groups)))
 	}
 	file, err := hashFile(path)
 	return groups, file, err

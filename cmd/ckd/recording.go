@@ -73,10 +73,12 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 		return nil, err
 	}
 	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", path, passes.Note())
+	check := passes.CheckClasses
 	if kind == policy.Probabilities {
-		if err := passes.CheckRows(tolerance); err != nil {
-			return nil, err
-		}
+		check = func() error { return passes.CheckRows(tolerance) }
+	}
+	if err := check(); err != nil {
+		return nil, err
 	}
 	if model != nil && passes.K != len(model.Classes) {
 		return nil, fmt.Errorf("%s has %d classes, but model %s has %d: %s", path, passes.K, model.Name,

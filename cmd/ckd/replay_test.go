@@ -94,7 +94,7 @@ func TestReplayAgreesWithDecompose(t *testing.T) {
 			{"--model hand --passes " + writeNpy(t, "<f4", []int{2, 1, 2}, []float64{1, 0, 1, 0}),
 				"has 2 classes, but model hand of the daemon has 3: a, b, c", exitFault},
 			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{1, 0, 0}), "accepts no fewer than 4", exitFault},
-			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{1, 2, 3}), "these may be logits", exitFault},
+			{"--model hand --passes " + writeNpy(t, "<f4", []int{1, 1, 3}, []float64{-1, 2, 2.5}), "these may be logits", exitFault},
 		})
 	})
 }

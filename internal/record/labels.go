@@ -9,7 +9,7 @@ import (
 // number of a class, 0 or more, as an integer, a boolean or a float that is an integer; or one-hot,
 // as in ReadClassLabels.
 func ReadLabels(path string) ([]int, error) {
-	return ReadClassLabels(path, 0, nil)
+	return ReadClassLabels(path, 0, nil, func(int) error { return nil })
 }
 
 // ReadClassLabels reads labels as ReadLabels does, for k classes; k is 0 if unknown. A label may
@@ -17,8 +17,9 @@ func ReadLabels(path string) ([]int, error) {
 // expected. One-hot labels have two axes, with a row for each input and a column for each class;
 // one entry of a row is 1, the others are 0.
 //
-// The caller checks that numbers are below k.
-func ReadClassLabels(path string, k int, class func(name string) (int, error)) ([]int, error) {
+// number returns an error for a number that may mean two classes. It is asked once for each. The caller
+// checks that numbers are below k.
+func ReadClassLabels(path string, k int, class func(name string) (int, error), number func(label int) error) ([]int, error) {
 	a, err := ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -32,23 +33,30 @@ func ReadClassLabels(path string, k int, class func(name string) (int, error)) (
 	case a.Text != nil:
 		return namedLabels(path, a.Text, class)
 	case a.Float32 != nil:
-		return toLabels(path, a.Float32)
+		return toLabels(path, a.Float32, number)
 	case a.Float64 != nil:
-		return toLabels(path, a.Float64)
+		return toLabels(path, a.Float64, number)
 	}
-	return toLabels(path, a.Int64)
+	return toLabels(path, a.Int64, number)
 }
 
-func toLabels[T int64 | float32 | float64](path string, values []T) ([]int, error) {
+func toLabels[T int64 | float32 | float64](path string, values []T, number func(label int) error) ([]int, error) {
 	valid := func(v T) bool { // NaN is not
 		return v >= 0 && float64(v) <= math.MaxInt32 && float64(v) == math.Trunc(float64(v))
 	}
 	if i := slices.IndexFunc(values, func(v T) bool { return !valid(v) }); i >= 0 {
 		return nil, contentError(path, "label %d is %v: expected the number of a class, a whole number from 0", i, values[i])
 	}
-	labels := make([]int, len(values))
+	labels, known := make([]int, len(values)), map[int]bool{}
 	for i, v := range values {
 		labels[i] = int(v)
+		if known[labels[i]] {
+			continue
+		}
+		known[labels[i]] = true
+		if err := number(labels[i]); err != nil {
+			return nil, contentError(path, "label %d is %d: %v", i, labels[i], err)
+		}
 	}
 	return labels, nil
 }

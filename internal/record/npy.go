@@ -187,6 +187,9 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	}
 	start := src.offset
 	needs, end := h.needs(n), start+int64(n*h.width)
+	if size == start && n > 0 {
+		return nil, src.fail(size, "the file ends before the data: %s, found 0 (a masked array? numpy.save takes none: save a.filled(...))", needs)
+	}
 	if size >= 0 && size < end {
 		return nil, src.fail(size, "the file ends inside the data: %s, found %d", needs, max(size-start, 0))
 	}

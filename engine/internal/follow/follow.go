@@ -104,8 +104,8 @@ func (in *Inputs) Passes(i int) int { return int(in.inputs[i].passes) }
 // errClasses reports a row of another length than the policy has classes.
 var errClasses = errors.New("a row of another number of classes than the policy's")
 
-// Add takes one pass of input i, K values that decomp has checked. It neither keeps row nor writes
-// to it. The error reports a row of another length.
+// Add takes one pass of input i, K values that decomp has checked and clamped. It neither keeps row
+// nor writes to it. The error reports a row of another length.
 func (in *Inputs) Add(i int, row []float32) error {
 	if len(row) != in.plan.classes {
 		return errClasses

@@ -897,6 +897,9 @@ const (
 	ErrorReason_ERROR_REASON_TOO_FEW_PASSES ErrorReason = 6
 	// The input has more passes than allowed.
 	ErrorReason_ERROR_REASON_TOO_MANY_PASSES ErrorReason = 7
+	// Every pass of the input is a row of probabilities, and the policy expects
+	// logits.
+	ErrorReason_ERROR_REASON_NOT_LOGITS ErrorReason = 8
 	// The number of values is not passes x rows x classes.
 	ErrorReason_ERROR_REASON_WRONG_LENGTH ErrorReason = 16
 	// Values came in both encodings.
@@ -993,6 +996,7 @@ var (
 		5:  "ERROR_REASON_NOT_POSITIVE",
 		6:  "ERROR_REASON_TOO_FEW_PASSES",
 		7:  "ERROR_REASON_TOO_MANY_PASSES",
+		8:  "ERROR_REASON_NOT_LOGITS",
 		16: "ERROR_REASON_WRONG_LENGTH",
 		17: "ERROR_REASON_TWO_ENCODINGS",
 		18: "ERROR_REASON_DUPLICATE_ID",
@@ -1042,6 +1046,7 @@ var (
 		"ERROR_REASON_NOT_POSITIVE":         5,
 		"ERROR_REASON_TOO_FEW_PASSES":       6,
 		"ERROR_REASON_TOO_MANY_PASSES":      7,
+		"ERROR_REASON_NOT_LOGITS":           8,
 		"ERROR_REASON_WRONG_LENGTH":         16,
 		"ERROR_REASON_TWO_ENCODINGS":        17,
 		"ERROR_REASON_DUPLICATE_ID":         18,
@@ -4342,7 +4347,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x19DECISION_REASON_OBSERVING\x10\x06\x12\x1e\n" +
 	"\x1aDECISION_REASON_UNFAMILIAR\x10\a\x12\x1c\n" +
 	"\x18DECISION_REASON_VIOLATED\x10\b\x12!\n" +
-	"\x1dDECISION_REASON_SOFTMAX_TWICE\x10\t*\xeb\v\n" +
+	"\x1dDECISION_REASON_SOFTMAX_TWICE\x10\t*\x88\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_FINITE\x10\x01\x12\x19\n" +
@@ -4351,7 +4356,8 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x18ERROR_REASON_SUM_NOT_ONE\x10\x04\x12\x1d\n" +
 	"\x19ERROR_REASON_NOT_POSITIVE\x10\x05\x12\x1f\n" +
 	"\x1bERROR_REASON_TOO_FEW_PASSES\x10\x06\x12 \n" +
-	"\x1cERROR_REASON_TOO_MANY_PASSES\x10\a\x12\x1d\n" +
+	"\x1cERROR_REASON_TOO_MANY_PASSES\x10\a\x12\x1b\n" +
+	"\x17ERROR_REASON_NOT_LOGITS\x10\b\x12\x1d\n" +
 	"\x19ERROR_REASON_WRONG_LENGTH\x10\x10\x12\x1e\n" +
 	"\x1aERROR_REASON_TWO_ENCODINGS\x10\x11\x12\x1d\n" +
 	"\x19ERROR_REASON_DUPLICATE_ID\x10\x12\x12\x1c\n" +

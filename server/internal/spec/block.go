@@ -387,6 +387,10 @@ func (s *Stream) finish(g *group, i int) {
 		s.fail(g, i, "OUT_OF_MEMORY_BUDGET")
 		return
 	}
+	if reason := g.policy.faultOfAll(in.passes); reason != "" {
+		s.fail(g, i, reason)
+		return
+	}
 	o, err := s.server.decide(g.policy, in.passes)
 	if err != nil {
 		s.reply.differs("%w", err)

@@ -27,6 +27,9 @@ func (s *Server) Judge(p *Policy, h *ckdv1.StreamHeader, id string, passes [][]f
 	if want == "" && len(passes) < p.FewestPasses {
 		want = "TOO_FEW_PASSES"
 	}
+	if want == "" {
+		want = p.faultOfAll(passes)
+	}
 	if reason != want {
 		return fmt.Errorf("the error is %q, expected %q", reason, want)
 	}

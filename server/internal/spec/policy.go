@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -83,9 +84,9 @@ func (p *Policy) faultOf(row []float32) string {
 			return "NOT_FINITE"
 		case p.Kind == policy.Dirichlet && x <= 0:
 			return "NOT_POSITIVE"
-		case p.Kind == policy.Probabilities && x < 0:
+		case p.Kind == policy.Probabilities && x < -p.SumTolerance:
 			return "NEGATIVE"
-		case p.Kind == policy.Probabilities && x > 1:
+		case p.Kind == policy.Probabilities && x > 1+p.SumTolerance:
 			return "ABOVE_ONE"
 		}
 		sum += x
@@ -94,4 +95,23 @@ func (p *Policy) faultOf(row []float32) string {
 		return "SUM_NOT_ONE"
 	}
 	return ""
+}
+
+// faultOfAll returns the reason why an input is refused whose passes are not refused one by one, or
+// "".
+func (p *Policy) faultOfAll(passes [][]float32) string {
+	if p.Kind != policy.Logits {
+		return ""
+	}
+	for _, row := range passes {
+		sum := 0.0
+		for _, v := range row {
+			sum += float64(v)
+		}
+		const loose = 0.02 // of what is taken for probabilities
+		if math.Abs(sum-1) > loose || slices.Min(row) < -loose || slices.Max(row) > 1+loose {
+			return ""
+		}
+	}
+	return "NOT_LOGITS"
 }

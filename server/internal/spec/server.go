@@ -191,7 +191,7 @@ func (s *Server) CheckCounters(got map[string]float64) error {
 
 // reasons are those that inputs and messages of streams, headers and calls are refused for.
 var reasons = []string{
-	"not_finite", "negative", "above_one", "sum_not_one", "not_positive", "too_few_passes", "too_many_passes", "wrong_length", "two_encodings",
+	"not_finite", "negative", "above_one", "sum_not_one", "not_positive", "not_logits", "too_few_passes", "too_many_passes", "wrong_length", "two_encodings",
 	"duplicate_id", "id_too_long", "duplicate_row", "wrong_id_count", "wrong_layout", "wrong_enum", "wrong_context", "header_missing", "unknown_model",
 	"wrong_classes", "wrong_kind", "policy_changed", "draining", "wrong_posterior", "receipts_unavailable", "too_many_inputs", "too_many_groups",
 	"out_of_memory_budget", "input_idle", "reply_too_large",

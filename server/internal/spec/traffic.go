@@ -37,9 +37,10 @@ func chance(r *rand.Rand, p float64) bool { return r.Float64() < p }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// rows are what inputs of 3 classes have for passes: calm ones, sure ones, and such as disagree.
+// rows are what inputs of 3 classes have for passes: calm ones, sure ones, of which one is to be clamped,
+// and such as disagree.
 var rows = [][]float32{
-	{0.9, 0.05, 0.05}, {0.91, 0.05, 0.04}, {0.88, 0.07, 0.05}, {0.86, 0.04, 0.1}, {0.92, 0.04, 0.04}, {0.89, 0.06, 0.05}, {1, 0, 0},
+	{0.9, 0.05, 0.05}, {0.91, 0.05, 0.04}, {0.88, 0.07, 0.05}, {0.86, 0.04, 0.1}, {0.92, 0.04, 0.04}, {0.89, 0.06, 0.05}, {1, 0, 0}, {1.0004, -0.0003, 0},
 	{0.5, 0.25, 0.25}, {0.52, 0.48, 0}, {0.47, 0.53, 0}, {0.1, 0.1, 0.8}, {0.05, 0.9, 0.05}, {0, 0, 1},
 }
 
@@ -50,9 +51,13 @@ func (p *Policy) row(r *rand.Rand) []float32 {
 	if len(row) == 2 {
 		row[1] = 1 - row[0]
 	}
+	probabilities := chance(r, 0.2) // where they are not expected
 	for i := range row {
 		switch p.Kind {
 		case policy.Logits:
+			if probabilities {
+				continue
+			}
 			row[i] = 4 * (row[i] - 0.5)
 		case policy.Dirichlet:
 			row[i] = 0.1 + 10*row[i]

@@ -55,6 +55,9 @@ func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeRespon
 			}
 			passes = append(passes, row)
 		}
+		if why == "" {
+			why = p.faultOfAll(passes)
+		}
 		if why != "" {
 			s.count(p.Name, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(why))
 			if got := ReasonOf(result.GetError()); got != why {

@@ -202,6 +202,7 @@ var rowReasons = map[decomp.RowFault]string{
 	decomp.AboveOne:     "above_one",
 	decomp.SumNotOne:    "sum_not_one",
 	decomp.NotPositive:  "not_positive",
+	decomp.NotLogits:    "not_logits",
 	decomp.SumNotFinite: "not_finite",
 }
 

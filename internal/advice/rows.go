@@ -1,0 +1,197 @@
+package advice
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Rows holds what some rows look like. Its zero value has seen none.
+type Rows struct {
+	looks     [looks]int // rows that have each look
+	classes   int
+	off       float64          // how far rounded rows are from a sum of 1, at most
+	low, high float64          // of the sums of rows that look like nothing else
+	unfit     [len(forms)]bool // by form: some value of a rounded row does not have it
+	within    bool             // every value is in [0,1]
+	seen      bool
+}
+
+// look is what a row looks like.
+type look int
+
+const (
+	notFinite   look = iota
+	rounded          // probabilities that were rounded
+	sigmoids         // values in [0,1] with another sum
+	logs             // logarithms of probabilities
+	signed           // sums to 1 with negative values
+	logits           // has other negative values
+	percentages      // sums to 100
+	counts           // whole numbers
+	positive         // other values that are not negative
+	looks
+)
+
+const (
+	// near is how far the sums of rounded rows may be from 1. It is the widest tolerance that policies
+	// accept.
+	near = 0.1
+	// outside is how far rounding may take a probability out of [0,1].
+	outside = 0.02
+	// alike is by which share the sums of rows may differ that are all meant to be the same.
+	alike = 0.01
+)
+
+// form is a precision that values may have been rounded to.
+type form struct {
+	name string
+	fits func(v float64) bool
+	// off returns how far the rounding of K values that sum to 1 takes their sum from 1, at most.
+	off func(k int) float64
+}
+
+// forms are the precisions that are recognised, the coarsest first.
+var forms = [...]form{
+	decimals(1), decimals(2),
+	{"bfloat16", func(v float64) bool { return hasZeros(v, 16) }, func(int) float64 { return 0x1p-7 }},
+	decimals(3),
+	{
+		"float16", func(v float64) bool { return hasZeros(v, 13) || v < 0x1p-14 && v*0x1p24 == math.Trunc(v*0x1p24) },
+		func(k int) float64 { return 0x1p-10 + float64(k)*0x1p-24 },
+	},
+	decimals(4),
+}
+
+// hasZeros reports whether v is a float32 whose last n bits are 0.
+func hasZeros(v float64, n int) bool {
+	single := float32(v)
+	return float64(single) == v && math.Float32bits(single)<<(32-n) == 0
+}
+
+func decimals(n int) form {
+	scale, name := math.Pow10(n), fmt.Sprintf("%d decimals", n)
+	if n == 1 {
+		name = "1 decimal"
+	}
+	return form{
+		name, func(v float64) bool { return math.Abs(v*scale-math.Round(v*scale)) < 1e-3 },
+		func(k int) float64 { return float64(k) / 2 / scale },
+	}
+}
+
+// Add adds a row of at least one value.
+func (r *Rows) Add(row []float64) {
+	sum, exps, whole := 0.0, 0.0, true
+	for _, v := range row {
+		sum += v
+		exps += math.Exp(v)
+		whole = whole && v == math.Trunc(v)
+	}
+	least, most := slices.Min(row), slices.Max(row)
+	is := positive
+	switch {
+	case math.IsNaN(sum) || math.IsInf(sum, 0):
+		is = notFinite
+	case least >= -outside && most <= 1+outside:
+		if is = sigmoids; math.Abs(sum-1) <= near {
+			is = rounded
+			r.off = max(r.off, math.Abs(sum-1))
+			for f := range forms {
+				r.unfit[f] = r.unfit[f] || !hasForm(row, &forms[f])
+			}
+		}
+	case least < 0 && most <= 0 && math.Abs(exps-1) <= near:
+		is = logs
+	case least < 0 && math.Abs(sum-1) <= near:
+		is = signed
+	case least < 0:
+		is = logits
+	case math.Abs(sum-100) <= 1:
+		is = percentages
+	case whole:
+		is = counts
+	default:
+		if r.looks[positive] == 0 {
+			r.low, r.high = sum, sum
+		}
+		r.low, r.high = min(r.low, sum), max(r.high, sum)
+	}
+	r.looks[is]++
+	r.classes = len(row)
+	r.within = (r.within || !r.seen) && least >= -outside && most <= 1+outside
+	r.seen = true
+}
+
+func hasForm(row []float64, f *form) bool {
+	return !slices.ContainsFunc(row, func(v float64) bool { return !f.fits(v) })
+}
+
+// Advice says what most of the rows may be, and what to do. It is a question and an instruction, such
+// as "percentages? divide by 100"; empty where no row was added.
+func (r *Rows) Advice() string {
+	if !r.seen {
+		return ""
+	}
+	const declare = "these may be logits (--kind logits, or kind: logits in the policy)"
+	switch is := look(slices.Index(r.looks[:], slices.Max(r.looks[:]))); is {
+	case notFinite:
+		return "NaN or infinite? look for overflow in the model, and at masks"
+	case rounded:
+		return r.rounding()
+	case sigmoids:
+		return "sigmoids of separate labels? send rows [1-p, p] for each (numpy: np.stack([1-a[..., k], a[..., k]], axis=-1))"
+	case logs:
+		return "log-probabilities? declare kind logits, whose softmax gives the probabilities"
+	case signed:
+		return "they sum to 1 with values below 0, which no softmax gives: look at what is done after it"
+	case percentages:
+		return "percentages? divide by 100"
+	case counts:
+		return "votes or counts? divide each row by its sum"
+	case positive:
+		if n := r.looks[positive]; n > 1 && r.high <= (1+alike)*r.low {
+			return fmt.Sprintf("all rows sum to about %.4g? divide by it", (r.low+r.high)/2)
+		}
+		return declare + " or concentrations (kind dirichlet)"
+	}
+	return declare
+}
+
+// Row returns the advice on one row; empty if the row says too little, as one that may be of logits.
+func Row(row []float64) string {
+	var r Rows
+	if r.Add(row); r.looks[logits]+r.looks[positive] > 0 {
+		return ""
+	}
+	return r.Advice()
+}
+
+// rounding advises on rows of values in [0,1] that nearly sum to 1.
+func (r *Rows) rounding() string {
+	name, off := "", 2*r.off // other rows may be farther off than those seen
+	for f := range forms {
+		if !r.unfit[f] {
+			name, off = " to "+forms[f].name, max(r.off, forms[f].off(r.classes))
+			break
+		}
+	}
+	question := fmt.Sprintf("rounded%s? send float32", name)
+	if off > near || off == 0 {
+		return question
+	}
+	digit := math.Pow10(int(math.Floor(math.Log10(off))))
+	return fmt.Sprintf("%s, or set sum_tolerance (--sum-tolerance) to %.1g", question, math.Ceil(off/digit-1e-9)*digit)
+}
+
+// Single advises on arrays that have one value for each pass and input in place of a row. join is the
+// function of NumPy that makes rows of two such arrays: stack or concatenate.
+func (r *Rows) Single(join string) string {
+	if !r.seen || r.looks[notFinite] > 0 {
+		return r.Advice()
+	}
+	if r.within {
+		return fmt.Sprintf("sigmoids? give both classes: np.%s([1-a, a], axis=-1)", join)
+	}
+	return fmt.Sprintf("logits of one class against another? give both, with kind logits: np.%s([np.zeros_like(a), a], axis=-1)", join)
+}
