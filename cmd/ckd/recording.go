@@ -73,11 +73,7 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 		return nil, err
 	}
 	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", path, passes.Note())
-	check := passes.CheckClasses
-	if kind == policy.Probabilities {
-		check = func() error { return passes.CheckRows(tolerance) }
-	}
-	if err := check(); err != nil {
+	if err := checkRows(passes, kind, tolerance); err != nil {
 		return nil, err
 	}
 	if model != nil && passes.K != len(model.Classes) {
@@ -105,6 +101,17 @@ func warnOfPasses(ctx *cmdContext, passes *record.Passes, kind decomp.Kind, tole
 	}
 	signs, _ := passcheck.Passes(r.Passes, kind, passes.K, in)
 	warn(ctx, passes.Name, signs)
+}
+
+// checkRows finds passes that as a whole are not rows of a kind.
+func checkRows(p *record.Passes, kind policy.Kind, tolerance float64) error {
+	switch kind {
+	case policy.Probabilities:
+		return p.CheckRows(tolerance)
+	case policy.Logits:
+		return p.CheckLogits()
+	}
+	return p.CheckClasses()
 }
 
 // evalRecording returns recorded passes as package eval takes them, without labels.

@@ -161,11 +161,8 @@ func (c *replayCmd) read(ctx *cmdContext, model *ckdv1.Model) (*record.Passes, e
 	if passes.Float64 != nil {
 		fmt.Fprintf(ctx.Stderr, "ckd: %s: float64 is narrowed to float32, which is what the daemon takes\n", c.Passes)
 	}
-	check := passes.CheckClasses
-	if model.GetKind() == ckdv1.Kind_KIND_PROBABILITIES {
-		check = func() error { return passes.CheckRows(model.GetSumTolerance()) }
-	}
-	if err := check(); err != nil {
+	kind := map[ckdv1.Kind]policy.Kind{ckdv1.Kind_KIND_PROBABILITIES: policy.Probabilities, ckdv1.Kind_KIND_LOGITS: policy.Logits}
+	if err := checkRows(passes, kind[model.GetKind()], model.GetSumTolerance()); err != nil {
 		return nil, err
 	}
 	if passes.K != len(model.GetClasses()) {

@@ -10,7 +10,7 @@ import (
 type Rows struct {
 	looks     [looks]int // rows that have each look
 	classes   int
-	off       float64          // how far rounded rows are from a sum of 1, at most
+	off       float64          // how far rounded rows are from a sum of 1, and values from [0,1], at most
 	low, high float64          // of the sums of rows that look like nothing else
 	unfit     [len(forms)]bool // by form: some value of a rounded row does not have it
 	within    bool             // every value is in [0,1]
@@ -96,7 +96,7 @@ func (r *Rows) Add(row []float64) {
 	case least >= -outside && most <= 1+outside:
 		if is = sigmoids; math.Abs(sum-1) <= near {
 			is = rounded
-			r.off = max(r.off, math.Abs(sum-1))
+			r.off = max(r.off, math.Abs(sum-1), -least, most-1)
 			for f := range forms {
 				r.unfit[f] = r.unfit[f] || !hasForm(row, &forms[f])
 			}
@@ -134,7 +134,7 @@ func (r *Rows) Advice() string {
 		return ""
 	}
 	const declare = "these may be logits (--kind logits, or kind: logits in the policy)"
-	switch is := look(slices.Index(r.looks[:], slices.Max(r.looks[:]))); is {
+	switch r.usual() {
 	case notFinite:
 		return "NaN or infinite? look for overflow in the model, and at masks"
 	case rounded:
@@ -156,6 +156,17 @@ func (r *Rows) Advice() string {
 		return declare + " or concentrations (kind dirichlet)"
 	}
 	return declare
+}
+
+// usual returns what most of the rows look like.
+func (r *Rows) usual() look { return look(slices.Index(r.looks[:], slices.Max(r.looks[:]))) }
+
+// NotLogits reports whether the rows are surely no logits, though each of them might be: sigmoids,
+// percentages, counts, or probabilities too coarsely rounded to be found input by input. Their softmax
+// would be wrong without a word.
+func (r *Rows) NotLogits() bool {
+	is := r.usual()
+	return r.seen && (is == sigmoids && r.within || is == percentages || is == counts || is == rounded && r.within && r.off > outside)
 }
 
 // Row returns the advice on one row; empty if the row says too little, as one that may be of logits.

@@ -166,7 +166,6 @@ func (p *Passes) Note() string {
 	passes := count(p.S, "pass", "passes")
 	note := fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", passes, inputs, classes, kind, p.Layout)
 	switch {
-	case p.InputsFirst:
 	case p.looksSwapped():
 		note += fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
 			"if it is the other way round, say --layout %v", p.Layout.Other())
@@ -262,6 +261,18 @@ func (p *Passes) CheckClasses() error {
 	}
 	dims := p.dims()
 	return contentError(p.Name, "shape %s has one class: expected at least two (%s)", tuple(dims[:]), p.seen().Single("concatenate"))
+}
+
+// CheckLogits refuses rows of one class, and arrays whose rows are surely no logits. It leaves
+// probabilities to the check of each input.
+func (p *Passes) CheckLogits() error {
+	if err := p.CheckClasses(); err != nil {
+		return err
+	}
+	if seen := p.seen(); seen.NotLogits() {
+		return contentError(p.Name, "the values of most rows are no logits, which were expected: %s", seen.Advice())
+	}
+	return nil
 }
 
 // seen returns what rows spread over the whole array look like.

@@ -376,6 +376,35 @@ func TestOneColumn(t *testing.T) {
 	}
 }
 
+// TestCheckLogits takes arrays that are surely no logits, whose softmax is wrong without a word, and some
+// that are or may be.
+func TestCheckLogits(t *testing.T) {
+	for name, c := range map[string]struct {
+		values []float64
+		want   string // of the error; empty: accepted
+	}{
+		"sigmoids":             {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, .7}, "rows [1-p, p]"},
+		"votes":                {[]float64{7, 3, 0, 2, 8, 0, 1, 1, 8}, "divide each row by its sum"},
+		"percentages":          {[]float64{99.5, .4, 0, 20, 80, 0, 1, 98.7, .5}, "divide by 100"},
+		"coarse probabilities": {[]float64{.9, 0, 0, .3, .3, .4, .3, .3, .3}, "1 decimal"},
+		"probabilities":        {[]float64{.9, .1, 0, .3, .3, .4, .3, .4, .3}, ""}, // each input is refused by itself
+		"logits":               {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, -2}, ""},
+		"one column":           {nil, "sigmoids? give both"},
+	} {
+		a := &Array{Shape: []int{1, 3, 3}, Float64: c.values}
+		if c.values == nil {
+			a = &Array{Shape: []int{1, 2, 1}, Float64: []float64{.5, .25}}
+		}
+		p, err := NewPasses("x.npy", a, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = p.CheckLogits(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestLooksSwapped reads every recording with its axes swapped, which gave answers about passes in
 // place of inputs without a word. Read as they are, none is doubted.
 func TestLooksSwapped(t *testing.T) {
