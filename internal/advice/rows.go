@@ -11,7 +11,7 @@ type Rows struct {
 	looks     [looks]int // rows that have each look
 	classes   int
 	off       float64          // how far rounded rows are from a sum of 1, and values from [0,1], at most
-	low, high float64          // of the sums of rows that look like nothing else
+	low, high float64          // of the sums of counts and other positive rows
 	unfit     [len(forms)]bool // by form: some value of a rounded row does not have it
 	within    bool             // every value is in [0,1]
 	seen      bool
@@ -111,8 +111,9 @@ func (r *Rows) Add(row []float64) {
 		is = percentages
 	case whole:
 		is = counts
-	default:
-		if r.looks[positive] == 0 {
+	}
+	if is == counts || is == positive {
+		if r.looks[counts]+r.looks[positive] == 0 {
 			r.low, r.high = sum, sum
 		}
 		r.low, r.high = min(r.low, sum), max(r.high, sum)
@@ -150,7 +151,7 @@ func (r *Rows) Advice() string {
 	case counts:
 		return "votes or counts? divide each row by its sum"
 	case positive:
-		if n := r.looks[positive]; n > 1 && r.high <= (1+alike)*r.low {
+		if r.looks[positive] > 1 && r.sumsAlike() {
 			return fmt.Sprintf("all rows sum to about %.4g? divide by it", (r.low+r.high)/2)
 		}
 		return declare + " or concentrations (kind dirichlet)"
@@ -162,12 +163,27 @@ func (r *Rows) Advice() string {
 func (r *Rows) usual() look { return look(slices.Index(r.looks[:], slices.Max(r.looks[:]))) }
 
 // NotLogits reports whether the rows are surely no logits, though each of them might be: sigmoids,
-// percentages, counts, or probabilities too coarsely rounded to be found input by input. Their softmax
-// would be wrong without a word.
+// percentages, votes of equally many voters, or probabilities too coarsely rounded to be found input by
+// input. Their softmax would be wrong without a word.
 func (r *Rows) NotLogits() bool {
-	is := r.usual()
-	return r.seen && (is == sigmoids && r.within || is == percentages || is == counts || is == rounded && r.within && r.off > outside)
+	if !r.seen {
+		return false
+	}
+	switch r.usual() {
+	case sigmoids:
+		return r.within
+	case rounded:
+		return r.within && r.off > outside
+	case counts:
+		return r.looks[counts] > 1 && r.sumsAlike()
+	case percentages:
+		return true
+	}
+	return false
 }
+
+// sumsAlike reports whether all rows that are counts, or otherwise positive, have about the same sum.
+func (r *Rows) sumsAlike() bool { return r.high <= (1+alike)*r.low }
 
 // Row returns the advice on one row; empty if the row says too little, as one that may be of logits.
 func Row(row []float64) string {

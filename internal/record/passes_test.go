@@ -388,6 +388,7 @@ func TestCheckLogits(t *testing.T) {
 		"percentages":          {[]float64{99.5, .4, 0, 20, 80, 0, 1, 98.7, .5}, "divide by 100"},
 		"coarse probabilities": {[]float64{.9, 0, 0, .3, .3, .4, .3, .3, .3}, "1 decimal"},
 		"probabilities":        {[]float64{.9, .1, 0, .3, .3, .4, .3, .4, .3}, ""}, // each input is refused by itself
+		"whole logits":         {[]float64{7, 3, 0, 2, 4, 0, 1, 1, 8}, ""},
 		"logits":               {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, -2}, ""},
 		"one column":           {nil, "sigmoids? give both"},
 	} {
