@@ -12,6 +12,7 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -268,7 +269,7 @@ func (c *calibration) keep(r eval.Recording, table *eval.Table) error {
 	c.draft = &d
 	c.report = &Report{
 		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,
-		Groups: newGrouping(c.Groups).groups, Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{},
+		Groups: newGrouping(c.Groups).groups, Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
 	}
 	signs := table.Signs
 	if r.Labels != nil {

@@ -113,7 +113,7 @@ func (to *reporter) expectCoverage(of part, retained []bool) {
 
 // suspect takes the signs of a recording, and refuses to certify anything where one voids it.
 func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
-	r.Signs = signs
+	r.Signs = append(r.Signs, signs...)
 	if found := passcheck.Void(signs); len(found) > 0 {
 		r.Refusal = &Refusal{Reason: strings.Join(passcheck.Texts(found), " ")}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -22,7 +23,7 @@ func newReporter(r *run) *reporter {
 	return &reporter{run: r, Report: &Report{
 		Objective: r.Objective.String(), Scope: r.Scope, Seed: r.Seed,
 		Inputs: r.n, Critical: count(r.critical), Missed: count(r.missed), Passes: r.table.Passes,
-		Why: []string{}, Comparison: []Row{}, Notes: []string{},
+		Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
 	}}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -73,7 +74,7 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 	}
 	t.report = &Report{
 		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed, Inputs: len(r.Outcomes), Passes: o.Base.ExpectedPasses, FromOutcomes: true,
-		Why: []string{}, Comparison: []Row{}, Notes: []string{},
+		Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
 	}
 	for i := range r.Outcomes {
 		t.report.Critical += index(t.isCritical(i))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -172,10 +171,11 @@ func pairMeans(plan *decomp.Plan, sums [][]float64, n int) []float64 {
 
 // Suspect returns Signs, and those that the true classes of the inputs show beside Mean. It is never nil.
 func (t *Table) Suspect(labels []int) []passcheck.Sign {
+	signs := append([]passcheck.Sign{}, t.Signs...)
 	if t.Mean == nil {
-		return []passcheck.Sign{}
+		return signs
 	}
-	return slices.Concat([]passcheck.Sign{}, t.Signs, passcheck.Labels(labels, t.Mean, t.K, t.Copies))
+	return append(signs, passcheck.Labels(labels, t.Mean, t.K, t.Copies)...)
 }
 
 // Decide returns what a policy decides on every input of a recording, by the code that decides

@@ -34,6 +34,7 @@ func compare(ours, theirs []byte, resamples int) (*agreement, error) {
 	}
 	delete(a, "source")
 	delete(a, "notes")
+	delete(a, "signs")
 	c := &comparison{resamples: float64(resamples)}
 	c.values("", a, b)
 	if len(c.faults) > 0 {
