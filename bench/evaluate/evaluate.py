@@ -4,8 +4,8 @@
 
 Vectorised float64 throughout. Every ranking is sorted once; a resample counts how often each input was drawn and
 sums these counts up in the order that is there. It prints the JSON of `ckd evaluate` without "source", "notes",
-"signs" and exact intervals and, unlike ckd, neither checks the rows of the passes nor hashes the files. A figure of nothing is NaN
-here and null in the JSON.
+"signs" and exact intervals and, unlike ckd, neither checks the rows of the passes nor hashes the files. A figure of
+nothing is NaN here and null in the JSON.
 """
 
 import argparse
