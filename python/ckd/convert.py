@@ -16,6 +16,7 @@ import json
 import pathlib
 import re
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -105,7 +106,9 @@ def _read(path: pathlib.Path, name: str | None) -> Tensor | list[Event]:
         head = file.read(9)
     if head.startswith(b"PAR1"):
         return _parquet(path, name)
-    if head.startswith((b"PK\x03\x04", b"\x80\x02")):
+    if head.startswith(b"PK") and not (zipfile.is_zipfile(path) and any(m.endswith("data.pkl") for m in zipfile.ZipFile(path).namelist())):
+        raise Refused("an archive, but not of PyTorch; ckd reads .npz itself, and a spreadsheet is to be saved as CSV UTF-8")
+    if head.startswith((b"PK", b"\x80")):
         return Tensor(_torch(path, name))
     if head[8:] == b"{" and head[4:8] == bytes(4):  # the length of a header, and the header
         return Tensor(_safetensors(path, name))
@@ -160,8 +163,8 @@ def _torch(path: pathlib.Path, name: str | None) -> Array:
     torch = _library("torch", "a file of PyTorch", "torch")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # it has no class of its own
-        raise Refused(f"torch.load(weights_only=True) cannot read it: {str(error).splitlines()[0]}; save a tensor, or a dict of tensors") from error
+    except Exception as error:  # of any class, and its text advises to load programs
+        raise Refused(f"torch.load(weights_only=True) cannot read it ({type(error).__name__}); save a tensor, or a dict or list of tensors") from error
     if isinstance(found, dict):
         found = found[_choose([key for key in found if isinstance(key, str)], name, "tensor")]
     if isinstance(found, (list, tuple)) and all(isinstance(t, torch.Tensor) for t in found):

@@ -194,6 +194,7 @@ def test_labels_in_csv(tmp_path, text, options, want):
         ("label\nkr\xe4nk\n".encode("latin-1"), None, "line 2: byte 0xe4 is not UTF-8"),
         (b"\x93NUMPY", None, "already"),
         (b"\x1f\x8b", None, "gzip"),
+        (b"PK\x05\x06" + bytes(18), None, "an archive, but not of PyTorch"),  # a zip file without members
     ],
 )
 def test_labels_that_are_refused(tmp_path, text, name, says):
