@@ -32,7 +32,7 @@ func TestClusterVariables(t *testing.T) {
 	c := exec.Command(ckd, "serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--trace-endpoint", "http://127.0.0.1:1")
 	c.Env = append(os.Environ(), unusable...)
-	d := &daemon{testbed.StartUntil(t, c, func(d *testbed.Daemon) bool { return len(d.GRPC) == 1 && d.Admin != "" }), t}
+	d := testbed.StartUntil(t, c, func(d *testbed.Daemon) bool { return len(d.GRPC) == 1 && d.Admin != "" })
 	mustRun(t, "healthcheck", "--admin", strings.TrimPrefix(d.Admin, "http://"))
 	var warned []string
 	for _, line := range decodeLines[struct{ Variable, Expected string }](t, d.Log()) {
