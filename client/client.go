@@ -110,9 +110,10 @@ func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
 
-// WithMessageBytes sets the largest message that Decompose and ReportOutcomes send; they split what is
-// larger into several calls. The default is 512 KiB, which every daemon takes unless it is set to take less. If a daemon refuses a message as
-// too large, the client asks for its limit and keeps to that. Sessions learn the limit as they open.
+// WithMessageBytes sets the largest message that the client sends: what is larger becomes several
+// calls, or blocks of a session. The default is 512 KiB, which every daemon takes unless it is set
+// to take less. If a daemon refuses a message as too large, the client asks for its limit and keeps
+// to that. Sessions learn the limit as they open.
 func WithMessageBytes(n int) Option {
 	return func(o *options) { o.messageBytes = n }
 }

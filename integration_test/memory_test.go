@@ -30,7 +30,8 @@ type memoryAttack struct {
 	ends     bool // connections must be ended
 }
 
-// attackedOpenBytes is the budget of attacked daemons, so large that the memory limit alone protects them.
+// attackedOpenBytes is the budget of attacked daemons, so large that the memory limit alone
+// protects them.
 const attackedOpenBytes = 256 << 20
 
 // attacked returns the command of such a daemon.
@@ -145,8 +146,9 @@ func survives(t *testing.T, d *daemon, a memoryAttack) {
 	}
 }
 
-// TestContainerMemory attacks a daemon in a cgroup, as a container is. The daemon once read the cgroup's
-// limit after it had made its memory guard, which was off in every container: the kernel killed it.
+// TestContainerMemory attacks a daemon in a cgroup, as a container is. The daemon once read the
+// cgroup's limit after it had made its memory guard, which was off in every container: the kernel
+// killed it.
 func TestContainerMemory(t *testing.T) {
 	timed.Full(t)
 	const memory = 240 << 20
@@ -202,7 +204,8 @@ func newCgroup2(t *testing.T, limit int64) string {
 	return ""
 }
 
-// newCgroup makes a cgroup below root, with limits in its files of memory and, where there is one, of swap.
+// newCgroup makes a cgroup below root, with limits in its files of memory and, where there is one,
+// of swap.
 func newCgroup(t *testing.T, root, memory, swap string, limit, swapLimit int64) string {
 	t.Helper()
 	if _, err := os.Stat(root); err != nil {

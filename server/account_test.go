@@ -305,15 +305,16 @@ func TestSmallOnesAreSpared(t *testing.T) {
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	b, _, _ := testBudget()
 	ended := make(chan string, 10)
-	open := func(peer string) *account {
+	open := func(who *auth.Identity, peer string) *account {
 		var a *account
-		a = b.open(nil, peer, func(string) {
+		a = b.open(who, peer, func(string) {
 			ended <- peer
 			b.arrive(a, -a.unfinished.Load()) // as a connection that closes
 		})
 		return a
 	}
-	small, large, holder := open("small"), open("large"), open("holder")
+	ann := identities(t, map[string]string{"ann": "streams: 1"})["ann"]
+	small, large, holder := open(nil, "small"), open(ann, "large"), open(nil, "holder")
 	holder.Add(900)
 	b.arrive(small, 300)
 	b.arrive(large, 700)

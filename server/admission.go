@@ -207,9 +207,9 @@ func (a *admission) enterOther(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// await lets in a health check or a watch whose request is still to come, and gives it probeTime. What
-// gRPC holds for it is charged as a message that is not whole: it takes no place that others need, and where all of them
-// hold too much, the connections end that have most of them.
+// await lets in a health check or a watch whose request is still to come, and gives it probeTime.
+// What gRPC holds for it is charged as a message that is not whole: it takes no place that others
+// need, and where all of them hold too much, the connections end that have most of them.
 func (a *admission) await(ctx context.Context, who *auth.Identity, header metadata.MD) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &arrival{admission: a, who: who, charged: func() {}}

@@ -81,10 +81,10 @@ func (h *harness) call(ctx context.Context, t *testing.T, method string, request
 	return call
 }
 
-// TestProbesAreBounded checks health checks and watches whose request does not come. 6 KB/s of their bare
-// headers once took all places of a daemon, and every probe of others failed. They take no place, what
-// they hold is charged to their connection, and each has a moment only. Where they hold too much, it is
-// their connection that ends.
+// TestProbesAreBounded checks health checks and watches whose request does not come. 6 KB/s of
+// their bare headers once took all places of a daemon, and every probe of others failed. They take
+// no place, what they hold is charged to their connection, and each has a moment only. Where they
+// hold too much, it is their connection that ends.
 func TestProbesAreBounded(t *testing.T) {
 	for name, method := range map[string]string{
 		"probes": healthv1.Health_Check_FullMethodName, "watches": healthv1.Health_Watch_FullMethodName,

@@ -175,9 +175,10 @@ func (b *budget) endHeaviest(excess int64) (ended int) {
 	return ended
 }
 
-// arrive charges bytes of messages that are not whole, or not answered, to a connection's account, or gives
-// them back. There is no room to refuse: they have come already. But all of them together may take no more than
-// the budget; then the connections end that have most of them. It is safe in the midst of a read.
+// arrive charges bytes of messages that are not whole, or not answered, to a connection's account,
+// or gives them back. There is no room to refuse: they have come already. But all of them together
+// may take no more than the budget; then the connections end that have most of them. It is safe in
+// the midst of a read.
 func (b *budget) arrive(of *account, bytes int64) {
 	of.Add(bytes)
 	of.unfinished.Add(bytes)

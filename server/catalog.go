@@ -117,8 +117,8 @@ func (c *catalog) replace(set *policy.Set, publish func(before, after models)) e
 	return nil
 }
 
-// fitMessages raises the largest message to what the models need. It never lowers it, since open streams have
-// been told what they may send.
+// fitMessages raises the largest message to what the models need. It never lowers it, since open
+// streams have been told what they may send.
 func (c *catalog) fitMessages(all models) {
 	if bytes := int64(c.limits.messageBytesFor(all)); bytes > c.message.Load() {
 		c.message.Store(bytes)

@@ -78,7 +78,8 @@ var errNoRoom = statusOf(&fault{
 	value: "a compressed message", expected: "a later attempt, or an uncompressed message",
 }, location{}).Err()
 
-// take receives a message with read. A message that is too large, or was not unpacked for lack of room, is an error.
+// take receives a message with read. A message that is too large, or was not unpacked for lack of
+// room, is an error.
 func take(read func(any) error, into *wire.Incoming) error {
 	if err := read(into); err != nil {
 		return err

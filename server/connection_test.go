@@ -175,7 +175,8 @@ func (r *reader) writeHeaders(fields [][2]string) (id uint32, err error) {
 	return headers.StreamID, r.framer.WriteHeaders(headers)
 }
 
-// nextHeaders returns the headers of the next stream, valid until it is called again. The caller holds the lock.
+// nextHeaders returns the headers of the next stream, valid until it is called again. The caller
+// holds the lock.
 func (r *reader) nextHeaders(fields [][2]string) (http2.HeadersFrameParam, error) {
 	p := http2.HeadersFrameParam{StreamID: r.next, EndHeaders: true}
 	r.next += 2

@@ -69,7 +69,7 @@ type WorstCase struct {
 	Itself      int64 // the daemon and its models
 	Open        int64 // open inputs, requests, bodies over HTTP and replies that are not sent
 	Decoded     int64 // what the bodies are decoded to; 0 without HTTP
-	Arriving    int64 // messages that are not whole
+	Arriving    int64 // messages that are not whole, or of streams and not read
 	Calls       int64 // streams, watches and calls: their state, headers, and messages to be read
 	Connections int64 // their buffers
 }
@@ -145,8 +145,9 @@ func inputCost(passes, id int) int64 { return int64(passes + 2*id + rowBytes) }
 // leastMessage is the least limit that follows from policies. Clients may rely on it.
 const leastMessage = 512 << 10
 
-// messageBytesFor returns the largest message that a daemon takes under policies: it has room for 64
-// inputs of each, with all their passes, within an eighth of the budget, or for one input that is larger.
+// messageBytesFor returns the largest message that a daemon takes under policies: it has room for
+// 64 inputs of each, with all their passes, within an eighth of the budget, or for one input that
+// is larger.
 func (l Limits) messageBytesFor(all models) int {
 	if l.MessageBytes > 0 {
 		return l.MessageBytes
@@ -161,9 +162,9 @@ func (l Limits) messageBytesFor(all models) int {
 	return int(min((most+unit-1)/unit*unit, int64(l.mostReceived())))
 }
 
-// mostReceived returns the largest message that gRPC reads. It lies above the limit on messages, so that those
-// that are not far too large are refused with a status that names the setting: gRPC's own names none. The
-// most that a connection may hold bounds it.
+// mostReceived returns the largest message that gRPC reads. It lies above the limit on messages, so
+// that those that are not far too large are refused with a status that names the setting: gRPC's
+// own names none. The most that a connection may hold bounds it.
 func (l Limits) mostReceived() int {
 	return min(max(l.MessageBytes, leastMessage, int(min(alone(l.OpenInputBytes), math.MaxInt32))), math.MaxInt32)
 }

@@ -27,8 +27,9 @@ func sizedPolicy(name string, classes, passes int) string {
 		name, names.String(), expected)
 }
 
-// TestMessageFitsPolicies checks the largest message by the policies in force: 512 KiB held four inputs of
-// ImageNet, which clients of Triton and KServe do not split. It grows with a reload and never shrinks.
+// TestMessageFitsPolicies checks the largest message by the policies in force: 512 KiB held four
+// inputs of ImageNet, which clients of Triton and KServe do not split. It grows with a reload and
+// never shrinks.
 func TestMessageFitsPolicies(t *testing.T) {
 	for name, c := range map[string]struct {
 		policies []string
@@ -70,9 +71,9 @@ func TestMessageFitsPolicies(t *testing.T) {
 	}
 }
 
-// TestOversizeMessage checks that a message over the limit is refused in words that name the setting, in
-// calls and on streams, compressed or not, and is taken once a reload has raised the limit. gRPC's own
-// refusal named none.
+// TestOversizeMessage checks that a message over the limit is refused in words that name the
+// setting, in calls and on streams, compressed or not, and is taken once a reload has raised the
+// limit. gRPC's own refusal named none.
 func TestOversizeMessage(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 128 << 20 })
 	const inputs, passes, classes = 64, 30, 1000

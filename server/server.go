@@ -208,8 +208,8 @@ func (s *Server) Policies() []*policy.Policy {
 	return all
 }
 
-// MessageBytes returns the bytes of the largest message that is taken. With policies of larger inputs it
-// grows.
+// MessageBytes returns the bytes of the largest message that is taken. With policies of larger
+// inputs it grows.
 func (s *Server) MessageBytes() int { return s.catalog.messageBytes() }
 
 // FullPassChecks returns what full-pass checks have found, by the name of each model with a rule in

@@ -18,10 +18,10 @@ type limit struct {
 	more    func() bool
 }
 
-// LimitUnpacking makes every message that is being unpacked end soon after its largest size, and ask
-// before each further piece of at most 32 KiB whether there is room for more. If there is not, the
-// message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller decides for
-// all servers in it.
+// LimitUnpacking makes every message that is being unpacked end soon after its largest size, and
+// ask before each further piece of at most 32 KiB whether there is room for more. If there is not,
+// the message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller
+// decides for all servers in it.
 func LimitUnpacking(largest func() int, more func() bool) { unpacking.Store(&limit{largest, more}) }
 
 // cut ends a message that was not unpacked to its end. gRPC would turn an error of its decompressor

@@ -136,7 +136,8 @@ type Incoming struct {
 // Cut reports whether the message was not unpacked to its end, because there was no room.
 func (in *Incoming) Cut() bool { return in.cut }
 
-// Oversize returns an *OversizeError for a message that is too large, which is not kept, and nil otherwise.
+// Oversize returns an *OversizeError for a message that is too large, which is not kept, and nil
+// otherwise.
 func (in *Incoming) Oversize() error { return in.over }
 
 // Free gives the buffers back to the transport. What was decoded in place, Values above all,

@@ -60,8 +60,8 @@ func cgroupMemory() (uint64, error) {
 	return limit, err
 }
 
-// memoryHigh returns the smallest memory.high of the version 2 cgroup that /proc/self/cgroup names, and of
-// those around it up to root.
+// memoryHigh returns the smallest memory.high of the version 2 cgroup that /proc/self/cgroup names,
+// and of those around it up to root.
 func memoryHigh(root, own string) (least uint64, ok bool) {
 	_, path, _ := strings.Cut("\n"+own, "\n0::")
 	path, _, _ = strings.Cut(path, "\n")
