@@ -245,7 +245,7 @@ func TestRecordingsAsLogits(t *testing.T) {
 		for name, change := range map[string]func(row []float64){
 			"logarithms": logarithms(func([]float64) float64 { return 0 }),
 			"mean 0":     logarithms(mean),
-			"least 0":    logarithms(func(row []float64) float64 { return slices.Min(row) }),
+			"least 0":    logarithms(slices.Min[[]float64]),
 		} {
 			if n := refused(change); n > 0 {
 				t.Errorf("%s, %s: %d of %d inputs refused", path, name, n, p.N)
