@@ -14,8 +14,9 @@ type column struct {
 	score []float64 // ascending
 	// missed and critical are sums over the first j inputs, at index j.
 	missed, critical []float64
-	// cost is the cost of retaining the input at each place, not descending. It is nil if the
-	// column is used only for counting. Mid-rank quantiles order inputs of equal cost.
+	// cost is the cost of retaining the input at each place, not descending, and one for all inputs
+	// that no threshold parts. It is nil if the column is used only for counting. Mid-rank quantiles
+	// order inputs of equal cost.
 	cost []float64
 }
 
@@ -103,20 +104,23 @@ func (s *sample) column(score decomp.Score, sides *sides, side int, soft *labels
 		}
 		at++
 	}
-	isotonic(c.cost)
+	isotonic(c.cost, c.score)
 	return c
 }
 
 // isotonic replaces values by the closest ones, in squares, that do not descend (pool adjacent
-// violators).
-func isotonic(values []float64) {
+// violators), and that are equal where scores are not distinct.
+func isotonic(values, scores []float64) {
 	type block struct {
 		sum float64
 		n   int
 	}
 	var blocks []block
-	for _, v := range values {
-		b := block{v, 1}
+	for from := 0; from < len(values); {
+		b := block{values[from], 1}
+		for from++; from < len(values) && !distinct(scores[from-1], scores[from]); from++ {
+			b = block{b.sum + values[from], b.n + 1}
+		}
 		for len(blocks) > 0 {
 			last := blocks[len(blocks)-1]
 			if last.sum*float64(b.n) < b.sum*float64(last.n) {

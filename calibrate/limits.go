@@ -153,7 +153,7 @@ func (l limit) test(s *sample, p part, retained []bool) evidence {
 				in[s.group[i]] = g
 			}
 			g.Cases++
-			g.Misses += missed
+			g.Misses += float64(missed)
 		}
 	}
 	if s.group != nil {

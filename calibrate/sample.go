@@ -244,7 +244,7 @@ func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
 		k += index(hits[i])
 		g := in[s.groupOf(i)]
 		g.Cases++
-		g.Misses += index(hits[i])
+		g.Misses += float64(index(hits[i]))
 		in[s.groupOf(i)] = g
 		most = max(most, g.Cases)
 	}

@@ -31,9 +31,8 @@ type samples struct {
 // With groups, as many groups are drawn as there are, each with all of its inputs. Resamples then
 // differ in their number of inputs, and have coverages of their own.
 //
-// Ties of a key are ordered as their inputs were drawn. Keys are not computed again: the keys of
-// gates, which are quantiles, and of policies stay those of the whole recording. A resample sorts
-// nothing and allocates nothing.
+// Keys are not computed again: the keys of gates, which are quantiles, and of policies stay those of
+// the whole recording. A resample sorts nothing and allocates nothing.
 func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, by *groups, o Options) ([]samples, error) {
 	all := make([]samples, len(orderings))
 	for r := range all {
@@ -57,7 +56,7 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 				resample.draw(o.Seed, uint64(b))
 				g.fit(len(resample.drawn), o.Coverage)
 				for r, ordering := range orderings {
-					resample.walk(ordering, &g, &at[r])
+					g.walk(ordering.order, ordering.ends, resample.times, &at[r])
 				}
 				rangeOf(orderings, &g, at, from)
 				for r, ordering := range orderings {
@@ -83,65 +82,18 @@ func rangeOf(orderings []*ordering, g *grid, at [][coverages + 1]counts, from ma
 	}
 }
 
-// ordering is a ranking in the form that resamples walk.
+// ordering is what resamples need of a ranking.
 type ordering struct {
 	scope       policy.Scope
 	beyondPaper bool // a score that the paper lacks
-	order       []int32
-	// treated is the length of the first tie where that tie is exactly the inputs predicted
-	// critical, as in scope predicted-safe; else 0. All orderings of the scope begin with the same
-	// tie.
-	treated int
-	// block has the tie of each input, counted along the order, above the flags of its outcome. It
-	// is nil where every other tie has inputs of one outcome, whose order does not matter.
-	block  []uint32
-	blocks int
+	order, ends []int32
 }
 
-// newOrdering prepares a ranking for resamples.
-func newOrdering(r *ranking, inputs []outcome) *ordering {
-	p := &ordering{
-		scope: r.Scope, beyondPaper: beyondPaper(r.Name), order: r.order, treated: treatedTie(r, inputs),
-	}
-	tied := func(j int) bool { return r.Key[r.order[j]] == r.Key[r.order[j-1]] }
-	mixed := false
-	for j := p.treated + 1; j < len(r.order) && !mixed; j++ {
-		differ := (inputs[r.order[j]] ^ inputs[r.order[j-1]]) &^ isTreated
-		mixed = differ != 0 && tied(j)
-	}
-	if !mixed {
-		return p
-	}
-	p.block = make([]uint32, len(r.order))
-	for j, i := range r.order {
-		if j > 0 && !tied(j) {
-			p.blocks++
-		}
-		p.block[i] = uint32(p.blocks)<<flagBits | inputs[i]
-	}
-	p.blocks++
-	return p
+func newOrdering(r *ranking) *ordering {
+	return &ordering{scope: r.Scope, beyondPaper: beyondPaper(r.Name), order: r.order, ends: r.ends}
 }
 
-// treatedTie returns the length of a ranking's first tie if that tie is exactly the inputs
-// predicted critical, else 0.
-func treatedTie(r *ranking, inputs []outcome) int {
-	treated := 0
-	for _, o := range inputs {
-		treated += index(o&isTreated != 0)
-	}
-	for j, i := range r.order {
-		switch same := r.Key[i] == r.Key[r.order[0]]; {
-		case j < treated && (!same || inputs[i]&isTreated == 0), j == treated && same:
-			return 0
-		case j == treated:
-			return treated
-		}
-	}
-	return treated
-}
-
-// resample draws inputs, and holds the memory for walking them.
+// resample draws inputs, and holds the memory for it.
 type resample struct {
 	source *rand.PCG
 	random *rand.Rand
@@ -149,29 +101,18 @@ type resample struct {
 	groups *groups   // that are drawn whole; nil to draw inputs
 	drawn  []int32   // inputs as they were drawn
 	times  []outcome // inputs with how often they were drawn
-	// next has the next free place of each block; sequence has the outcomes along an ordering.
-	next     []int32
-	sequence []uint8
-	// known is set once the counts of the inputs predicted critical are computed for this draw, at
-	// the cuts among them and in all.
-	known   bool
-	cuts    int
-	at      [coverages + 1]counts
-	treated counts
 }
 
 func newResample(inputs []outcome, by *groups) *resample {
-	n := len(inputs)
 	source := rand.NewPCG(0, 0)
 	return &resample{
 		source: source, random: rand.New(source), inputs: inputs, groups: by,
-		drawn: make([]int32, 0, n), times: make([]outcome, n), next: make([]int32, n+1),
+		drawn: make([]int32, 0, len(inputs)), times: make([]outcome, len(inputs)),
 	}
 }
 
 func (r *resample) draw(seed, b uint64) {
 	r.source.Seed(seed, b)
-	r.known = false
 	copy(r.times, r.inputs)
 	r.drawn = r.drawn[:0]
 	if r.groups == nil {
@@ -187,56 +128,6 @@ func (r *resample) draw(seed, b uint64) {
 	for _, i := range r.drawn {
 		r.times[i] += drawn
 	}
-	r.sequence = slices.Grow(r.sequence[:0], len(r.drawn))[:len(r.drawn)]
-}
-
-// walk counts along an ordering. Inputs of one tie come in the order of the draw where that
-// matters.
-func (r *resample) walk(p *ordering, g *grid, to *[coverages + 1]counts) {
-	switch {
-	case p.block != nil:
-		r.order(p)
-		g.count(r.sequence, to)
-	case p.treated > 0:
-		if !r.known {
-			r.countTreated(g)
-		}
-		copy(to[:r.cuts], r.at[:r.cuts])
-		g.walkOn(r.cuts, r.treated, p.order[p.treated:], r.times, to)
-	default:
-		g.walk(p.order, r.times, to)
-	}
-}
-
-// order writes the outcomes of the drawn inputs along an ordering, block after block.
-func (r *resample) order(p *ordering) {
-	next := r.next[:p.blocks+1]
-	clear(next)
-	for _, i := range r.drawn {
-		next[p.block[i]>>flagBits+1]++
-	}
-	for b := 1; b < len(next); b++ {
-		next[b] += next[b-1]
-	}
-	for _, i := range r.drawn {
-		block := p.block[i]
-		place := &next[block>>flagBits]
-		r.sequence[*place] = uint8(block & (drawn - 1))
-		*place++
-	}
-}
-
-// countTreated counts the drawn inputs that are predicted critical. Every ordering of scope
-// predicted-safe begins with them.
-func (r *resample) countTreated(g *grid) {
-	sequence := r.sequence[:0]
-	for _, i := range r.drawn {
-		if o := r.inputs[i]; o&isTreated != 0 {
-			sequence = append(sequence, uint8(o))
-		}
-	}
-	r.cuts, r.treated = g.count(sequence, &r.at)
-	r.known = true
 }
 
 func newSamples(o Options) samples {

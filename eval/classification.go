@@ -29,16 +29,20 @@ func countClasses(t *Table, labels []int, inputs []int32) *classCounts {
 	return a
 }
 
-// f1 returns 2 right/(support + predicted) for class k, the harmonic mean of precision and recall.
-// It is undefined for a class that no input is of and none is predicted as.
-func (a *classCounts) f1(k int) Figure { return per(2*a.right[k], a.support[k]+a.predicted[k]) }
+// f1 returns 2 right/(support + predicted), the harmonic mean of precision and recall of a class. It
+// is undefined for a class that no input is of and none is predicted as.
+func f1(right, support, predicted float64) Figure { return per(2*right, support+predicted) }
+
+func (a *classCounts) f1(k int) Figure {
+	return f1(float64(a.right[k]), float64(a.support[k]), float64(a.predicted[k]))
+}
 
 // macroF1 returns the mean of F1 over the classes for which it is defined (app-acc).
-func (a *classCounts) macroF1() Figure {
+func macroF1(classes int, f1 func(k int) Figure) Figure {
 	sum, n := 0.0, 0
-	for k := range a.support {
-		if f1 := a.f1(k); f1.Defined() {
-			sum += float64(f1)
+	for k := range classes {
+		if f := f1(k); f.Defined() {
+			sum += float64(f)
 			n++
 		}
 	}

@@ -55,6 +55,20 @@ func outcomes(labels, predicted []int, critical []bool) []outcome {
 	return all
 }
 
+// calls returns outcomes that count calls: inputs called critical as critical, false calls as missed.
+func calls(of []outcome) []outcome {
+	all := make([]outcome, len(of))
+	for i, o := range of {
+		switch {
+		case o&isTreated != 0 && o&isCritical == 0:
+			all[i] = isCritical | isMissed
+		case o&isTreated != 0:
+			all[i] = isCritical
+		}
+	}
+	return all
+}
+
 // once returns the outcomes with every input drawn once: the recording itself.
 func once(of []outcome) []outcome {
 	all := make([]outcome, len(of))
@@ -64,18 +78,50 @@ func once(of []outcome) []outcome {
 	return all
 }
 
-// counts of the retained inputs.
+// counts of the retained inputs. Where a coverage cuts through a tie, the tied inputs count
+// fractionally: counts are expected over a random order within the tie.
 type counts struct {
+	retained, critical, missed, criticalWrong, wrong float64
+}
+
+func (c counts) criticalFNR() Figure   { return quotient(c.missed, c.critical) }
+func (c counts) criticalError() Figure { return quotient(c.criticalWrong, c.critical) }
+func (c counts) errorRate() Figure     { return quotient(c.wrong, c.retained) }
+
+// The paper's AUSC takes a risk of 0 where no critical input is retained: nothing is missed then.
+func (c counts) paperFNR() Figure   { return quotient(c.missed, max(c.critical, 1)) }
+func (c counts) paperError() Figure { return quotient(c.criticalWrong, max(c.critical, 1)) }
+
+// tally counts draws of inputs.
+type tally struct {
 	retained, critical, missed, criticalWrong, wrong uint32
 }
 
-func (c counts) criticalFNR() Figure   { return per(c.missed, c.critical) }
-func (c counts) criticalError() Figure { return per(c.criticalWrong, c.critical) }
-func (c counts) errorRate() Figure     { return per(c.wrong, c.retained) }
+// add counts an input as often as it was drawn.
+func (c *tally) add(o outcome) {
+	times := o >> flagBits
+	critical := -(o & isCritical)
+	wrong := -(o / isWrong & 1)
+	c.retained += times
+	c.critical += times & critical
+	c.missed += times & -(o / isMissed & 1)
+	c.criticalWrong += times & critical & wrong
+	c.wrong += times & wrong
+}
 
-// The paper's AUSC takes a risk of 0 where no critical input is retained: nothing is missed then.
-func (c counts) paperFNR() Figure   { return per(c.missed, max(c.critical, 1)) }
-func (c counts) paperError() Figure { return per(c.criticalWrong, max(c.critical, 1)) }
+// expected returns the counts of the first so many draws, where those that after has more than before
+// come in a random order.
+func expected(before, after *tally, retained uint32) counts {
+	of := func(before, after uint32) float64 { return float64(after) }
+	if retained < after.retained {
+		first, tied := float64(retained-before.retained), float64(after.retained-before.retained)
+		of = func(before, after uint32) float64 { return float64(before) + float64(after-before)*first/tied }
+	}
+	return counts{
+		retained: float64(retained), critical: of(before.critical, after.critical), missed: of(before.missed, after.missed),
+		criticalWrong: of(before.criticalWrong, after.criticalWrong), wrong: of(before.wrong, after.wrong),
+	}
+}
 
 // grid holds the numbers of inputs at which a walk takes counts: one for each of the 200 coverages
 // and one for the requested coverage.
@@ -110,68 +156,26 @@ func (g *grid) cut(c int) int {
 	return c + 1
 }
 
-// walk goes through inputs in an order, the first retained first, and writes the counts at each
-// cut. An input drawn several times counts that often; a cut that falls among its draws takes part
-// of them. The draws must be as many as the inputs of the grid.
-func (g *grid) walk(order []int32, inputs []outcome, to *[coverages + 1]counts) {
-	g.walkOn(0, counts{}, order, inputs, to)
-}
-
-// walkOn continues a walk from counts after the first cuts. The order has the inputs that are left.
-func (g *grid) walkOn(cuts int, c counts, order []int32, inputs []outcome, to *[coverages + 1]counts) {
-	var last outcome
-	next := 0
-	for i := cuts; i < len(g.cuts); i++ {
-		cut := g.cuts[i]
+// walk goes through inputs in an order, the first retained first, and writes the counts at each cut.
+// ends has the end of each tie in the order; nil if there are no ties. An input drawn several times
+// counts that often. The draws must be as many as the inputs of the grid.
+func (g *grid) walk(order, ends []int32, inputs []outcome, to *[coverages + 1]counts) {
+	var before, c tally
+	next, tie := int32(0), 0
+	for i, cut := range g.cuts {
 		for c.retained < cut {
-			last = inputs[order[next]]
-			next++
-			times := last >> flagBits
-			critical := -(last & isCritical)
-			wrong := -(last / isWrong & 1)
-			c.retained += times
-			c.critical += times & critical
-			c.missed += times & -(last / isMissed & 1)
-			c.criticalWrong += times & critical & wrong
-			c.wrong += times & wrong
+			before = c
+			end := next + 1
+			if ends != nil {
+				end = ends[tie]
+				tie++
+			}
+			for ; next < end; next++ {
+				c.add(inputs[order[next]])
+			}
 		}
-		beyond := c.retained - cut
-		to[i] = counts{
-			retained:      cut,
-			critical:      c.critical - beyond*(last&isCritical),
-			missed:        c.missed - beyond*(last/isMissed&1),
-			criticalWrong: c.criticalWrong - beyond*(last&isCritical)*(last/isWrong&1),
-			wrong:         c.wrong - beyond*(last/isWrong&1),
-		}
+		to[i] = expected(&before, &c, cut)
 	}
-}
-
-// count goes through a sequence of outcomes and writes the counts at each cut within it. It returns
-// the number of these cuts, and the counts of the whole sequence.
-func (g *grid) count(sequence []uint8, to *[coverages + 1]counts) (cuts int, all counts) {
-	var of [1 << flagBits]uint32
-	done := uint32(0)
-	upTo := func(cut uint32) counts {
-		for _, o := range sequence[done:cut] {
-			of[o]++
-		}
-		done = cut
-		c := counts{retained: cut}
-		for o, n := range of {
-			o := outcome(o)
-			c.critical += n * (o & isCritical)
-			c.missed += n * (o / isMissed & 1)
-			c.criticalWrong += n * (o & isCritical) * (o / isWrong)
-			c.wrong += n * (o / isWrong)
-		}
-		return c
-	}
-	end := uint32(len(sequence))
-	for cuts < len(g.cuts) && g.cuts[cuts] <= end {
-		to[cuts] = upTo(g.cuts[cuts])
-		cuts++
-	}
-	return cuts, upTo(end)
 }
 
 // area returns the area under a risk over the coverages from number from on, by trapezoids. It is
@@ -226,9 +230,9 @@ func (g *grid) definedFrom(at *[coverages + 1]counts) int {
 func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 	errors, n := 0.0, float64(len(r.order))
 	for from := 0; from < len(r.order); {
-		to, wrong := from, 0.0
-		for ; to < len(r.order) && r.Key[r.order[to]] == r.Key[r.order[from]]; to++ {
-			wrong += float64(inputs[r.order[to]] / isWrong & 1)
+		to, wrong := r.tieFrom(from), 0.0
+		for _, i := range r.order[from:to] {
+			wrong += float64(inputs[i] / isWrong & 1)
 		}
 		size := float64(to - from)
 		for j := from + 1; j <= to; j++ {
@@ -244,17 +248,13 @@ func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 // largestTie returns the largest number of inputs that share one key. Inputs that are never
 // deferred are in no tie.
 func largestTie(r *ranking) int {
-	most, size := 0, 0
-	for j, i := range r.order {
-		if math.IsInf(r.Key[i], -1) {
-			continue
+	most := 0
+	for from := 0; from < len(r.order); {
+		to := r.tieFrom(from)
+		if !math.IsInf(r.Key[r.order[from]], -1) {
+			most = max(most, to-from)
 		}
-		if size > 0 && r.Key[i] == r.Key[r.order[j-1]] {
-			size++
-		} else {
-			size = 1
-		}
-		most = max(most, size)
+		from = to
 	}
 	return most
 }

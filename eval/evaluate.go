@@ -186,14 +186,14 @@ func (e *evaluation) summarise() {
 	*s = Summary{
 		Inputs: t.Inputs, Passes: t.Passes, Classes: t.K,
 		Accuracy: share(e.counted.correct, t.Inputs), ChanceAccuracy: e.counted.chance(),
-		MacroF1: e.counted.macroF1(), QWK: kappa(t, e.labels, e.counted),
+		MacroF1: macroF1(t.K, e.counted.f1), QWK: kappa(t, e.labels, e.counted),
 	}
 	for _, o := range e.outcomes {
 		s.Critical += index(o&isCritical != 0)
 		s.Missed += index(o&isMissed != 0)
 	}
 	s.CriticalFNR = per(s.Missed, s.Critical)
-	s.WithoutDeferral = e.at(inputsOf(t.Inputs))
+	s.WithoutDeferral = e.at(retention{whole: inputsOf(t.Inputs)})
 	largest := largestSkewness(t)
 	s.approximate(t, e.o.Reliability, largest)
 	e.report.Residual = residuals(t, largest)
@@ -207,13 +207,15 @@ func (e *evaluation) rank(ctx context.Context) error {
 	counted := make([][coverages + 1]counts, len(candidates))
 	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
 	e.tied = make([]int, len(candidates))
-	inputs := once(e.outcomes)
+	inputs, calls := once(e.outcomes), once(calls(e.outcomes))
+	retained := make([]retention, len(candidates)) // at the coverage
 	err := concurrently(ctx, len(candidates), func(r int) {
 		candidate := candidates[r]()
-		e.grid.walk(candidate.order, inputs, &counted[r])
-		rows[r], curves[r] = e.row(candidate, inputs, &counted[r])
+		e.grid.walk(candidate.order, candidate.ends, inputs, &counted[r])
+		rows[r], curves[r] = e.row(candidate, inputs, calls, &counted[r])
 		e.tied[r] = largestTie(candidate)
-		orderings[r], scores[r] = newOrdering(candidate, e.outcomes), candidate.score
+		retained[r] = candidate.retain(rows[r].Retained)
+		orderings[r], scores[r] = newOrdering(candidate), candidate.score
 	})
 	if err != nil {
 		return err
@@ -230,7 +232,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	e.report.MissedPairs, e.report.Pairwise = []MissedPair{}, []Pairwise{}
 	for _, scope := range scopes(e.t) {
 		e.same(scope, orderings, scores)
-		e.compareMisses(scope, orderings)
+		e.compareMisses(scope, retained)
 	}
 	e.report.Curves = Curves{Rows: curves}
 	for c := range coverages {
@@ -295,101 +297,121 @@ func (e *evaluation) deferrable(scope policy.Scope, of *ordering) []int32 {
 	if scope != policy.PredictedSafe {
 		return of.order
 	}
-	return of.order[e.report.Summary.WithoutDeferral.CalledCritical:]
+	return of.order[int(e.report.Summary.WithoutDeferral.CalledCritical):]
 }
 
-// compareMisses adds the pairs of the rankings of a scope.
-func (e *evaluation) compareMisses(scope policy.Scope, orderings []*ordering) {
+// compareMisses adds the pairs of the rankings of a scope, of which each retains some inputs.
+func (e *evaluation) compareMisses(scope policy.Scope, retained []retention) {
 	if e.report.Summary.Critical == 0 {
 		return
 	}
-	var rows []*Row
-	var missed [][]bool
-	for r := range e.report.Policies {
-		row := &e.report.Policies[r]
-		if row.Scope != scope || row.SameAs != "" {
+	var missable, groups []int
+	for i := range e.t.Inputs {
+		if !e.isMissed(int32(i)) {
 			continue
 		}
-		of := make([]bool, e.t.Inputs)
-		for _, i := range orderings[r].order[:row.Retained] {
-			of[i] = e.outcomes[i]&isMissed != 0
+		missable = append(missable, i)
+		if e.groups != nil {
+			groups = append(groups, e.groups.of[i])
 		}
-		rows, missed = append(rows, row), append(missed, of)
 	}
-	e.report.MissedPairs = append(e.report.MissedPairs, missedPairs(rows, missed, e.groups)...)
+	var rows []*Row
+	var missed [][]float64
+	for r := range e.report.Policies {
+		if row := &e.report.Policies[r]; row.Scope == scope && row.SameAs == "" {
+			rows, missed = append(rows, row), append(missed, pick(retained[r].shares(e.t.Inputs, e.isMissed), missable, 1))
+		}
+	}
+	e.report.MissedPairs = append(e.report.MissedPairs, missedPairs(rows, missed, groups)...)
 }
 
 // row returns the figures and the curve of a ranking from its counts. AUSC is left open.
-func (e *evaluation) row(r *ranking, inputs []outcome, at *[coverages + 1]counts) (Row, Curve) {
+// calls are the outcomes of function calls.
+func (e *evaluation) row(r *ranking, inputs, calls []outcome, at *[coverages + 1]counts) (Row, Curve) {
 	nothing := Interval{undefined, undefined, undefined, undefined}
 	row := Row{
 		Name: r.Name, Scope: r.Scope,
-		At:             e.at(r.order[:e.grid.cuts[e.grid.at]]),
+		At:             e.at(r.retain(int(e.grid.cuts[e.grid.at]))),
 		AUSCPaper:      e.grid.paperAreas(at),
 		Bootstrap:      Bootstrap{Interval: nothing, WinShare: undefined},
 		BootstrapPaper: nothing,
 		BootstrapAt:    BootstrapAt{CriticalFNR: nothing, CriticalError: nothing, Accuracy: nothing},
 	}
-	all := uint32(e.report.Summary.Critical)
+	all := float64(e.report.Summary.Critical)
 	row.JointArea = e.grid.area(at, 0, func(c counts) Figure { return per(c.missed, all) })
 	row.AURC, row.AUGRC = wholeCurve(r, inputs)
 
+	var called [coverages + 1]counts
+	e.grid.walk(r.order, r.ends, calls, &called)
 	curve := Curve{Name: r.Name, Scope: r.Scope}
 	for c := range coverages {
-		n := at[e.grid.cut(c)]
-		curve.CriticalRetained = append(curve.CriticalRetained, int(n.critical))
-		curve.CriticalMissed = append(curve.CriticalMissed, int(n.missed))
-		curve.CriticalWrong = append(curve.CriticalWrong, int(n.criticalWrong))
-		curve.Wrong = append(curve.Wrong, int(n.wrong))
-	}
-	called, falsely, next := 0, 0, 0
-	for c := range coverages {
-		for ; next < int(e.grid.cuts[e.grid.cut(c)]); next++ {
-			o := inputs[r.order[next]]
-			called += index(o&isTreated != 0)
-			falsely += index(o&isTreated != 0 && o&isCritical == 0)
-		}
-		curve.CalledCritical = append(curve.CalledCritical, called)
-		curve.FalseCalls = append(curve.FalseCalls, falsely)
+		n, calls := at[e.grid.cut(c)], called[e.grid.cut(c)]
+		curve.CriticalRetained = append(curve.CriticalRetained, n.critical)
+		curve.CriticalMissed = append(curve.CriticalMissed, n.missed)
+		curve.CriticalWrong = append(curve.CriticalWrong, n.criticalWrong)
+		curve.Wrong = append(curve.Wrong, n.wrong)
+		curve.CalledCritical = append(curve.CalledCritical, calls.critical)
+		curve.FalseCalls = append(curve.FalseCalls, calls.missed)
 	}
 	return row, curve
 }
 
 // at returns the figures of the retained inputs.
-func (e *evaluation) at(retained []int32) At {
-	var c counts
-	called, falsely := 0, 0
-	missedOf, missed := make([]int, e.t.K), make([]bool, e.t.Inputs)
-	for _, i := range retained {
-		o := e.outcomes[i]
-		c.critical += o & isCritical
-		c.missed += o / isMissed & 1
-		c.criticalWrong += o & isCritical & (o / isWrong)
-		called += index(o&isTreated != 0)
-		falsely += index(o&isTreated != 0 && o&isCritical == 0)
-		missed[i] = o&isMissed != 0
-		missedOf[e.labels[i]] += index(missed[i])
-	}
-	counted, all := countClasses(e.t, e.labels, retained), e.report.Summary.Critical
+func (e *evaluation) at(r retention) At {
+	whole, tied := e.count(r.whole), e.count(r.tied)
+	critical, missed, called := r.expected(whole.critical, tied.critical), r.expected(whole.missed, tied.missed),
+		r.expected(whole.called, tied.called)
+	all := e.report.Summary.Critical
+	isMissed := r.shares(e.t.Inputs, e.isMissed)
 	at := At{
-		Coverage: share(len(retained), e.t.Inputs), Retained: len(retained),
-		CriticalMissed: int(c.missed), CriticalMissRate: per(int(c.missed), all),
-		CriticalMissRateInterval: e.interval(int(c.missed), all, e.isCritical, missed),
-		CalledCritical:           called, FalseCalls: falsely,
-		CriticalFNR: c.criticalFNR(), CriticalError: c.criticalError(),
-		Accuracy: per(counted.correct, counted.n), MacroF1: counted.macroF1(),
-		CriticalRetained:      int(c.critical),
-		CriticalDeferredShare: per(all-int(c.critical), all),
+		Coverage: share(r.size(), e.t.Inputs), Retained: r.size(),
+		CriticalMissed: missed, CriticalMissRate: per(missed, float64(all)),
+		CriticalMissRateInterval: e.interval(missed, all, e.isCritical, isMissed),
+		CalledCritical:           called, FalseCalls: r.expected(whole.falsely, tied.falsely),
+		CriticalFNR:   per(missed, critical),
+		CriticalError: per(r.expected(whole.criticalWrong, tied.criticalWrong), critical),
+		Accuracy:      per(r.expected(whole.correct, tied.correct), float64(r.size())),
+		MacroF1: macroF1(e.t.K, func(k int) Figure {
+			return f1(r.expected(whole.right[k], tied.right[k]), r.expected(whole.support[k], tied.support[k]),
+				r.expected(whole.predicted[k], tied.predicted[k]))
+		}),
+		CriticalRetained:      critical,
+		CriticalDeferredShare: per(float64(all)-critical, float64(all)),
 	}
 	at.Per1000 = e.per1000(&at)
-	at.CriticalClasses, at.WorstClass = e.criticalClasses(missedOf, missed)
+	missedOf := make([]float64, e.t.K)
+	for k := range missedOf {
+		missedOf[k] = r.expected(whole.missedOf[k], tied.missedOf[k])
+	}
+	at.CriticalClasses, at.WorstClass = e.criticalClasses(missedOf, isMissed)
 	return at
+}
+
+// kept counts some inputs.
+type kept struct {
+	*classCounts
+	critical, missed, criticalWrong, called, falsely int
+	missedOf                                         []int // by class
+}
+
+func (e *evaluation) count(inputs []int32) kept {
+	c := kept{classCounts: countClasses(e.t, e.labels, inputs), missedOf: make([]int, e.t.K)}
+	for _, i := range inputs {
+		o := e.outcomes[i]
+		c.critical += index(o&isCritical != 0)
+		c.missed += index(o&isMissed != 0)
+		c.criticalWrong += index(o&isCritical != 0 && o&isWrong != 0)
+		c.called += index(o&isTreated != 0)
+		c.falsely += index(o&isTreated != 0 && o&isCritical == 0)
+		c.missedOf[e.labels[i]] += index(o&isMissed != 0)
+	}
+	return c
 }
 
 // per1000 returns the counts at a coverage for each 1,000 inputs.
 func (e *evaluation) per1000(at *At) Per1000 {
-	of := func(n int) float64 { return 1000 * share(n, e.t.Inputs) }
-	deferred := e.t.Inputs - at.Retained
+	of := func(n float64) float64 { return 1000 * ratio(n, float64(e.t.Inputs)) }
+	deferred := float64(e.t.Inputs - at.Retained)
 	p := Per1000{
 		Deferred: of(deferred), Reviews: of(deferred), CalledCritical: of(at.CalledCritical),
 		FalseCalls: of(at.FalseCalls), Missed: of(at.CriticalMissed),
@@ -401,15 +423,15 @@ func (e *evaluation) per1000(at *At) Per1000 {
 }
 
 // criticalClasses returns what is missed of each critical class, and the name of the worst. missed
-// counts by class, and isMissed marks the inputs.
-func (e *evaluation) criticalClasses(missed []int, isMissed []bool) (all []ClassMisses, worst string) {
+// counts by class, and isMissed has the chance of each input.
+func (e *evaluation) criticalClasses(missed, isMissed []float64) (all []ClassMisses, worst string) {
 	all = []ClassMisses{}
 	highest := undefined
 	for _, k := range slices.Sorted(slices.Values(e.t.Spec.Critical)) {
 		c := ClassMisses{Class: e.o.Classes[k], Inputs: e.counted.support[k], Missed: missed[k], CriticalMissRate: undefined}
 		if c.Inputs >= FewOfClass {
 			ofClass := func(i int) bool { return e.labels[i] == k }
-			c.CriticalMissRate, c.CriticalMissRateInterval = per(c.Missed, c.Inputs), e.interval(c.Missed, c.Inputs, ofClass, isMissed)
+			c.CriticalMissRate, c.CriticalMissRateInterval = per(c.Missed, float64(c.Inputs)), e.interval(c.Missed, c.Inputs, ofClass, isMissed)
 			if !highest.Defined() || c.CriticalMissRate > highest {
 				worst, highest = c.Class, c.CriticalMissRate
 			}

@@ -36,7 +36,7 @@ func Example() {
 	fmt.Printf("missed without deferral: %d of %d\n", report.Summary.Missed, report.Summary.Critical)
 	for _, row := range report.Policies {
 		if row.Name == "mi" && row.Scope == "all" {
-			fmt.Printf("missed when a quarter is deferred: %d of %d\n", row.CriticalMissed, row.CriticalRetained)
+			fmt.Printf("missed when a quarter is deferred: %v of %v\n", row.CriticalMissed, row.CriticalRetained)
 		}
 	}
 	// Output:

@@ -41,7 +41,7 @@ func (f *Figure) UnmarshalJSON(data []byte) error {
 func (f Figure) less(than Figure) bool { return f < than || f.Defined() && !than.Defined() }
 
 // per returns the share n/of.
-func per[N int | uint32](n, of N) Figure { return quotient(float64(n), float64(of)) }
+func per[N int | float64](n, of N) Figure { return quotient(float64(n), float64(of)) }
 
 // quotient returns a/b, undefined where b is 0 or the result is no finite number.
 func quotient(a, b float64) Figure {

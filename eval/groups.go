@@ -1,6 +1,9 @@
 package eval
 
 import (
+	"math"
+	"slices"
+
 	"github.com/ckd-project/ckd/internal/clustered"
 )
 
@@ -31,16 +34,16 @@ func newGroups(given []int) *groups {
 	return g
 }
 
-// count counts cases, and the misses among them, by group. Groups without cases are left out. most is
-// the largest number of cases of a group, at least 1.
-func (g *groups) count(isCase, isMiss func(i int) bool) (counted []clustered.Group, most int) {
+// count counts cases, and the expected misses among them, by group. Groups without cases are left
+// out. most is the largest number of cases of a group, at least 1.
+func (g *groups) count(isCase func(i int) bool, missed func(i int) float64) (counted []clustered.Group, most int) {
 	most = 1
 	for _, members := range g.members {
 		var of clustered.Group
 		for _, i := range members {
 			if isCase(int(i)) {
 				of.Cases++
-				of.Misses += index(isMiss(int(i)))
+				of.Misses += missed(int(i))
 			}
 		}
 		if of.Cases > 0 {
@@ -53,14 +56,25 @@ func (g *groups) count(isCase, isMiss func(i int) bool) (counted []clustered.Gro
 
 // signFlip returns the p-value of the exact two-sided sign-flip test: the chance that the sum of
 // differences is as far from 0 as it is, or farther, if the sign of each were as likely the other
-// one. With differences of 1 and -1 it is the exact McNemar test.
+// one. With differences of 1 and -1 it is the exact McNemar test. Differences that are not whole are
+// rounded to a fraction of 1 that keeps the sums few.
 //
 // A difference is that of one group, so that inputs of a group may hang together in any way.
-func signFlip(differences []int) float64 {
-	sum, reach := 0, 0
-	for _, d := range differences {
-		sum += d
-		reach += max(d, -d)
+func signFlip(given []float64) float64 {
+	parts := 1.0 // of 1
+	if slices.ContainsFunc(given, func(d float64) bool { return d != math.Trunc(d) }) {
+		const finest, mostSums = 64, 4096
+		total := 0.0
+		for _, d := range given {
+			total += math.Abs(d)
+		}
+		parts = max(1, min(finest, math.Floor(mostSums/total)))
+	}
+	sum, reach, differences := 0, 0, make([]int, len(given))
+	for i, d := range given {
+		differences[i] = int(math.Round(parts * d))
+		sum += differences[i]
+		reach += max(differences[i], -differences[i])
 	}
 	// chance[reach+s] is that of the sum s, over the signs so far.
 	chance, next := make([]float64, 2*reach+1), make([]float64, 2*reach+1)

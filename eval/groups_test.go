@@ -39,7 +39,7 @@ func TestGroupsOfCopies(t *testing.T) {
 	for _, w := range want.Policies {
 		g := row(t, got, w.Name, w.Scope)
 		if g.CriticalMissed != copies*w.CriticalMissed {
-			t.Fatalf("%s misses %d, one of three copies %d", w.Name, g.CriticalMissed, w.CriticalMissed)
+			t.Fatalf("%s misses %v, one of three copies %v", w.Name, g.CriticalMissed, w.CriticalMissed)
 		}
 		within(w.Name, g.CriticalMissRateInterval, w.CriticalMissRateInterval)
 		for c := range w.CriticalClasses {

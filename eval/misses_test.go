@@ -22,7 +22,7 @@ func TestReviews(t *testing.T) {
 		r := evaluate(t, table, labels, eval.Options{Classes: abc, Coverage: 0.4, CriticalCalls: calls})
 		got := row(t, r, "mi", policy.PredictedSafe)
 		if got.Per1000.Reviews != want || got.Per1000.Deferred != 600 || got.CalledCritical != 2 {
-			t.Errorf("%q: %+v and %d called critical, want %v reviews", calls, got.Per1000, got.CalledCritical, want)
+			t.Errorf("%q: %+v and %v called critical, want %v reviews", calls, got.Per1000, got.CalledCritical, want)
 		}
 		if r.Source.CriticalCalls != calls {
 			t.Errorf("the source says %q, want %q", r.Source.CriticalCalls, calls)
@@ -80,7 +80,7 @@ func TestCriticalClasses(t *testing.T) {
 				t.Errorf("worst is %q, want %q", got.WorstClass, c.worst)
 			}
 			b := got.CriticalClasses[0]
-			same(t, "b", b, eval.ClassMisses{Class: "b", Inputs: c.ones, Missed: c.missed, CriticalMissRate: c.rate,
+			same(t, "b", b, eval.ClassMisses{Class: "b", Inputs: c.ones, Missed: float64(c.missed), CriticalMissRate: c.rate,
 				CriticalMissRateInterval: b.CriticalMissRateInterval})
 			if (b.CriticalMissRateInterval != nil) != c.rate.Defined() {
 				t.Errorf("interval %v beside a rate of %v", b.CriticalMissRateInterval, b.CriticalMissRate)
@@ -121,7 +121,7 @@ func TestMissesOfRecordings(t *testing.T) {
 	r := evaluate(t, table(t, passes, ctg), labels, eval.Options{})
 	cbec, mi := row(t, r, "cbec", policy.AllInputs), row(t, r, "mi", policy.AllInputs)
 	if cbec.CriticalMissed != 24 || mi.CriticalMissed != 35 || r.Summary.Missed != 85 || r.Summary.Critical != 471 {
-		t.Errorf("%d, %d and %d of %d missed", cbec.CriticalMissed, mi.CriticalMissed, r.Summary.Missed, r.Summary.Critical)
+		t.Errorf("%v, %v and %v of %v missed", cbec.CriticalMissed, mi.CriticalMissed, r.Summary.Missed, r.Summary.Critical)
 	}
 	same(t, "rates", []eval.Figure{cbec.CriticalMissRate, mi.CriticalMissRate}, []eval.Figure{24. / 471, 35. / 471})
 	for _, p := range r.MissedPairs {
@@ -132,7 +132,7 @@ func TestMissesOfRecordings(t *testing.T) {
 	safe := row(t, r, "mi", policy.PredictedSafe)
 	without := r.Summary.WithoutDeferral
 	if safe.CalledCritical != without.CalledCritical || safe.FalseCalls != without.FalseCalls {
-		t.Errorf("scope predicted-safe keeps %d critical calls of %d", safe.CalledCritical, without.CalledCritical)
+		t.Errorf("scope predicted-safe keeps %v critical calls of %v", safe.CalledCritical, without.CalledCritical)
 	}
 }
 

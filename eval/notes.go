@@ -80,7 +80,7 @@ func (e *evaluation) notesOnLabels() {
 			100*s.Accuracy, 100*s.ChanceAccuracy)
 	}
 	found, others := s.Critical-s.Missed, s.Inputs-s.Critical
-	falsely := s.WithoutDeferral.FalseCalls
+	falsely := int(s.WithoutDeferral.FalseCalls)
 	if s.Critical > 0 && others > 0 && falsely > 0 && share(found, s.Critical) < share(falsely, others) {
 		e.note("The model calls inputs critical worse than by chance: %d of %d critical inputs (%.1f%%), and %d of the %d others "+
 			"(%.1f%%). Are the critical classes the right ones?", found, s.Critical, 100*share(found, s.Critical), falsely, others,
@@ -115,9 +115,6 @@ func (e *evaluation) wobbles() (worst *Curve, upTo float64) {
 		if beyondPaper(curve.Name) { // its AUSC is not in the paper's tables
 			continue
 		}
-		if beyondPaper(curve.Name) { // p_critical defers critical inputs first, and always retains few
-			continue
-		}
 		for c, n := range curve.CriticalRetained {
 			if at := e.report.Curves.Coverage[c]; n < fewRetained && at > upTo {
 				worst, upTo = curve, at
@@ -147,12 +144,12 @@ func (e *evaluation) notesOnScores() {
 		}
 	}
 	if len(constant) > 0 && e.t.Inputs > 1 {
-		e.note("The same value for every input: %s. Such a score orders nothing; its rows show the order of the inputs in the file.",
+		e.note("The same value for every input: %s. Such a score orders nothing: its rows are those of a random order.",
 			strings.Join(constant, ", "))
 	}
 	if len(tied) > 0 && e.t.Inputs >= muchTied {
-		e.note("Many inputs share one value of %s: among them the order in the file decides, which AURC and AUGRC average over "+
-			"and the other figures do not.", strings.Join(tied, ", "))
+		e.note("Many inputs share one value of %s: where a coverage cuts through them, counts are averages over their order.",
+			strings.Join(tied, ", "))
 	}
 }
 

@@ -30,7 +30,7 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	}
 	point := &OperatingPoint{
 		Model: p.Name, Hash: p.Hash, Scope: p.Scope, Observes: p.Observes(),
-		At:         e.at(retained),
+		At:         e.at(retention{whole: retained}),
 		ByFallback: share(byFallback, e.t.Inputs),
 		Differs:    []string{},
 	}
@@ -38,12 +38,12 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 		point.Differs = e.differences()
 	}
 	all := e.report.Summary.Critical
-	point.MissShare = per(point.CriticalMissed, all)
-	missed, kept := make([]bool, e.t.Inputs), make([]bool, e.t.Inputs)
+	point.MissShare = per(point.CriticalMissed, float64(all))
+	missed, kept := make([]float64, e.t.Inputs), make([]bool, e.t.Inputs)
 	for _, i := range retained {
-		missed[i], kept[i] = e.outcomes[i]&isMissed != 0, e.isCritical(int(i))
+		missed[i], kept[i] = float64(index(e.isMissed(i))), e.isCritical(int(i))
 	}
-	point.CriticalFNRInterval = e.interval(point.CriticalMissed, point.CriticalRetained, func(i int) bool { return kept[i] }, missed)
+	point.CriticalFNRInterval = e.interval(point.CriticalMissed, int(point.CriticalRetained), func(i int) bool { return kept[i] }, missed)
 	point.MissShareInterval = point.CriticalMissRateInterval
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
 		point.Certificate = e.checkCertificate(p.Calibration.Certificate, retained)
@@ -52,23 +52,26 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 }
 
 // exactInterval returns the exact 95% interval (Clopper-Pearson) of k of n, nil of nothing.
-func exactInterval(k, n int) *[2]float64 {
+func exactInterval(k float64, n int) *[2]float64 {
 	if n == 0 {
 		return nil
 	}
-	low, high := binomial.Interval(k, n, confidence)
+	low, high := binomial.Interval(k, float64(n), confidence)
 	return &[2]float64{low, high}
 }
 
 func (e *evaluation) isCritical(i int) bool { return e.outcomes[i]&isCritical != 0 }
 
+func (e *evaluation) isMissed(i int32) bool { return e.outcomes[i]&isMissed != 0 }
+
 // interval returns the 95% interval of k of n, nil of nothing: the exact one, or with groups that of
-// the cases and the misses among them.
-func (e *evaluation) interval(k, n int, isCase func(i int) bool, missed []bool) *[2]float64 {
+// the cases and the misses among them. missed has the chance of each input to be missed; counts that
+// are not whole interpolate.
+func (e *evaluation) interval(k float64, n int, isCase func(i int) bool, missed []float64) *[2]float64 {
 	if e.groups == nil || n == 0 {
 		return exactInterval(k, n)
 	}
-	counted, most := e.groups.count(isCase, func(i int) bool { return missed[i] })
+	counted, most := e.groups.count(isCase, func(i int) float64 { return missed[i] })
 	low, high := clustered.Interval(counted, most, confidence)
 	return &[2]float64{low, high}
 }
@@ -91,7 +94,7 @@ func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *
 		if e.groups == nil {
 			bound.judge(certain)
 		} else {
-			bound.judgeGroups(e.groups.count(func(i int) bool { return isCase[i] }, func(i int) bool { return missed[i] }))
+			bound.judgeGroups(e.groups.count(func(i int) bool { return isCase[i] }, func(i int) float64 { return float64(index(missed[i])) }))
 			bound.decide(certain)
 		}
 		all = append(all, bound)
@@ -132,7 +135,7 @@ func (b *BoundCheck) judge(confidence float64) {
 func (b *BoundCheck) judgeGroups(counted []clustered.Group, most int) {
 	hits := make([]clustered.Group, len(counted))
 	for i, g := range counted {
-		hits[i] = clustered.Group{Cases: g.Cases, Misses: g.Cases - g.Misses}
+		hits[i] = clustered.Group{Cases: g.Cases, Misses: float64(g.Cases) - g.Misses}
 	}
 	b.PValue, b.PShown = clustered.Tail(hits, 1-b.Target, most), clustered.Tail(counted, b.Target, most)
 	b.PowerAtDouble = undefined

@@ -9,24 +9,25 @@ import (
 )
 
 // missedPairs compares every two rankings of one scope by the inputs that each retains and misses.
-// missed has a mark for each missed input of the recording; there is one slice for each row. g may be
-// nil.
-func missedPairs(rows []*Row, missed [][]bool, g *groups) []MissedPair {
+// missed has the chance of each input to be missed, for each row. One random order is taken to part the
+// ties of both rankings, so that inputs tied in both do not differ. groups has the group of each
+// input; nil where inputs are independent.
+func missedPairs(rows []*Row, missed [][]float64, groups []int) []MissedPair {
 	var all []MissedPair
 	var p []float64
 	for r, row := range rows {
 		for c := r + 1; c < len(rows); c++ {
 			pair := MissedPair{Row: row.Name, Column: rows[c].Name, Scope: row.Scope}
 			for i, of := range missed[r] {
-				pair.RowOnly += index(of && !missed[c][i])
-				pair.ColumnOnly += index(!of && missed[c][i])
+				pair.RowOnly += max(0, of-missed[c][i])
+				pair.ColumnOnly += max(0, missed[c][i]-of)
 			}
-			if g == nil {
+			if groups == nil {
 				pair.PValue = mcnemar(pair.RowOnly, pair.ColumnOnly)
 			} else {
-				differences := make([]int, len(g.members))
-				for i, of := range g.of {
-					differences[of] += index(missed[r][i]) - index(missed[c][i])
+				differences := make([]float64, slices.Max(groups)+1)
+				for i, of := range groups {
+					differences[of] += missed[r][i] - missed[c][i]
 				}
 				pair.PValue = signFlip(differences)
 			}
@@ -40,8 +41,9 @@ func missedPairs(rows []*Row, missed [][]bool, g *groups) []MissedPair {
 }
 
 // mcnemar returns the p-value of the exact two-sided McNemar test of two counts of inputs on which
-// a pair differs: twice the tail of Binomial(a+b, 1/2) at the smaller one, at most 1.
-func mcnemar(a, b int) float64 {
+// a pair differs: twice the tail of Binomial(a+b, 1/2) at the smaller one, at most 1. Counts that are
+// not whole interpolate.
+func mcnemar(a, b float64) float64 {
 	return min(1, 2*binomial.Tail(min(a, b), a+b, 0.5))
 }
 

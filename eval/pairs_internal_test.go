@@ -12,14 +12,14 @@ import (
 // TestMcNemar compares with scipy.stats.binomtest(min(a, b), a + b).pvalue of SciPy 1.10.
 func TestMcNemar(t *testing.T) {
 	for _, c := range []struct {
-		a, b int
+		a, b float64
 		want float64
 	}{
 		{0, 0, 1}, {0, 1, 1}, {3, 3, 1}, {0, 5, 0.0625}, {5, 0, 0.0625}, {0, 13, 2.0 / 8192}, {2, 11, 184.0 / 8192},
 		{4, 14, 8096.0 / 262144},
 	} {
 		if got := mcnemar(c.a, c.b); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("%d against %d: %v, want %v", c.a, c.b, got, c.want)
+			t.Errorf("%v against %v: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
 }
@@ -44,9 +44,10 @@ func TestHolm(t *testing.T) {
 func TestSignFlip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := rapid.SliceOfN(rapid.IntRange(-4, 4), 0, 9).Draw(t, "differences")
-		sum, as := 0, 0
-		for _, v := range d {
+		sum, as, floats := 0, 0, make([]float64, len(d))
+		for i, v := range d {
 			sum += v
+			floats[i] = float64(v)
 		}
 		for signs := range 1 << len(d) {
 			flipped := 0
@@ -55,12 +56,12 @@ func TestSignFlip(t *testing.T) {
 			}
 			as += index(max(flipped, -flipped) >= max(sum, -sum))
 		}
-		if got, want := signFlip(d), float64(as)/float64(int(1)<<len(d)); math.Abs(got-want) > 1e-12 {
+		if got, want := signFlip(floats), float64(as)/float64(int(1)<<len(d)); math.Abs(got-want) > 1e-12 {
 			t.Fatalf("%v: %v, want %v", d, got, want)
 		}
 		a, b := rapid.IntRange(0, 300).Draw(t, "a"), rapid.IntRange(0, 300).Draw(t, "b")
-		single := append(slices.Repeat([]int{1}, a), slices.Repeat([]int{-1}, b)...)
-		if got, want := signFlip(single), mcnemar(a, b); math.Abs(got-want) > 1e-12 {
+		single := append(slices.Repeat([]float64{1}, a), slices.Repeat([]float64{-1}, b)...)
+		if got, want := signFlip(single), mcnemar(float64(a), float64(b)); math.Abs(got-want) > 1e-12 {
 			t.Fatalf("%d and %d: %v, want %v", a, b, got, want)
 		}
 	})
@@ -69,10 +70,10 @@ func TestSignFlip(t *testing.T) {
 // TestMissedPairs counts the inputs that only one of two rankings misses.
 func TestMissedPairs(t *testing.T) {
 	rows := []*Row{{Name: "a"}, {Name: "b"}, {Name: "c"}}
-	got := missedPairs(rows, [][]bool{
-		{true, true, true, false, false},
-		{true, false, false, false, false},
-		{false, false, false, false, true},
+	got := missedPairs(rows, [][]float64{
+		{1, 1, 1, 0, 0},
+		{1, 0, 0, 0, 0},
+		{0, 0, 0, 0, 1},
 	}, nil)
 	want := []MissedPair{
 		{Row: "a", Column: "b", RowOnly: 2, ColumnOnly: 0, PValue: 0.5, PHolm: 1},
@@ -127,7 +128,7 @@ func TestAreaWhereDefined(t *testing.T) {
 	g := newGrid(200, 0.8)
 	var at [coverages + 1]counts
 	for c := range coverages {
-		n := counts{retained: g.cuts[g.cut(c)]}
+		n := counts{retained: float64(g.cuts[g.cut(c)])}
 		if c >= 100 {
 			n.critical, n.missed, n.criticalWrong = 4, 1, 2
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -221,15 +220,15 @@ func TestScopePredictedSafe(t *testing.T) {
 		all, safe := curve(t, r, policy.AllInputs), curve(t, r, policy.PredictedSafe)
 		for c, n := range r.Curves.Retained {
 			if n <= predictedCritical && safe.CriticalMissed[c] > 0 {
-				t.Fatalf("%d missed of %d retained, though %d are predicted critical", safe.CriticalMissed[c], n, predictedCritical)
+				t.Fatalf("%v missed of %d retained, though %d are predicted critical", safe.CriticalMissed[c], n, predictedCritical)
 			}
-			if safe.CriticalMissed[c] > all.CriticalMissed[c] {
-				t.Fatalf("with %d retained %d missed, %d in scope all", n, safe.CriticalMissed[c], all.CriticalMissed[c])
+			if safe.CriticalMissed[c] > all.CriticalMissed[c]+1e-9 {
+				t.Fatalf("with %d retained %v missed, %v in scope all", n, safe.CriticalMissed[c], all.CriticalMissed[c])
 			}
 			fnr := func(c eval.Curve, at int) float64 {
-				return float64(c.CriticalMissed[at]) / max(1, float64(c.CriticalRetained[at]))
+				return c.CriticalMissed[at] / max(1e-9, c.CriticalRetained[at])
 			}
-			if n >= predictedCritical && fnr(safe, c) > fnr(all, c) {
+			if n >= predictedCritical && fnr(safe, c) > fnr(all, c)+1e-9 {
 				t.Fatalf("with %d retained FNR %v, %v in scope all", n, fnr(safe, c), fnr(all, c))
 			}
 		}
@@ -267,42 +266,32 @@ func curve(t *rapid.T, r *eval.Report, scope policy.Scope) eval.Curve {
 	return eval.Curve{}
 }
 
-// TestOrderOfInputs permutes the inputs. Without ties nothing changes in scope all; with ties AURC
-// and AUGRC still do not change.
+// TestOrderOfInputs permutes the inputs. Nothing changes, with ties or without: the first sentence of a
+// recording of hard votes read "misses 21 of 471", and "misses 0" once its folder was sorted by class.
 func TestOrderOfInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ties := rapid.Bool().Draw(t, "ties")
-		table, labels := drawTable(t, rapid.IntRange(0, 3))
-		if !ties { // any distinct values
-			score := table.Scores[decomp.MI]
-			for i, v := range rapid.Permutation(numbers(table.Inputs)).Draw(t, "ranks") {
-				score[i] = float64(v)
-			}
+		table, labels := drawTable(t, rapid.IntRange(0, rapid.SampledFrom([]int{0, 3, 1000}).Draw(t, "values")))
+		groups := rapid.SliceOfN(rapid.IntRange(0, 9), table.Inputs, table.Inputs).Draw(t, "groups")
+		if rapid.Bool().Draw(t, "independent") {
+			groups = nil
 		}
 		order := rapid.Permutation(numbers(table.Inputs)).Draw(t, "order")
 		permuted, permutedLabels := *table, make([]int, len(labels))
 		permuted.Predicted = make([]int, len(labels))
-		score := make([]float64, len(labels))
+		score, permutedGroups := make([]float64, len(labels)), slices.Clone(groups)
 		for to, from := range order {
 			permuted.Predicted[to], permutedLabels[to] = table.Predicted[from], labels[from]
 			score[to] = table.Scores[decomp.MI][from]
+			if groups != nil {
+				permutedGroups[to] = groups[from]
+			}
 		}
 		permuted.Scores[decomp.Entropy], permuted.Scores[decomp.MI] = score, score
-		a := evaluate(t, table, labels, eval.Options{Coverage: 0.5})
-		b := evaluate(t, &permuted, permutedLabels, eval.Options{Coverage: 0.5})
-		for r, row := range a.Policies {
-			other := b.Policies[r]
-			if math.Abs(row.AURC-other.AURC) > 1e-12 || math.Abs(row.AUGRC-other.AUGRC) > 1e-12 {
-				t.Fatalf("%s: AURC %v and %v, AUGRC %v and %v", row.Name, row.AURC, other.AURC, row.AUGRC, other.AUGRC)
-			}
-			if !ties && row.Scope == policy.AllInputs && !cmp.Equal(row, other, cmpopts.EquateNaNs(), number) {
-				t.Fatalf("%+v and %+v", row, other)
-			}
-		}
-		same := cmp.Equal(a.Classes, b.Classes, cmpopts.EquateNaNs(), number) && reflect.DeepEqual(a.Matrix, b.Matrix) &&
-			!(math.Abs(float64(a.Summary.QWK-b.Summary.QWK)) >= 1e-12)
-		if !same {
-			t.Fatal("the classification report depends on the order of inputs")
+		coverage := rapid.Float64Range(0.01, 1).Draw(t, "coverage")
+		a := evaluate(t, table, labels, eval.Options{Coverage: coverage, Groups: groups})
+		b := evaluate(t, &permuted, permutedLabels, eval.Options{Coverage: coverage, Groups: permutedGroups})
+		if diff := cmp.Diff(a, b, cmpopts.EquateNaNs(), number); diff != "" {
+			t.Fatal(diff)
 		}
 	})
 }

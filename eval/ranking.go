@@ -10,7 +10,7 @@ import (
 )
 
 // ranking orders inputs for deferral. A coverage c retains the Kept(c, N) inputs with the lowest
-// keys, ties by input order.
+// keys. Where it cuts through a tie, each of the tied inputs is retained with the same chance.
 type ranking struct {
 	Name  string
 	Scope policy.Scope
@@ -18,12 +18,13 @@ type ranking struct {
 	Key []float64
 	// score has the keys before the scope moved any. It may be a column of the table.
 	score []float64
-	// order has the inputs from the first to be retained to the last.
-	order []int32
+	// order has the inputs from the first to be retained to the last. ends has the end of each tie in
+	// it; nil if no two inputs share a key.
+	order, ends []int32
 }
 
 // newRanking orders inputs by their keys. In scope predicted-safe the inputs predicted critical
-// come first whatever their keys, in input order, since they are never deferred.
+// come first whatever their keys, as one tie, since they are never deferred.
 func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranking {
 	r := &ranking{Name: name, Scope: scope, Key: key, score: key}
 	if scope == policy.PredictedSafe {
@@ -36,7 +37,64 @@ func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranki
 		}
 	}
 	r.order = ascending(r.Key)
+	for from := 0; from < len(r.order); {
+		from = r.tieFrom(from)
+		r.ends = append(r.ends, int32(from))
+	}
+	if len(r.ends) == len(r.order) {
+		r.ends = nil
+	}
 	return r
+}
+
+// tieFrom returns the end of the tie that starts at a place of the order.
+func (r *ranking) tieFrom(from int) int {
+	to := from + 1
+	for to < len(r.order) && r.Key[r.order[to]] == r.Key[r.order[from]] {
+		to++
+	}
+	return to
+}
+
+// retention says what is retained: all of some inputs, and of a tie, in a random order, the first.
+type retention struct {
+	whole, tied []int32
+	first       int // of tied
+}
+
+// retain returns the retention of the first n inputs.
+func (r *ranking) retain(n int) retention {
+	from, to := n, n // of the tie that n cuts
+	for from > 0 && to < len(r.order) && r.Key[r.order[from-1]] == r.Key[r.order[n]] {
+		from--
+	}
+	if from < n {
+		to = r.tieFrom(from)
+	}
+	return retention{r.order[:from], r.order[from:to], n - from}
+}
+
+// size returns the number of inputs that are retained.
+func (r retention) size() int { return len(r.whole) + r.first }
+
+// expected returns an expected count, from that of the whole part and that of the tie.
+func (r retention) expected(whole, tied int) float64 {
+	if tied == 0 {
+		return float64(whole)
+	}
+	return float64(whole) + float64(tied)*float64(r.first)/float64(len(r.tied))
+}
+
+// shares returns, for each of n inputs, the chance that it is retained and satisfies a condition.
+func (r retention) shares(n int, is func(i int32) bool) []float64 {
+	all := make([]float64, n)
+	for _, i := range r.whole {
+		all[i] = float64(index(is(i)))
+	}
+	for _, i := range r.tied {
+		all[i] = r.expected(0, index(is(i)))
+	}
+	return all
 }
 
 // gated returns a key for a gate that chooses between two scores: the mid-rank quantile, in (0,1),

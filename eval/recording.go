@@ -19,6 +19,9 @@ type Recording struct {
 	Passes decomp.Tensor
 	// Labels has the true class of each input, from 0. Nil where it is unknown.
 	Labels []int
+	// Index has the place of each input in its file, for errors and reports. Nil if it is that in the
+	// recording: see Sort.
+	Index []int
 }
 
 // CheckLabels returns an error unless every input has a label from 0 to Classes-1. The error asks
@@ -38,6 +41,14 @@ func (r Recording) CheckLabels() error {
 		}
 	}
 	return nil
+}
+
+// Place returns the place of input i in its file.
+func (r Recording) Place(i int) int {
+	if r.Index == nil {
+		return i
+	}
+	return r.Index[i]
 }
 
 func (r Recording) name() string { return cmp.Or(r.Name, "the recording") }

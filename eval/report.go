@@ -165,7 +165,9 @@ type Row struct {
 	BootstrapAt BootstrapAt `json:"bootstrap_at_coverage"`
 }
 
-// At holds the figures for the inputs retained at one coverage.
+// At holds the figures for the inputs retained at one coverage. Where the coverage cuts through a tie
+// of a ranking, counts are expected over a random order of the tied inputs, and need not be whole;
+// shares are of these counts.
 type At struct {
 	Coverage float64 `json:"coverage"` // retained/inputs
 	Retained int     `json:"retained"`
@@ -173,24 +175,24 @@ type At struct {
 	// CriticalMissed counts the critical inputs that are retained and predicted not critical.
 	// CriticalMissRate divides them by all critical inputs, with its exact 95% interval
 	// (Source.Intervals); CriticalFNR by those retained (app-cfnr).
-	CriticalMissed           int         `json:"critical_missed"`
+	CriticalMissed           float64     `json:"critical_missed"`
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
 	// CalledCritical counts the retained inputs that are predicted critical, FalseCalls those of
 	// them that are not critical.
-	CalledCritical int     `json:"called_critical"`
-	FalseCalls     int     `json:"false_calls"`
+	CalledCritical float64 `json:"called_critical"`
+	FalseCalls     float64 `json:"false_calls"`
 	Per1000        Per1000 `json:"per_1000"`
 	// CriticalClasses has an entry for each critical class. WorstClass names the one with the
 	// highest critical miss rate of those with FewOfClass inputs or more; empty where there is none.
 	CriticalClasses []ClassMisses `json:"critical_classes"`
 	WorstClass      string        `json:"worst_class"`
 
-	CriticalFNR      Figure `json:"critical_fnr"`
-	CriticalError    Figure `json:"critical_error"` // app-cerr
-	Accuracy         Figure `json:"accuracy"`       // app-acc
-	MacroF1          Figure `json:"macro_f1"`       // app-acc
-	CriticalRetained int    `json:"critical_retained"`
+	CriticalFNR      Figure  `json:"critical_fnr"`
+	CriticalError    Figure  `json:"critical_error"` // app-cerr
+	Accuracy         Figure  `json:"accuracy"`       // app-acc
+	MacroF1          Figure  `json:"macro_f1"`       // app-acc
+	CriticalRetained float64 `json:"critical_retained"`
 	// CriticalDeferredShare is the share of all critical inputs that are deferred.
 	CriticalDeferredShare Figure `json:"critical_deferred_share"`
 }
@@ -220,9 +222,9 @@ const FewOfClass = 20
 
 // ClassMisses counts what is missed of one critical class: retained, and predicted not critical.
 type ClassMisses struct {
-	Class  string `json:"class"`
-	Inputs int    `json:"inputs"`
-	Missed int    `json:"missed"`
+	Class  string  `json:"class"`
+	Inputs int     `json:"inputs"`
+	Missed float64 `json:"missed"`
 	// CriticalMissRate is Missed/Inputs with its 95% interval (Source.Intervals). Both are null for a
 	// class of fewer than FewOfClass inputs.
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
@@ -246,9 +248,7 @@ type Interval struct {
 	High Figure `json:"high"`
 }
 
-// Bootstrap describes the AUSC of critical FNR over resamples of the inputs, or of the groups. Within ties, inputs
-// are in the order of the draw and not of the file, so that many ties set the mean apart from the
-// AUSC.
+// Bootstrap describes the AUSC of critical FNR over resamples of the inputs, or of the groups.
 type Bootstrap struct {
 	Interval
 	// WinShare is the share of resamples in which the ranking has the lowest AUSC of the paper's
@@ -290,8 +290,8 @@ type MissedPair struct {
 	Scope  policy.Scope `json:"scope"`
 	// RowOnly counts the inputs that only the row misses, ColumnOnly those that only the column
 	// misses.
-	RowOnly    int `json:"row_only"`
-	ColumnOnly int `json:"column_only"`
+	RowOnly    float64 `json:"row_only"`
+	ColumnOnly float64 `json:"column_only"`
 	// PValue is that of the exact two-sided McNemar test that both miss equally often: the chance of
 	// counts as uneven as these or more. With groups it is that of the sign-flip test by group. PHolm is corrected for all pairs of the scope (Holm).
 	PValue float64 `json:"p"`
@@ -300,7 +300,7 @@ type MissedPair struct {
 
 // Curves holds the counts behind every figure, at each coverage. A risk divides two of them:
 // critical FNR is CriticalMissed/CriticalRetained, and the joint curve divides both by
-// Summary.Critical.
+// Summary.Critical. Within ties, counts are expected as those of At are.
 type Curves struct {
 	Coverage []float64 `json:"coverage"` // asked for
 	Retained []int     `json:"retained"`
@@ -311,12 +311,12 @@ type Curves struct {
 type Curve struct {
 	Name             string       `json:"name"`
 	Scope            policy.Scope `json:"scope"`
-	CriticalRetained []int        `json:"critical_retained"`
-	CriticalMissed   []int        `json:"critical_missed"`
-	CriticalWrong    []int        `json:"critical_wrong"` // predicted as any other class
-	Wrong            []int        `json:"wrong"`
-	CalledCritical   []int        `json:"called_critical"`
-	FalseCalls       []int        `json:"false_calls"` // called critical, and not critical
+	CriticalRetained []float64    `json:"critical_retained"`
+	CriticalMissed   []float64    `json:"critical_missed"`
+	CriticalWrong    []float64    `json:"critical_wrong"` // predicted as any other class
+	Wrong            []float64    `json:"wrong"`
+	CalledCritical   []float64    `json:"called_critical"`
+	FalseCalls       []float64    `json:"false_calls"` // called critical, and not critical
 	// Low and High are the 95% band of critical FNR over the first 1000 resamples, NaN where it is
 	// undefined in all of them. They are empty unless Options.Bands asks for them.
 	Low  []float64 `json:"-"`

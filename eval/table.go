@@ -222,7 +222,7 @@ func inParallel(ctx context.Context, r Recording, progress Progress, start func(
 					return ctx.Err()
 				}
 				if err := each(i); err != nil {
-					faults[part] = inputError(r.name(), i, err)
+					faults[part] = inputError(r.name(), r.Place(i), err)
 					return nil
 				}
 				if d := done.Add(1); progress != nil && (d%step == 0 || d == int64(n)) {

@@ -152,7 +152,8 @@ func TestSelectiveByHand(t *testing.T) {
 		return r
 	}
 	// AUSC and the joint area were computed with NumPy. In the order of entropy the errors are 0,
-	// 1, 2, 2, 3; in the order of MI they are, in expectation, 0.5, 1, 2, 3, 3.
+	// 1, 2, 2, 3; in the order of MI they are, in expectation, 0.5, 1, 2, 3, 3, and the critical inputs
+	// 0.5, 1, 1.5, 2, 3.
 	//
 	// With one input retained no critical input is, so that the AUSC begins at two: it lacks the
 	// step of the paper's from 0 to 1 before the first coverage of two, half of which is area.
@@ -165,13 +166,16 @@ func TestSelectiveByHand(t *testing.T) {
 		AUSCPaper: eval.AUSC{CriticalFNR: 0.4336264656616414, CriticalError: 0.6667504187604689, ErrorRate: 0.4530402010050251},
 		AURC:      (0 + 1./2 + 2./3 + 2./4 + 3./5) / 5, AUGRC: (0 + 0.5 + 1.5 + 2 + 2.5) / 25, JointArea: 0.2665410385259631,
 	}))
+	// By MI inputs 0, 1 and one of 2 and 4 are retained: half of either, in expectation.
+	at.FalseCalls, at.Per1000.FalseCalls = 0.5, 100
+	at.CriticalRetained, at.CriticalDeferredShare, at.CriticalFNR = 1.5, 0.5, 1/1.5
+	at.MacroF1 = 2 * 1. / (1 + 2.5) / 3 // a is right once; half of input 4 is of it
 	same(t, "mi", row(t, r, "mi", policy.AllInputs), withoutResamples(eval.Row{
 		Name: "mi", Scope: policy.AllInputs, At: at,
-		AUSC: eval.AUSC{CriticalFNR: 0.46704355108877715 - step/2, CriticalError: 0.7335845896147404 - step/2,
-			ErrorRate: 0.5031658291457286},
+		AUSC:      eval.AUSC{CriticalFNR: 0.4980737018425462, CriticalError: 0.7311976549413741, ErrorRate: 0.5783542713567839},
 		AUSCFrom:  0.05 + 32*step,
-		AUSCPaper: eval.AUSC{CriticalFNR: 0.46704355108877715, CriticalError: 0.7335845896147404, ErrorRate: 0.5031658291457286},
-		AURC:      (0.5 + 1./2 + 2./3 + 3./4 + 3./5) / 5, AUGRC: (0.25 + 0.75 + 1.5 + 2.5 + 3) / 25, JointArea: 0.2665410385259631,
+		AUSCPaper: eval.AUSC{CriticalFNR: 0.5756490787269679, CriticalError: 0.8087730318257962, ErrorRate: 0.5783542713567839},
+		AURC:      (0.5 + 1./2 + 2./3 + 3./4 + 3./5) / 5, AUGRC: (0.25 + 0.75 + 1.5 + 2.5 + 3) / 25, JointArea: 0.2916038525963147,
 	}))
 	// Inputs 2, 3 and 4 are predicted critical and come first: nothing is missed.
 	same(t, "entropy, predicted-safe", row(t, r, "entropy", policy.PredictedSafe).At, eval.At{
@@ -193,8 +197,8 @@ func TestSelectiveByHand(t *testing.T) {
 		}
 	}
 	for c, n := range r.Curves.Retained {
-		got := []int{curve.CriticalRetained[c], curve.CriticalMissed[c], curve.CriticalWrong[c], curve.Wrong[c]}
-		want := [][]int{{0, 0, 0, 0}, {1, 1, 1, 1}, {2, 1, 2, 2}, {3, 1, 2, 2}, {3, 1, 2, 3}}[n-1]
+		got := []float64{curve.CriticalRetained[c], curve.CriticalMissed[c], curve.CriticalWrong[c], curve.Wrong[c]}
+		want := [][]float64{{0, 0, 0, 0}, {1, 1, 1, 1}, {2, 1, 2, 2}, {3, 1, 2, 2}, {3, 1, 2, 3}}[n-1]
 		if !slices.Equal(got, want) {
 			t.Errorf("curve with %d retained: %v, want %v", n, got, want)
 		}

@@ -129,7 +129,7 @@ def summary(t, y, reliability):
         "macro_f1": macro_f1(m),
         "qwk": 1 - divide((weights * m).sum(), (weights * independent).sum()),
         "critical_fnr": divide(missed.sum(), critical.sum()),
-        "without_deferral": at_coverage(t, y, np.arange(t.N)),
+        "without_deferral": at_coverage(t, y, np.ones(t.N)),
         "pearson": pearson(t.sum_c, t.MI),
         "spearman": spearman(t.sum_c, t.MI),
         "inflation": divide(t.sum_c.mean(), t.MI.mean()),
@@ -162,7 +162,8 @@ def selective(t, y, args):
     """Policies, pairwise and curves: every ranking in both scopes, at every coverage, and over resamples."""
     critical = t.is_critical[y]
     wrong = t.predicted != y
-    missed = critical & ~t.is_critical[t.predicted]
+    treated = t.is_critical[t.predicted]
+    missed = critical & ~treated
     outcomes = np.stack([critical, missed, critical & wrong, wrong])  # what a retained input adds to the counts
     everyone = critical.sum()
     kept = np.ceil(COVERAGES * t.N - 1e-9).astype(int)
@@ -171,27 +172,28 @@ def selective(t, y, args):
     rows, curves, orders, keys, joint, misses = [], [], [], [], [], []
     for name, scope, key in rankings(t, args.reliability):
         order = np.argsort(key, kind="stable")
-        counts = outcomes[:, order].cumsum(1)
+        counts = over_ties(key[order], outcomes[:, order]).cumsum(1)
+        called, false_calls = over_ties(key[order], np.stack([treated, treated & ~critical])[:, order]).cumsum(1)[:, kept - 1]
+        weight = np.empty(t.N)  # the chance of each input to be retained at the coverage
+        weight[order] = over_ties(key[order], (np.arange(t.N) < at)[None])[0]
         n_critical, n_missed, n_critical_wrong, n_wrong = c = counts[:, kept - 1]
         aurc, augrc = whole_curve(key[order], wrong[order])
-        called = t.is_critical[t.predicted[order]]
         paper = {
             "critical_fnr": area(divide(n_missed, np.maximum(n_critical, 1))),
             "critical_error": area(divide(n_critical_wrong, np.maximum(n_critical, 1))),
             "error_rate": area(n_wrong / kept),
         }
         rows.append({
-            "name": name, "scope": scope, **at_coverage(t, y, order[:at]), "ausc_paper": paper,
+            "name": name, "scope": scope, **at_coverage(t, y, weight), "ausc_paper": paper,
             "aurc": aurc, "augrc": augrc, "joint_area": area(divide(n_missed, everyone)),
         })
         curves.append({
             "name": name, "scope": scope, "critical_retained": c[0], "critical_missed": c[1], "critical_wrong": c[2],
-            "wrong": c[3], "called_critical": called.cumsum()[kept - 1],
-            "false_calls": (called & ~critical[order]).cumsum()[kept - 1],
+            "wrong": c[3], "called_critical": called, "false_calls": false_calls,
         })
         orders.append(order)
         keys.append(key)
-        misses.append(np.isin(np.arange(t.N), order[:at]) & missed)
+        misses.append(weight * missed)
     for scope in "all", "predicted-safe":
         of = [r for r, row in enumerate(rows) if row["scope"] == scope]
         first = defined_from([curves[r]["critical_retained"] for r in of if rows[r]["name"] != "p_critical"])
@@ -209,7 +211,7 @@ def selective(t, y, args):
                     break
 
     ranges = [(row["scope"], row["name"] != "p_critical") for row in rows]
-    ausc, paper, fnr, error, accuracy = bootstrap(orders, outcomes, kept, at, ranges, args.bootstrap, args.seed)
+    ausc, paper, fnr, error, accuracy = bootstrap(orders, keys, outcomes, kept, at, ranges, args.bootstrap, args.seed)
     for r, row in enumerate(rows):
         of = [
             s for s, other in enumerate(rows)
@@ -242,34 +244,34 @@ def selective(t, y, args):
     }
 
 
-def at_coverage(t, y, retained):
-    """The figures of retained inputs."""
-    truth, predicted = y[retained], t.predicted[retained]
-    critical, called = t.is_critical[truth], t.is_critical[predicted]
-    missed, everyone = critical & ~called, t.is_critical[y].sum()
+def at_coverage(t, y, weight):
+    """The figures of inputs that are retained with some chance each."""
+    critical, called = t.is_critical[y], t.is_critical[t.predicted]
+    everyone, n = critical.sum(), int(round(weight.sum()))
+    count = lambda of: (weight * of).sum()
+    missed, kept, treated, falsely = count(critical & ~called), count(critical), count(called), count(called & ~critical)
     per = 1000 / t.N
-    m = np.bincount(truth * t.K + predicted, minlength=t.K * t.K).reshape(t.K, t.K)
+    m = np.bincount(y * t.K + t.predicted, weight, minlength=t.K * t.K).reshape(t.K, t.K)
     classes = []
     for k in np.sort(t.critical):
-        n, lost = (y == k).sum(), (missed & (truth == k)).sum()
+        inputs, lost = (y == k).sum(), count((y == k) & ~called)
         classes.append({
-            "class": str(k), "inputs": n, "missed": lost, "critical_miss_rate": lost / n if n >= 20 else np.nan,
+            "class": str(k), "inputs": inputs, "missed": lost, "critical_miss_rate": lost / inputs if inputs >= 20 else np.nan,
         })
     rates = [c["critical_miss_rate"] for c in classes]
     worst = "" if np.isnan(rates).all() else classes[np.nanargmax(rates)]["class"]
     return {
-        "coverage": len(retained) / t.N, "retained": len(retained), "critical_missed": missed.sum(),
-        "critical_miss_rate": divide(missed.sum(), everyone), "called_critical": called.sum(),
-        "false_calls": (called & ~critical).sum(),
+        "coverage": n / t.N, "retained": n, "critical_missed": missed,
+        "critical_miss_rate": divide(missed, everyone), "called_critical": treated, "false_calls": falsely,
         "per_1000": {
-            "deferred": per * (t.N - len(retained)), "reviews": per * (t.N - len(retained)),
-            "called_critical": per * called.sum(), "false_calls": per * (called & ~critical).sum(), "missed": per * missed.sum(),
+            "deferred": per * (t.N - n), "reviews": per * (t.N - n),
+            "called_critical": per * treated, "false_calls": per * falsely, "missed": per * missed,
         },
         "critical_classes": classes, "worst_class": worst,
-        "critical_fnr": divide(missed.sum(), critical.sum()),
-        "critical_error": divide((critical & (truth != predicted)).sum(), critical.sum()),
-        "accuracy": (truth == predicted).mean(), "macro_f1": macro_f1(m), "critical_retained": critical.sum(),
-        "critical_deferred_share": divide(everyone - critical.sum(), everyone),
+        "critical_fnr": divide(missed, kept),
+        "critical_error": divide(count(critical & (y != t.predicted)), kept),
+        "accuracy": count(y == t.predicted) / n, "macro_f1": macro_f1(m), "critical_retained": kept,
+        "critical_deferred_share": divide(everyone - kept, everyone),
     }
 
 
@@ -303,8 +305,8 @@ def missed_pairs(rows, misses):
         pairs = []
         for i, r in enumerate(of):
             for s in of[i + 1:]:
-                a, b = (misses[r] & ~misses[s]).sum(), (misses[s] & ~misses[r]).sum()
-                tail = sum(math.comb(int(a + b), k) for k in range(min(a, b) + 1)) / 2 ** int(a + b)
+                a, b = np.maximum(misses[r] - misses[s], 0).sum(), np.maximum(misses[s] - misses[r], 0).sum()
+                tail = half_tail(min(a, b), a + b)
                 pairs.append({
                     "row": rows[r]["name"], "column": rows[s]["name"], "scope": scope, "row_only": a, "column_only": b,
                     "p": min(1.0, 2 * tail),
@@ -316,24 +318,41 @@ def missed_pairs(rows, misses):
     return found
 
 
-def bootstrap(orders, outcomes, kept, at, ranges, resamples, seed):
+def half_tail(k, n):
+    """P(X <= k) of Binomial(n, 1/2); counts that are not whole interpolate by the incomplete beta function."""
+    if k == int(k) and n == int(n):
+        return sum(math.comb(int(n), i) for i in range(int(k) + 1)) / 2 ** int(n)
+    # I_1/2(a, b) with x = (1/2) u^(1/a), so that nothing is singular at 0.
+    a, b = n - k, k + 1
+    u, w = np.polynomial.legendre.leggauss(400)
+    x = 0.5 * ((u + 1) / 2) ** (1 / a)
+    beta = math.exp(math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b))
+    return float((w / 2 * (1 - x) ** (b - 1)).sum() * 0.5 ** a / a / beta)
+
+
+def over_ties(key, values):
+    """Values in the order of sorted keys, each replaced by the mean over its tie."""
+    _, tie, size = np.unique(key, return_inverse=True, return_counts=True)
+    return np.stack([(np.bincount(tie, v) / size)[tie] for v in values])
+
+
+def bootstrap(orders, keys, outcomes, kept, at, ranges, resamples, seed):
     """AUSC of critical FNR, the paper's, and figures at the coverage, as [ranking, resample]."""
     n = outcomes.shape[1]
-    outcomes = outcomes.astype(np.int32)
-    sorted_outcomes = [outcomes[:, order] for order in orders]
+    ties = [np.unique(key, return_inverse=True)[1] for key in keys]
     cuts = np.append(kept, at)
     counts = np.empty((len(orders), 4, len(cuts)))
     ausc, paper, fnr, error, accuracy = np.empty((5, len(orders), resamples))
     rng = np.random.default_rng(seed)
     for b in range(resamples):
         times = np.bincount(rng.integers(0, n, n), minlength=n).astype(np.int32)
-        for r, order in enumerate(orders):
-            drawn = times[order]
-            retained = drawn.cumsum(dtype=np.int32)
-            last = retained.searchsorted(cuts)  # the input at the cut, which may count in part
-            beyond = retained[last] - cuts
-            cumulative = (drawn * sorted_outcomes[r]).cumsum(1, dtype=np.int32)
-            counts[r] = cumulative[:, last] - beyond * sorted_outcomes[r][:, last]
+        for r, tie in enumerate(ties):
+            drawn = np.bincount(tie, times)
+            retained = drawn.cumsum()
+            last = retained.searchsorted(cuts)  # the tie at the cut, which counts in part
+            beyond = (retained[last] - cuts) / drawn[last]
+            of = np.stack([np.bincount(tie, times * o) for o in outcomes])
+            counts[r] = of.cumsum(1)[:, last] - beyond * of[:, last]
         critical, missed, critical_wrong, wrong = counts.swapaxes(0, 1)
         risk = divide(missed, critical)
         for scope in "all", "predicted-safe":

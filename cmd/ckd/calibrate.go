@@ -349,6 +349,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 			return nil, err
 		}
 	}
+	rec.sort(o.Groups)
 	if c.Prevalence != nil {
 		o.Prevalence = *c.Prevalence
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/buildinfo"
-	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -118,9 +117,10 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 			return err
 		}
 	}
-	passes := rec.passes
+	rec.sort(o.Groups)
+	passes := rec.forEval()
 	rec.passes = nil // garbage once they are decomposed
-	t, r, err := evaluate(ctx, passes, rec.labels, rec.spec, o)
+	t, r, err := evaluate(ctx, passes, rec.spec, o)
 	if err != nil {
 		return err
 	}
@@ -135,29 +135,31 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	return writeDocument(w, d, c.Format)
 }
 
-// evaluate decomposes passes, decides on them if there is a policy, and returns the report.
-func evaluate(ctx *cmdContext, passes *record.Passes, labels []int, spec decomp.Spec, o eval.Options) (*eval.Table, *eval.Report, error) {
-	t, err := newTable(ctx, passes, spec)
+// evaluate decomposes a recording, decides on it if there is a policy, and returns the report.
+func evaluate(ctx *cmdContext, recording eval.Recording, spec decomp.Spec, o eval.Options) (*eval.Table, *eval.Report, error) {
+	t, err := newTable(ctx, recording, spec)
 	if err != nil {
 		return nil, nil, err
 	}
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	if o.Policy != nil {
-		if o.Decisions, err = eval.Decide(ctx.Ctx, evalRecording(passes), o.Policy, bars.of("deciding")); err != nil {
+		if o.Decisions, err = eval.Decide(ctx.Ctx, recording, o.Policy, bars.of("deciding")); err != nil {
 			return nil, nil, err
 		}
 	}
 	o.Progress = bars.of("resampling")
+	labels := recording.Labels
+	recording = eval.Recording{} // its passes are garbage now
 	r, err := eval.Evaluate(ctx.Ctx, t, labels, o)
 	return t, r, err
 }
 
-// newTable decomposes passes, and shows a bar if that takes long.
-func newTable(ctx *cmdContext, passes *record.Passes, spec decomp.Spec) (*eval.Table, error) {
+// newTable decomposes a recording, and shows a bar if that takes long.
+func newTable(ctx *cmdContext, recording eval.Recording, spec decomp.Spec) (*eval.Table, error) {
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
-	return eval.NewTable(ctx.Ctx, evalRecording(passes), spec, bars.of("decomposing"))
+	return eval.NewTable(ctx.Ctx, recording, spec, bars.of("decomposing"))
 }
 
 // software returns the name and version of this program, for reports.

@@ -105,6 +105,7 @@ func (c *frontierCmd) frontier(ctx *cmdContext, flags *labelledFlags, model *pol
 			return nil, err
 		}
 	}
+	rec.sort(o.Groups)
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	o.Progress = bars.update

@@ -174,7 +174,9 @@ func readTables(ctx *cmdContext, rows *rowFlags, paths []string) ([]*eval.Table,
 		if i > 0 && passes.K != tables[0].K {
 			return nil, nil, fmt.Errorf("%s has %d classes, expected %d, as %s has", path, passes.K, tables[0].K, paths[0])
 		}
-		if tables[i], err = newTable(ctx, passes, rows.spec(passes.K)); err != nil {
+		recording := evalRecording(passes)
+		recording.Sort(nil)
+		if tables[i], err = newTable(ctx, recording, rows.spec(passes.K)); err != nil {
 			return nil, nil, err
 		}
 		warn(ctx, path, tables[i].Signs)

@@ -64,6 +64,7 @@ func (c *labelledFlags) agree(p *policy.Policy) error {
 type labelledRecording struct {
 	passes                 *record.Passes
 	labels                 []int
+	index                  []int // place of each input in the file: see sort
 	passesFile, labelsFile eval.File
 	classes                []string
 	// spec has no weights of pairs: the score cbec of a report is the paper's, while a policy
@@ -74,8 +75,16 @@ type labelledRecording struct {
 // forEval returns the recording as packages eval and calibrate take it.
 func (l *labelledRecording) forEval() eval.Recording {
 	r := evalRecording(l.passes)
-	r.Labels = l.labels
+	r.Labels, r.Index = l.labels, l.index
 	return r
+}
+
+// sort puts the inputs, and their groups if there are any, into an order that does not depend on that
+// of the file.
+func (l *labelledRecording) sort(groups []int) {
+	r := l.forEval()
+	r.Sort(groups)
+	l.index = r.Index
 }
 
 // readRecording reads the passes, and the labels if a file is named. model may be nil.

@@ -64,6 +64,7 @@ func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
+	rec.sort(nil)
 	found, err := planFor(ctx.Ctx, model, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, RunLength: c.RunLength, Seed: c.Seed})
 	if err != nil {
 		return interrupted(ctx, err)
@@ -87,7 +88,7 @@ func planFor(ctx context.Context, p *policy.Policy, r eval.Recording, o plan.Opt
 	inputs := make([]plan.Input, r.Passes.Inputs)
 	for i := range inputs {
 		if err := cmp.Or(ctx.Err(), batch.Outcome(i, outcome)); err != nil {
-			return nil, fmt.Errorf("input %d: %w", i, err)
+			return nil, fmt.Errorf("input %d: %w", r.Place(i), err)
 		}
 		inputs[i] = plan.Input{
 			Deferred:       outcome.Decision.Action == policy.Defer,

@@ -6,8 +6,12 @@ import (
 	"sort"
 )
 
-// Group holds the counts of one group: its cases, and how many of them are misses.
-type Group struct{ Cases, Misses int }
+// Group holds the counts of one group: its cases, and how many of them are misses. Expected misses
+// need not be whole.
+type Group struct {
+	Cases  int
+	Misses float64
+}
 
 // Tail returns the p-value, in [0,1], of "the share of misses among the cases is above a", for a in
 // (0,1), over groups drawn independently as these were. The share is of all cases of all groups, so
@@ -35,7 +39,7 @@ func Interval(groups []Group, most int, confidence float64) (low, high float64) 
 	tail := (1 - confidence) / 2
 	hits := make([]Group, len(groups))
 	for i, g := range groups {
-		hits[i] = Group{g.Cases, g.Cases - g.Misses}
+		hits[i] = Group{g.Cases, float64(g.Cases) - g.Misses}
 	}
 	return 1 - upper(hits, most, tail), upper(groups, most, tail)
 }
@@ -126,7 +130,7 @@ func newTest(groups []Group, a float64, most int) *test {
 	}
 	t := &test{worst: (1 - a) * float64(most)}
 	for g, times := range n {
-		t.terms = append(t.terms, term{float64(g.Misses) - a*float64(g.Cases), float64(times)})
+		t.terms = append(t.terms, term{g.Misses - a*float64(g.Cases), float64(times)})
 	}
 	sort.Slice(t.terms, func(i, j int) bool { return t.terms[i].d < t.terms[j].d }) // for the same sums each time
 	return t

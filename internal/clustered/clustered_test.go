@@ -18,7 +18,7 @@ func groupsOf(n, cases, misses int) []clustered.Group {
 	for i := range groups {
 		groups[i].Cases = cases
 		if i < misses {
-			groups[i].Misses = cases
+			groups[i].Misses = float64(cases)
 		}
 	}
 	return groups
@@ -63,7 +63,7 @@ func TestTail(t *testing.T) {
 			for range draws {
 				sum := rng.ExpFloat64() * (1 - c.a) * float64(c.most)
 				for _, g := range c.groups {
-					sum += rng.ExpFloat64() * (float64(g.Misses) - c.a*float64(g.Cases))
+					sum += rng.ExpFloat64() * (g.Misses - c.a*float64(g.Cases))
 				}
 				if sum >= 0 {
 					hits++
@@ -72,7 +72,7 @@ func TestTail(t *testing.T) {
 			for _, g := range c.groups {
 				worst := (1 - c.a) * float64(c.most)
 				product *= worst / (worst + c.a*float64(g.Cases))
-				misses += g.Misses
+				misses += int(g.Misses)
 			}
 			got, drawn := clustered.Tail(c.groups, c.a, c.most), float64(hits)/draws
 			if se := math.Sqrt(drawn*(1-drawn)/draws) + 1e-5; math.Abs(got-drawn) > 5*se {
@@ -179,11 +179,11 @@ func binomialOf(rng *rand.Rand, n int, p float64) int {
 }
 
 func independent(rng *rand.Rand, a float64) clustered.Group {
-	return clustered.Group{Cases: 5, Misses: binomialOf(rng, 5, a)}
+	return clustered.Group{Cases: 5, Misses: float64(binomialOf(rng, 5, a))}
 }
 
 func allOrNone(rng *rand.Rand, a float64) clustered.Group {
-	return clustered.Group{Cases: 5, Misses: 5 * binomialOf(rng, 1, a)}
+	return clustered.Group{Cases: 5, Misses: float64(5 * binomialOf(rng, 1, a))}
 }
 
 func mixed(rng *rand.Rand, a float64) clustered.Group {
@@ -195,14 +195,14 @@ func mixed(rng *rand.Rand, a float64) clustered.Group {
 
 // rareGroups has one group in ten that misses ten times as often.
 func rareGroups(rng *rand.Rand, a float64) clustered.Group {
-	return clustered.Group{Cases: 5, Misses: 5 * binomialOf(rng, 1, 0.1) * binomialOf(rng, 1, 10*a)}
+	return clustered.Group{Cases: 5, Misses: float64(5 * binomialOf(rng, 1, 0.1) * binomialOf(rng, 1, 10*a))}
 }
 
 // largeMissMore has groups of 8 and of 2 cases. Of 10 cases 8 are in large groups, whose share of
 // misses is 1.25 a; small ones have none.
 func largeMissMore(rng *rand.Rand, a float64) clustered.Group {
 	if rng.IntN(2) == 0 {
-		return clustered.Group{Cases: 8, Misses: binomialOf(rng, 8, 1.25*a)}
+		return clustered.Group{Cases: 8, Misses: float64(binomialOf(rng, 8, 1.25*a))}
 	}
 	return clustered.Group{Cases: 2}
 }

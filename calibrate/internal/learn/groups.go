@@ -139,7 +139,7 @@ func (e *Evidence) CertifyingGroups() (n int) {
 func (e *Evidence) counted(of Share) (groups []clustered.Group, most int) {
 	for i := range e.Groups {
 		if misses, cases := of(&e.Groups[i]); cases > 0 {
-			groups = append(groups, clustered.Group{Cases: cases, Misses: misses})
+			groups = append(groups, clustered.Group{Cases: cases, Misses: float64(misses)})
 		}
 	}
 	_, most = of(e.largest)

@@ -155,15 +155,23 @@ func TestMeanOf(t *testing.T) {
 	}
 }
 
-// TestDeciles checks that bins cover all rows once, in order, and differ by one row at most.
+// TestDeciles checks that bins cover all rows once, in order, and differ by one row at most, but for
+// rows of one risk, which stay together.
 func TestDeciles(t *testing.T) {
 	for _, c := range []struct {
-		n    int
-		want []int
-	}{{0, nil}, {3, []int{1, 1, 1}}, {10, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}, {25, []int{2, 3, 2, 3, 2, 3, 2, 3, 2, 3}}} {
+		n, tied int
+		want    []int
+	}{
+		{0, 1, nil}, {3, 1, []int{1, 1, 1}}, {10, 1, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}, {25, 1, []int{2, 3, 2, 3, 2, 3, 2, 3, 2, 3}},
+		{10, 3, []int{3, 3, 3, 1}}, {25, 4, []int{4, 4, 4, 4, 4, 4, 1}}, {7, 7, []int{7}},
+	} {
+		q := make([]float64, c.n)
+		for i := range q {
+			q[i] = float64(i / c.tied)
+		}
 		var sizes []int
 		at := 0
-		for s := range deciles(c.n) {
+		for s := range deciles(q, byRisk(q)) {
 			if s.from != at {
 				t.Errorf("%d rows: a bin begins at %d, expected %d", c.n, s.from, at)
 			}

@@ -49,7 +49,8 @@ type Reliability struct {
 	// Brier is the mean squared difference of risk and outcome, LogLoss the mean of -log of the
 	// probability of the outcome, nats.
 	Brier, LogLoss Figure
-	// Bins has up to ten bins of equally many inputs, by ascending risk.
+	// Bins has up to ten bins of about equally many inputs, by ascending risk. Inputs of one risk are in
+	// one bin.
 	Bins []Bin
 	// ECE is the mean over the bins, by inputs, of |share of critical - mean risk|. Chance alone gives
 	// SimulatedECE: its mean over labels drawn from the risks themselves, with the interval of one
@@ -79,7 +80,7 @@ func (p *problem) reliability(z []float64, seed uint64) *Reliability {
 	out.ObservedOverExpected = Figure{ratio, ratio / wide, ratio * wide, ByGroup}
 	out.Slope = p.slope(z)
 	order := byRisk(q)
-	for bin := range deciles(n) {
+	for bin := range deciles(q, order) {
 		part := order[bin.from:bin.to]
 		b := Bin{Inputs: len(part)}
 		for _, r := range part {
@@ -179,14 +180,21 @@ func byRisk(q []float64) []int {
 
 type span struct{ from, to int }
 
-// deciles yields up to ten parts of n rows, each as large as the others but for one row.
-func deciles(n int) func(yield func(span) bool) {
+// deciles yields up to ten parts of the rows by ascending risk, each as large as the others but for
+// one row and for the rows of one risk, which stay together.
+func deciles(q []float64, order []int) func(yield func(span) bool) {
 	const bins = 10
 	return func(yield func(span) bool) {
+		from, n := 0, len(order)
 		for b := range bins {
-			if s := (span{b * n / bins, (b + 1) * n / bins}); s.to > s.from && !yield(s) {
+			to := max(from, (b+1)*n/bins)
+			for to > from && to < n && q[order[to]] == q[order[to-1]] {
+				to++
+			}
+			if to > from && !yield(span{from, to}) {
 				return
 			}
+			from = to
 		}
 	}
 }
@@ -194,7 +202,7 @@ func deciles(n int) func(yield func(span) bool) {
 // ece returns the expected calibration error over deciles.
 func ece(q []float64, order []int, y []bool) float64 {
 	sum := 0.0
-	for bin := range deciles(len(q)) {
+	for bin := range deciles(q, order) {
 		d := 0.0
 		for _, r := range order[bin.from:bin.to] {
 			d += outcome(y[r]) - q[r]

@@ -58,16 +58,16 @@ const fewRetained = 10
 // riskCurve returns the risk at every coverage and the inputs that it is a share of. The risk is NaN
 // where there are none.
 func (d *deferral) riskCurve(c *eval.Curve) (risk, of []float64) {
-	missed, kept := c.Wrong, d.report.Curves.Retained
-	if d.byRisk {
-		missed, kept = c.CriticalMissed, c.CriticalRetained
-	}
 	for i := range d.report.Curves.Coverage {
-		r := math.NaN()
-		if kept[i] > 0 {
-			r = share(missed[i], kept[i])
+		missed, kept := c.Wrong[i], float64(d.report.Curves.Retained[i])
+		if d.byRisk {
+			missed, kept = c.CriticalMissed[i], c.CriticalRetained[i]
 		}
-		risk, of = append(risk, r), append(of, float64(kept[i]))
+		r := math.NaN()
+		if kept > 0 {
+			r = missed / kept
+		}
+		risk, of = append(risk, r), append(of, kept)
 	}
 	return risk, of
 }

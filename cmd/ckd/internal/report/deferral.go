@@ -183,7 +183,7 @@ func missedOfAll(at eval.At, all int) string {
 }
 
 // share returns n/of, and 0 of nothing.
-func share(n, of int) float64 {
+func share[N int | float64](n, of N) float64 {
 	if of == 0 {
 		return 0
 	}

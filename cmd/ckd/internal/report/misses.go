@@ -62,7 +62,7 @@ func (d *deferral) missesFigure() *document.Figure {
 
 // reviews returns the reviews per 1,000 inputs at a coverage.
 func (e *evaluation) reviews(c *eval.Curve, at int) float64 {
-	n := e.report.Summary.Inputs - e.report.Curves.Retained[at]
+	n := float64(e.report.Summary.Inputs - e.report.Curves.Retained[at])
 	if e.report.Source.CriticalCalls == eval.Reviewed {
 		n += c.CalledCritical[at]
 	}
@@ -70,7 +70,9 @@ func (e *evaluation) reviews(c *eval.Curve, at int) float64 {
 }
 
 // thousand returns a count of inputs per 1,000.
-func (e *evaluation) thousand(n int) float64 { return 1000 * share(n, e.report.Summary.Inputs) }
+func (e *evaluation) thousand(n float64) float64 {
+	return 1000 * share(n, float64(e.report.Summary.Inputs))
+}
 
 // namedLine is a line with its text in the legend.
 type namedLine struct {
@@ -273,7 +275,7 @@ func (d *deferral) reviewsTable() *document.Table {
 	points := d.points()
 	slices.Reverse(points) // the fewest deferrals first
 	for _, p := range points {
-		t.Head = append(t.Head, perThousand(d.thousand(d.report.Summary.Inputs-p.retained)))
+		t.Head = append(t.Head, perThousand(d.thousand(float64(d.report.Summary.Inputs-p.retained))))
 	}
 	for _, row := range sorted(d.rankings(d.scope), d.byMisses) {
 		curve := d.curve(d.scope, row.Name)
@@ -285,7 +287,7 @@ func (d *deferral) reviewsTable() *document.Table {
 			at := p.of(row, curve)
 			text := document.Count(at.CriticalMissed)
 			if d.report.Source.CriticalCalls == eval.Reviewed {
-				text += " (" + perThousand(d.thousand(d.report.Summary.Inputs-p.retained+at.CalledCritical)) + ")"
+				text += " (" + perThousand(d.thousand(float64(d.report.Summary.Inputs-p.retained)+at.CalledCritical)) + ")"
 			}
 			cells = append(cells, text)
 		}

@@ -67,7 +67,7 @@ func TestNoCurveHidesAnother(t *testing.T) {
 	for i := range r.Curves.Rows { // in byHand all curves are the same
 		if r.Curves.Rows[i].Name != "cbec" && r.Curves.Rows[i].Name != "mi" {
 			r.Curves.Rows[i].CriticalMissed = slices.Clone(r.Curves.Rows[i].CriticalMissed)
-			r.Curves.Rows[i].CriticalMissed[3] += i
+			r.Curves.Rows[i].CriticalMissed[3] += float64(i)
 		}
 	}
 	d, err := Evaluation(r, table, labels, "")

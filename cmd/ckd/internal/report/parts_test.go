@@ -84,7 +84,7 @@ func TestSpread(t *testing.T) {
 // TestCurves expects missed over retained, and NaN where nothing is retained.
 func TestCurves(t *testing.T) {
 	t.Parallel()
-	c := &eval.Curve{CriticalRetained: []int{0, 4, 10}, CriticalMissed: []int{0, 1, 5}, Wrong: []int{1, 3, 6}}
+	c := &eval.Curve{CriticalRetained: []float64{0, 4, 10}, CriticalMissed: []float64{0, 1, 5}, Wrong: []float64{1, 3, 6}}
 	for _, test := range []struct {
 		byRisk bool
 		want   string

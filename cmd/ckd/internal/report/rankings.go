@@ -124,7 +124,7 @@ func (d *deferral) coverageTable() *document.Table {
 		cells := []any{d.paperNames(row)}
 		for _, p := range points {
 			at := p.of(row, curve)
-			cells = append(cells, fmt.Sprintf("%d/%d", at.CriticalMissed, at.CriticalRetained))
+			cells = append(cells, document.Count(at.CriticalMissed)+"/"+document.Count(at.CriticalRetained))
 		}
 		t.Add(cells...)
 	}

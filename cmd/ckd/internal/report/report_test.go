@@ -555,14 +555,14 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 		}
 	}
 	na := eval.Figure(math.NaN())
-	misses := func(deferred, called, falsely, suspect, pathologic int) eval.At {
+	misses := func(deferred, called, falsely, suspect, pathologic float64) eval.At {
 		missed := suspect + pathologic
 		return eval.At{
 			CriticalMissed: missed, CriticalMissRate: eval.Figure(missed) / 20,
-			CriticalMissRateInterval: &[2]float64{float64(missed) / 100, float64(missed+10) / 50},
+			CriticalMissRateInterval: &[2]float64{missed / 100, (missed + 10) / 50},
 			CalledCritical:           called, FalseCalls: falsely,
-			Per1000: eval.Per1000{Deferred: 25 * float64(deferred), Reviews: 25 * float64(deferred), CalledCritical: 25 * float64(called),
-				FalseCalls: 25 * float64(falsely), Missed: 25 * float64(missed)},
+			Per1000: eval.Per1000{Deferred: 25 * deferred, Reviews: 25 * deferred, CalledCritical: 25 * called,
+				FalseCalls: 25 * falsely, Missed: 25 * missed},
 			CriticalClasses: []eval.ClassMisses{
 				{Class: "suspect", Inputs: 112, Missed: suspect, CriticalMissRate: eval.Figure(suspect) / 112,
 					CriticalMissRateInterval: &[2]float64{0.003, 0.058}},
@@ -571,8 +571,8 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			WorstClass: "suspect",
 		}
 	}
-	row := func(name string, scope policy.Scope, nth eval.Figure, retained, missed int, mean, low, high, wins eval.Figure) eval.Row {
-		at := misses(12, int(nth)+4, int(nth)+1, missed, 0)
+	row := func(name string, scope policy.Scope, nth eval.Figure, retained, missed float64, mean, low, high, wins eval.Figure) eval.Row {
+		at := misses(12, float64(nth)+4, float64(nth)+1, missed, 0)
 		at.Coverage, at.Retained, at.CriticalRetained = 0.7, 28, retained
 		at.CriticalFNR, at.CriticalError = eval.Figure(share(missed, retained)), 0.30+nth/100
 		at.Accuracy, at.MacroF1 = 0.851+nth/100, 0.602+nth/100
@@ -685,12 +685,12 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 	for _, row := range r.Policies {
 		curve := eval.Curve{Name: row.Name, Scope: row.Scope}
 		for c := 1; c <= 20; c++ {
-			curve.CriticalRetained = append(curve.CriticalRetained, c-1)
-			curve.CriticalMissed = append(curve.CriticalMissed, c/5)
-			curve.CriticalWrong = append(curve.CriticalWrong, c/4)
-			curve.Wrong = append(curve.Wrong, c/3)
-			curve.CalledCritical = append(curve.CalledCritical, c/2)
-			curve.FalseCalls = append(curve.FalseCalls, c/6)
+			curve.CriticalRetained = append(curve.CriticalRetained, float64(c-1))
+			curve.CriticalMissed = append(curve.CriticalMissed, float64(c/5))
+			curve.CriticalWrong = append(curve.CriticalWrong, float64(c/4))
+			curve.Wrong = append(curve.Wrong, float64(c/3))
+			curve.CalledCritical = append(curve.CalledCritical, float64(c/2))
+			curve.FalseCalls = append(curve.FalseCalls, float64(c/6))
 			curve.Low, curve.High = append(curve.Low, 0.1), append(curve.High, float64(c)/20)
 		}
 		r.Curves.Rows = append(r.Curves.Rows, curve)

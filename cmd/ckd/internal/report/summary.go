@@ -77,7 +77,7 @@ func scopesSay(e *evaluation) string {
 	return text + ", and is right only where each of them is acted on without a look (--critical-calls says what is done)."
 }
 
-func isAre(n int) string {
+func isAre(n float64) string {
 	if n == 1 {
 		return "is"
 	}

@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// Types of cells. Strings stand as they are and integers get commas between thousands. A nil cell is
-// empty.
+// Types of cells. Strings stand as they are, and counts are shown as Count does. A nil cell is empty.
 type (
 	// Share is a fraction, shown as a percentage with one decimal.
 	Share float64
@@ -29,8 +28,8 @@ type (
 	NumberInterval [2]float64
 	// Spread is a Number with its standard deviation.
 	Spread [2]float64
-	// Of is a count out of another.
-	Of [2]int
+	// Of is a count out of another: each an int or a float64.
+	Of [2]any
 )
 
 // notAvailable stands for a figure of nothing, which is NaN.
@@ -44,6 +43,8 @@ func Format(cell any) string {
 	case string:
 		return v
 	case int:
+		return Count(v)
+	case float64:
 		return Count(v)
 	case Share:
 		return Percent(float64(v))
@@ -83,18 +84,27 @@ func Format(cell any) string {
 		}
 		return Decimal(v[0]) + " ± " + Decimal(v[1])
 	case Of:
-		return Count(v[0]) + " of " + Count(v[1])
+		return Format(v[0]) + " of " + Format(v[1])
 	}
 	return fmt.Sprint(cell)
 }
 
-// Count returns a whole number with commas between thousands.
-func Count(n int) string {
-	s := strconv.Itoa(n)
+// Count returns a number with commas between thousands. An expected count that is not whole has a
+// decimal, or two digits where that would show none of them.
+func Count[N int | float64](count N) string {
+	n := float64(count)
+	if n != 0 && math.Abs(n) < 0.05 {
+		return fmt.Sprintf("%.2g", n)
+	}
+	s, decimals := strconv.FormatFloat(n, 'f', 0, 64), ""
+	if n != math.Trunc(n) {
+		s = strconv.FormatFloat(n, 'f', 1, 64)
+		s, decimals = s[:len(s)-2], s[len(s)-2:]
+	}
 	for at := len(s) - 3; at > 0 && s[at-1] != '-'; at -= 3 {
 		s = s[:at] + "," + s[at:]
 	}
-	return s
+	return s + decimals
 }
 
 // Percent returns a share as a percentage with one decimal.
@@ -183,7 +193,7 @@ func fewDigits(x float64) string {
 }
 
 // Noun returns a count with its noun, in the plural unless it is 1: "1 input", "2 inputs", "2 passes".
-func Noun(n int, one string) string {
+func Noun[N int | float64](n N, one string) string {
 	switch {
 	case n == 1:
 		return "1 " + one
