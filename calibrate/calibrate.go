@@ -21,8 +21,8 @@ import (
 type Options struct {
 	// Base is the policy to be completed. It keeps its name, classes, sets, kind of rows, variance,
 	// reliability threshold, pair weights and handling of degenerate passes. Its gate, scope, scores
-	// and thresholds are replaced, it expects the recording's passes, and its fewest passes rise
-	// where the gate needs more.
+	// and thresholds are replaced. It expects the recording's passes, and accepts no fewer unless an
+	// early-stopping rule is learned.
 	Base *policy.Policy `json:"-"`
 	// Objective says what to choose gate, scores and thresholds for. The zero value keeps those of
 	// Base, for EarlyStop alone.
@@ -242,6 +242,13 @@ func (c *calibration) choose(ctx context.Context, r eval.Recording, table *eval.
 	if err != nil {
 		return named(r, err)
 	}
+	for j := range c.report.Reread {
+		at := &c.report.Reread[j].Input
+		if c.EarlyStop != nil {
+			*at = c.learns[*at]
+		}
+		*at = r.Place(*at)
+	}
 	if c.draft == nil {
 		return nil
 	}
@@ -266,6 +273,7 @@ func (c *calibration) keep(r eval.Recording, table *eval.Table) error {
 	p := c.Base
 	d := p.Draft()
 	d.EarlyStopping = nil
+	d.FewestPasses = fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes)
 	c.draft = &d
 	c.report = &Report{
 		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,

@@ -67,8 +67,9 @@ func (c *choice) draft(r *run, found *Report) *policy.Draft {
 	}
 	if p.Kind != policy.Dirichlet {
 		p.ExpectedPasses = r.table.Passes
-		for p.Gate.ReadsSkewness() && p.FewestPasses < r.table.Passes && r.hardlyOpens(p.FewestPasses, c.one.reliability) {
-			p.FewestPasses++
+		p.FewestPasses = r.table.Passes // the thresholds are for so many
+		if r.EarlyStop != nil {         // will say what fewer mean
+			p.FewestPasses = fewestToLearn(r.Base, c.one.gate, c.one.reliability, r.table.Passes)
 		}
 	}
 	p.Calibration = &policy.Calibration{
@@ -103,13 +104,46 @@ func (c *choice) meanRootRisk() float64 {
 	return sum / float64(max(n, 1))
 }
 
-// hardlyOpens reports whether so few passes hardly let a gate open that reads skewness. With an
-// early-stopping rule to come, a gate that can open at all is enough from half of the passes on:
-// otherwise no pass would be left to save.
-func (r *run) hardlyOpens(passes int, reliability float64) bool {
+// reread returns the missed inputs of least risk, at most ten, by their place in the sample. They are
+// where wrong labels are found first.
+func (c *choice) reread(classes []string) (all []Reread) {
+	const most = 10
+	risk := c.table.Scores[decomp.PCritical]
+	if c.model != nil {
+		risk = c.final.risk
+	}
+	for _, i := range ascending(risk) {
+		if c.missed[i] && len(all) < most {
+			all = append(all, Reread{int(i), classes[c.label[i]], classes[c.table.Predicted[i]], risk[i]})
+		}
+	}
+	return all
+}
+
+// fewestToLearn returns the passes from which on an early-stopping rule may decide for a policy: the
+// fewest that the policy accepts. Where these are all, as in a policy calibrated without a rule, they
+// are what the gate can do with.
+func fewestToLearn(p *policy.Policy, gate policy.Gate, reliability float64, passes int) int {
+	fewest := max(p.FewestPasses, 2)
+	if p.FewestPasses == p.ExpectedPasses {
+		fewest = 2
+	}
+	variance := decomp.Sample
+	if p.Variance == policy.Population {
+		variance = decomp.Population
+	}
+	for gate.ReadsSkewness() && fewest < passes && hardlyOpens(fewest, passes, variance, reliability) {
+		fewest++
+	}
+	return fewest
+}
+
+// hardlyOpens reports whether so few of all passes hardly let a gate open that reads skewness. From
+// half of the passes on a gate that can open at all is enough: otherwise no pass would be left to save.
+func hardlyOpens(passes, all int, variance decomp.Variance, reliability float64) bool {
 	const spare = 2
-	most := decomp.SkewnessCap(passes, r.table.Spec.Variance)
-	if r.EarlyStop != nil && 2*passes >= r.table.Passes {
+	most := decomp.SkewnessCap(passes, variance)
+	if 2*passes >= all {
 		return most <= reliability
 	}
 	return most < spare*reliability

@@ -152,7 +152,9 @@ func (o *Options) checkEarlyStop(r eval.Recording, seeks bool) error {
 	if o.EarlyStop == nil || seeks && o.Base.Kind != policy.Dirichlet {
 		return nil
 	}
-	switch why := o.Base.WhyNoEarlyStop(); {
+	base := *o.Base
+	base.FewestPasses = fewestToLearn(o.Base, o.Base.Gate, o.Base.ReliabilityThreshold, r.Passes.Passes)
+	switch why := base.WhyNoEarlyStop(); {
 	case why != "":
 		return fmt.Errorf("model %s: no input can stop early: %s", o.Base.Name, why)
 	case o.Base.ExpectedPasses != r.Passes.Passes:

@@ -144,26 +144,22 @@ func TestEarlyStopRiskByGroup(t *testing.T) {
 	}
 }
 
-// TestFewestPassesLeaveSomeToSave checks how many passes a gate that reads skewness demands: as
-// many as it needs if the recording has many, and fewer if early stopping would otherwise have no
-// pass left to save.
-func TestFewestPassesLeaveSomeToSave(t *testing.T) {
+// TestFewestPasses checks from which pass on a rule may decide: what a policy says, or where it was
+// calibrated without a rule what its gate needs, with some left to save.
+func TestFewestPasses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		passes, fewest, fewestOfStopped int
-	}{{30, 5, 5}, {10, 5, 5}, {5, 5, 4}, {4, 5, 4}} {
-		for stopsEarly, want := range map[bool]int{false: c.fewest, true: c.fewestOfStopped} {
-			r := &run{sample: &sample{table: &eval.Table{Passes: c.passes, Spec: decomp.Spec{}}}}
-			if stopsEarly {
-				r.EarlyStop = &EarlyStopOptions{}
-			}
-			fewest := 2
-			for r.hardlyOpens(fewest, 0.3) {
-				fewest++
-			}
-			if fewest != want {
-				t.Errorf("of %d passes (stopped early: %v) %d at least, expected %d", c.passes, stopsEarly, fewest, want)
-			}
+		fewest, expected, passes int
+		gate                     policy.Gate
+		want                     int
+	}{
+		{2, 30, 30, policy.Never, 2}, {10, 30, 30, policy.Never, 10}, {30, 30, 30, policy.Never, 2}, {30, 0, 30, policy.Never, 30},
+		{30, 30, 30, policy.AnyCritical, 5}, {2, 10, 10, policy.AnyCritical, 5}, {5, 5, 5, policy.AnyCritical, 4},
+		{4, 4, 4, policy.AnyCritical, 4},
+	} {
+		p := &policy.Policy{FewestPasses: c.fewest, ExpectedPasses: c.expected}
+		if got := fewestToLearn(p, c.gate, 0.3, c.passes); got != c.want {
+			t.Errorf("%+v: %d", c, got)
 		}
 	}
 }

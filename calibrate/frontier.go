@@ -221,7 +221,7 @@ func checkDrawable(r eval.Recording, p *policy.Policy) error {
 	if r.Classes != len(p.Classes) {
 		return fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, p.Name, len(p.Classes))
 	}
-	if least := max(p.FewestPasses, 2); r.Passes.Passes <= least {
+	if least := fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes); r.Passes.Passes <= least {
 		return fmt.Errorf("%s has %d passes, expected more than %d, the fewest after which an input may be decided: none could be saved",
 			nameOf(r), r.Passes.Passes, least)
 	}

@@ -71,7 +71,7 @@ func (p *frontierPlot) draw(ctx context.Context, r learn.Recording, classes int)
 	}{{LearnedRule, learn.Learned}, {ScoreOnlyRule, learn.ScoreOnly}} {
 		next()
 		sequence, err := learn.Learn(ctx, d, learning, learn.Options{Orders: p.Source.LearningOrders, Kind: m.kind, Seed: seed,
-			Fewest: max(p.model.FewestPasses, 2)})
+			Fewest: fewestToLearn(p.model, p.model.Gate, p.model.ReliabilityThreshold, r.Passes)})
 		if err != nil {
 			return err
 		}

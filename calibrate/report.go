@@ -50,6 +50,8 @@ type Report struct {
 	ComparisonBasis string `json:"comparison_basis"`
 	// Risk says what the policy's risk is worth; nil if it has none.
 	Risk *RiskReport `json:"risk"`
+	// Reread has the missed critical inputs whose labels are to be read again, those of least risk first.
+	Reread []Reread `json:"reread,omitempty"`
 	// Costs has the cost of thresholds on the risk for several ratios of cost; empty without a ratio
 	// asked for.
 	Costs []CostPoint `json:"costs,omitempty"`
@@ -118,6 +120,16 @@ func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
 		r.Refusal = &Refusal{Reason: strings.Join(passcheck.Texts(found), " ")}
 	}
 	return r.Refusal != nil
+}
+
+// Reread is an input whose label is to be read again: it is labelled critical, and the model is sure
+// that it is not.
+type Reread struct {
+	Input     int    `json:"input"` // its place in the file, from 0
+	Label     string `json:"label"`
+	Predicted string `json:"predicted"`
+	// Risk is that of the policy; where it has none, p_critical.
+	Risk float64 `json:"risk"`
 }
 
 // Chosen holds a gate, its scores and their thresholds.

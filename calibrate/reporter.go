@@ -54,7 +54,7 @@ func (to *reporter) compareNone() {
 
 // choose reports what was chosen, after everything that it is compared with.
 func (to *reporter) choose(c *choice) {
-	to.Chosen, to.Gain = c.chosen(), to.gain(c.one)
+	to.Chosen, to.Gain, to.Reread = c.chosen(), to.gain(c.one), c.reread(to.run.Base.Classes)
 	if c.model != nil {
 		to.Risk = riskReport(c.model)
 		return

@@ -269,6 +269,7 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 
 	d := base.Draft()
 	d.Gate, d.Scope, d.EarlyStopping = policy.Never, t.options.Scope, nil
+	d.FewestPasses = max(d.FewestPasses, d.ExpectedPasses) // no rule says what fewer mean
 	d.Primary = policy.Rule{Score: r.name, Threshold: threshold, HasThreshold: true}
 	d.Fallback = policy.Rule{Score: policy.CBEC}
 	was := d.Calibration

@@ -23,15 +23,20 @@ type drawing struct {
 	size   int // of a group
 	alike  float64
 	groups bool // tells calibration of the groups
+	// wrong is the share of labels that are another class at random, hidden that of the misses that are
+	// labelled as they are called: safe.
+	wrong, hidden float64
 }
 
 var drawings = []drawing{
-	{"independent, scope all", policy.AllInputs, 1, 0, false},
-	{"independent", policy.PredictedSafe, 1, 0, false},
-	{"fives alike, `--groups`", policy.PredictedSafe, 5, 1, true},
-	{"fives half alike, `--groups`", policy.PredictedSafe, 5, 0.5, true},
-	{"fives alike, untold", policy.PredictedSafe, 5, 1, false},
-	{"fives half alike, untold", policy.PredictedSafe, 5, 0.5, false},
+	{name: "independent, scope all", scope: policy.AllInputs, size: 1},
+	{name: "independent", scope: policy.PredictedSafe, size: 1},
+	{name: "fives alike, `--groups`", scope: policy.PredictedSafe, size: 5, alike: 1, groups: true},
+	{name: "fives half alike, `--groups`", scope: policy.PredictedSafe, size: 5, alike: 0.5, groups: true},
+	{name: "fives alike, untold", scope: policy.PredictedSafe, size: 5, alike: 1},
+	{name: "fives half alike, untold", scope: policy.PredictedSafe, size: 5, alike: 0.5},
+	{name: "labels: 2% wrong", scope: policy.PredictedSafe, size: 1, wrong: 0.02},
+	{name: "labels: 20% of misses safe", scope: policy.PredictedSafe, size: 1, hidden: 0.2},
 }
 
 // violations prints, for every recording of a folder, some bounds, and the drawings whose names
@@ -102,11 +107,13 @@ func (b *bench) violated(n int, o calibrate.Objective, d drawing, seed uint64) (
 	}
 	found := make([]outcome, n)
 	err = inParallel(n, func(i int) error {
-		drawn, groups := d.draw(b.table.Inputs, rand.New(rand.NewPCG(seed, uint64(5000+i))))
+		rng := rand.New(rand.NewPCG(seed, uint64(5000+i)))
+		drawn, groups := d.draw(b.table.Inputs, rng)
 		if !d.groups {
 			groups = nil
 		}
 		t, labels := b.take(drawn)
+		d.mislabel(t, labels, rng)
 		r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
 			Base: b.base, Objective: o, Scope: d.scope, Guard: calibrate.UsualGuard, Seed: uint64(i), Groups: groups,
 		})
@@ -145,6 +152,19 @@ func (d drawing) draw(inputs int, rng *rand.Rand) (drawn, groups []int) {
 		}
 	}
 	return drawn, groups
+}
+
+// mislabel replaces labels as the drawing says. The whole recording keeps the right ones.
+func (d drawing) mislabel(t *eval.Table, labels []int, rng *rand.Rand) {
+	critical := func(k int) bool { return slices.Contains(t.Spec.Critical, k) }
+	for i, label := range labels {
+		switch missed := critical(label) && !critical(t.Predicted[i]); {
+		case d.wrong > 0 && rng.Float64() < d.wrong:
+			labels[i] = (label + 1 + rng.IntN(t.K-1)) % t.K
+		case missed && rng.Float64() < d.hidden:
+			labels[i] = t.Predicted[i]
+		}
+	}
 }
 
 // exceeds reports whether a bound of a policy's certificate is exceeded on the whole recording.

@@ -325,7 +325,7 @@ func TestEvaluateSettleErrors(t *testing.T) {
 		{file("gate: never", "kind: dirichlet\n    gate: never", "fewest: 2, expected: 30", "fewest: 1, expected: 1") + mcdropout,
 			"kind is dirichlet", exitFault},
 		{hand + " --passes " + three, "has 4 passes, expected more than 4, the fewest after which an input may be decided", exitFault},
-		{file("fewest: 2", "fewest: 30") + mcdropout, "has 30 passes, expected more than 30", exitFault},
+		{file("fewest: 2, expected: 30", "fewest: 30") + mcdropout, "has 30 passes, expected more than 30", exitFault},
 		{file() + " --passes " + three, "1 inputs deferred and 0 retained to learn from: expected at least 10 of each", exitFault},
 		{file() + " --passes " + writeNpy(t, "<f4", []int{1001, 1, 3}, slices.Repeat([]float64{0.5, 0.25, 0.25}, 1001)),
 			"has 1001 passes, expected at most 1000", exitFault},

@@ -37,6 +37,9 @@ func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *doc
 	if r.Certificate != nil || r.Refusal != nil || r.Objective != "" && !r.Refused() {
 		d.Sections = append(d.Sections, certificateSection(r))
 	}
+	if len(r.Reread) > 0 {
+		d.Sections = append(d.Sections, rereadSection(r))
+	}
 	if len(r.Lines) > 0 {
 		d.Sections = append(d.Sections, linesSection(r.Lines))
 	}
@@ -137,7 +140,8 @@ func certificateSection(r *calibrate.Report) document.Section {
 		if c.PValue > 0 {
 			s.Intro += " (p = " + document.Digits(c.PValue) + ")"
 		}
-		s.Intro += ": " + c.Statement // last, because it ends with what it presumes
+		s.Intro += ": " + c.Statement // ends with what it presumes
+		s.Intro += " It takes the labels as the truth; docs/certificates.md says what wrong ones do."
 	case r.Refusal != nil:
 		s.Title, s.Intro = "Nothing certifies", sentence(r.Refusal.Reason)
 		if would := r.Refusal.Would; len(would) > 0 {
@@ -156,6 +160,21 @@ func sentence(text string) string {
 		return text
 	}
 	return text + "."
+}
+
+// rereadSection shows the inputs whose labels are to be read again.
+func rereadSection(r *calibrate.Report) document.Section {
+	name := "risk"
+	if r.Risk == nil {
+		name = string(policy.PCritical)
+	}
+	t := &document.Table{Caption: "Critical inputs of least " + name, Head: []string{"label", "predicted", "input", name}, TextColumns: 2}
+	for _, one := range r.Reread {
+		t.Add(one.Label, one.Predicted, strconv.Itoa(one.Input), document.Digits(one.Risk))
+	}
+	return document.NewSection("reread", "Labels to read again",
+		"Of the critical inputs that are called safe, the model is surest of these. A wrong label among them costs coverage. Inputs "+
+			"count from 0, as in the file.", t)
 }
 
 // linesSection shows what outcomes are tested against.

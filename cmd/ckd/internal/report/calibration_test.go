@@ -36,6 +36,7 @@ func calibrationByHand() *calibrate.Report {
 			{Rule: "none retained", Scope: policy.AllInputs, Inputs: 2000, Deferred: 2000, Reviews: 2000},
 			{Rule: "mi", Scope: policy.AllInputs, Nothing: true},
 		},
+		Reread:          []calibrate.Reread{{Input: 1234, Label: "suspect", Predicted: "normal", Risk: 0.0123}},
 		ComparisonBasis: "inputs that chose nothing", Why: []string{"a reason"}, Notes: []string{"a note"},
 		EarlyStop: &calibrate.EarlyStop{
 			Confidence: 0.9, Passes: 30, CertifiedOn: 1000, HalvesDiffer: exact(69, 990, 0.0697),
@@ -56,6 +57,7 @@ func TestCalibrationPage(t *testing.T) {
 		"Chosen: gate any-critical", "No certificate", "A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes",
 		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
 	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
+	d.expectRows(t, "Critical inputs of least p_critical", "label|predicted|input|p_critical", "suspect|normal|1234|0.012")
 	d.expectRows(t, "Expected figures", "figure|value|95% interval", "coverage|80.1%|78.3% to 81.9%",
 		"critical miss rate|6.2%|3.0% to 10.0%", "critical FNR|7.1%|4.1% to 10.3%")
 	d.expectRows(t, "Lines", "figure|inputs|alarm above|from", "critical FNR|all critical|10.3%|upper end of what is expected",
