@@ -56,7 +56,7 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 				resample.draw(o.Seed, uint64(b))
 				g.fit(len(resample.drawn), o.Coverage)
 				for r, ordering := range orderings {
-					g.walk(ordering.order, ordering.ends, resample.times, &at[r])
+					g.walk(ordering.order, ordering.ties, resample.times, &at[r])
 				}
 				rangeOf(orderings, &g, at, from)
 				for r, ordering := range orderings {
@@ -86,11 +86,12 @@ func rangeOf(orderings []*ordering, g *grid, at [][coverages + 1]counts, from ma
 type ordering struct {
 	scope       policy.Scope
 	beyondPaper bool // a score that the paper lacks
-	order, ends []int32
+	order       []int32
+	ties        []span
 }
 
 func newOrdering(r *ranking) *ordering {
-	return &ordering{scope: r.Scope, beyondPaper: beyondPaper(r.Name), order: r.order, ends: r.ends}
+	return &ordering{scope: r.Scope, beyondPaper: beyondPaper(r.Name), order: r.order, ties: r.ties}
 }
 
 // resample draws inputs, and holds the memory for it.

@@ -109,19 +109,8 @@ func (c *tally) add(o outcome) {
 	c.wrong += times & wrong
 }
 
-// expected returns the counts of the first so many draws, where those that after has more than before
-// come in a random order.
-func expected(before, after *tally, retained uint32) counts {
-	of := func(before, after uint32) float64 { return float64(after) }
-	if retained < after.retained {
-		first, tied := float64(retained-before.retained), float64(after.retained-before.retained)
-		of = func(before, after uint32) float64 { return float64(before) + float64(after-before)*first/tied }
-	}
-	return counts{
-		retained: float64(retained), critical: of(before.critical, after.critical), missed: of(before.missed, after.missed),
-		criticalWrong: of(before.criticalWrong, after.criticalWrong), wrong: of(before.wrong, after.wrong),
-	}
-}
+// span is a part of an order.
+type span struct{ from, to int32 }
 
 // grid holds the numbers of inputs at which a walk takes counts: one for each of the 200 coverages
 // and one for the requested coverage.
@@ -157,25 +146,53 @@ func (g *grid) cut(c int) int {
 }
 
 // walk goes through inputs in an order, the first retained first, and writes the counts at each cut.
-// ends has the end of each tie in the order; nil if there are no ties. An input drawn several times
-// counts that often. The draws must be as many as the inputs of the grid.
-func (g *grid) walk(order, ends []int32, inputs []outcome, to *[coverages + 1]counts) {
-	var before, c tally
-	next, tie := int32(0), 0
+// An input drawn several times counts that often. The draws must be as many as the inputs of the grid.
+func (g *grid) walk(order []int32, ties []span, inputs []outcome, to *[coverages + 1]counts) {
+	var c, tied tally                // tied counts the last tie, once a cut goes through it
+	from, next := int32(0), int32(0) // the last tie, or single input, that was counted
+	single := int32(len(order))      // singles reach to here
+	if len(ties) > 0 {
+		single = ties[0].from
+	}
 	for i, cut := range g.cuts {
 		for c.retained < cut {
-			before = c
-			end := next + 1
-			if ends != nil {
-				end = ends[tie]
-				tie++
+			tied.retained = 0
+			if next < single {
+				for ; c.retained < cut && next < single; next++ {
+					c.add(inputs[order[next]])
+				}
+				from = next - 1
+				continue
 			}
-			for ; next < end; next++ {
+			from = next
+			for ; next < ties[0].to; next++ {
 				c.add(inputs[order[next]])
 			}
+			if ties, single = ties[1:], int32(len(order)); len(ties) > 0 {
+				single = ties[0].from
+			}
 		}
-		to[i] = expected(&before, &c, cut)
+		to[i] = counts{float64(c.retained), float64(c.critical), float64(c.missed), float64(c.criticalWrong), float64(c.wrong)}
+		if c.retained > cut {
+			if tied.retained == 0 {
+				tied = tally{}
+				for _, i := range order[from:next] {
+					tied.add(inputs[i])
+				}
+			}
+			to[i].leave(&tied, c.retained-cut)
+		}
 	}
+}
+
+// leave takes so many of the draws of a tie, in a random order, out of the counts.
+func (c *counts) leave(tied *tally, draws uint32) {
+	of := func(n uint32) float64 { return float64(n) * float64(draws) / float64(tied.retained) }
+	c.retained -= float64(draws)
+	c.critical -= of(tied.critical)
+	c.missed -= of(tied.missed)
+	c.criticalWrong -= of(tied.criticalWrong)
+	c.wrong -= of(tied.wrong)
 }
 
 // area returns the area under a risk over the coverages from number from on, by trapezoids. It is

@@ -46,7 +46,7 @@ func TestResampleEqualsSorting(t *testing.T) {
 			resample.draw(seed, b)
 			g := newGrid(len(resample.drawn), at)
 			var got [coverages + 1]counts
-			g.walk(r.order, r.ends, resample.times, &got)
+			g.walk(r.order, r.ties, resample.times, &got)
 
 			keys := make([]float64, len(resample.drawn))
 			for d, i := range resample.drawn {
@@ -305,7 +305,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 	var at [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {
 		resample.draw(1, 2)
-		g.walk(p.order, p.ends, resample.times, &at)
+		g.walk(p.order, p.ties, resample.times, &at)
 		s.set(0, g, &at, 0)
 	})
 	if allocations != 0 {

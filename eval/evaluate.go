@@ -211,7 +211,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	retained := make([]retention, len(candidates)) // at the coverage
 	err := concurrently(ctx, len(candidates), func(r int) {
 		candidate := candidates[r]()
-		e.grid.walk(candidate.order, candidate.ends, inputs, &counted[r])
+		e.grid.walk(candidate.order, candidate.ties, inputs, &counted[r])
 		rows[r], curves[r] = e.row(candidate, inputs, calls, &counted[r])
 		e.tied[r] = largestTie(candidate)
 		retained[r] = candidate.retain(rows[r].Retained)
@@ -342,7 +342,7 @@ func (e *evaluation) row(r *ranking, inputs, calls []outcome, at *[coverages + 1
 	row.AURC, row.AUGRC = wholeCurve(r, inputs)
 
 	var called [coverages + 1]counts
-	e.grid.walk(r.order, r.ends, calls, &called)
+	e.grid.walk(r.order, r.ties, calls, &called)
 	curve := Curve{Name: r.Name, Scope: r.Scope}
 	for c := range coverages {
 		n, calls := at[e.grid.cut(c)], called[e.grid.cut(c)]

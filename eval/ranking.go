@@ -18,9 +18,10 @@ type ranking struct {
 	Key []float64
 	// score has the keys before the scope moved any. It may be a column of the table.
 	score []float64
-	// order has the inputs from the first to be retained to the last. ends has the end of each tie in
-	// it; nil if no two inputs share a key.
-	order, ends []int32
+	// order has the inputs from the first to be retained to the last, ties the parts of it that share a
+	// key.
+	order []int32
+	ties  []span
 }
 
 // newRanking orders inputs by their keys. In scope predicted-safe the inputs predicted critical
@@ -38,11 +39,11 @@ func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranki
 	}
 	r.order = ascending(r.Key)
 	for from := 0; from < len(r.order); {
-		from = r.tieFrom(from)
-		r.ends = append(r.ends, int32(from))
-	}
-	if len(r.ends) == len(r.order) {
-		r.ends = nil
+		to := r.tieFrom(from)
+		if to > from+1 {
+			r.ties = append(r.ties, span{int32(from), int32(to)})
+		}
+		from = to
 	}
 	return r
 }
