@@ -40,7 +40,7 @@ func drawRecording(t *rapid.T) (eval.Recording, decomp.Spec, []int) {
 		s = 1
 		value = rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e-300, 1e-6, 0.5, 1, 3, 1e6, 1e300})
 	case decomp.Logits:
-		value = rapid.SampledFrom([]float64{-1e308, -800, -1, 0, 0.5, 3, 800, 1e308})
+		value = rapid.SampledFrom([]float64{-1e308, -800, -1, 0, 0.6, 3, 800, 1e308}) // no row sums to 1 within [0,1]
 	}
 	classes := rapid.Permutation(numbers(k)).Draw(t, "classes")
 	critical := rapid.IntRange(0, k).Draw(t, "critical")
