@@ -187,27 +187,35 @@ func (b *budget) arrive(of *account, bytes int64) {
 	}
 }
 
-// endUnfinished ends connections until their messages fit the budget again.
+// endUnfinished ends connections until the messages of the others fit the budget. What calls of an
+// ended connection are charged with goes only once gRPC has ended them.
 func (b *budget) endUnfinished() {
 	defer b.ending.Store(false)
-	for b.unfinished.Load() > b.limit {
+	gone := map[*account]bool{}
+	for {
 		var most *account
-		heavier := func(all map[*account]struct{}) {
+		left := b.unfinished.Load()
+		look := func(all map[*account]struct{}) {
 			for a := range all {
-				if a.share == nil && (most == nil || a.unfinished.Load() > most.unfinished.Load()) {
+				switch {
+				case a.share != nil: // an identity: its connections are below it
+				case gone[a] || a.closed.Load():
+					left -= a.unfinished.Load()
+				case most == nil || a.unfinished.Load() > most.unfinished.Load():
 					most = a
 				}
 			}
 		}
 		b.mu.Lock()
-		heavier(b.whole.children)
+		look(b.whole.children)
 		for a := range b.whole.children {
-			heavier(a.children) // the connections of an identity
+			look(a.children)
 		}
 		b.mu.Unlock()
-		if most == nil || most.unfinished.Load() == 0 {
-			return // whoever had them has gone
+		if left <= b.limit || most == nil || most.unfinished.Load() == 0 {
+			return
 		}
+		gone[most] = true
 		most.end("the messages that are not whole or not answered exceed max-open-bytes, and it has most of them")
 		b.ended(1)
 	}
