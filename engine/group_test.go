@@ -196,10 +196,11 @@ func TestProbabilitiesAsLogits(t *testing.T) {
 	m := stopping(t, p, fullpass.Sampler{})
 	for name, c := range map[string]struct {
 		row     []float32
+		step    float32
 		refused bool
 	}{
-		"probabilities": {[]float32{0.98, 0.01, 0.01}, true},
-		"logits":        {[]float32{9.8, 0.1, 0.1}, false},
+		"probabilities": {[]float32{0.98, 0.01, 0.01}, 1e-4, true},
+		"logits":        {[]float32{9.8, 0.1, 0.1}, 0.1, false},
 	} {
 		opening := m.Prepare(engine.Options{Passes: 12, StopEarly: true})
 		g, b, a := opening.Open(2), m.NewBatch(), &closings{}
@@ -208,7 +209,7 @@ func TestProbabilitiesAsLogits(t *testing.T) {
 			var values []float32
 			for i := range 2 {
 				row := slices.Clone(c.row)
-				row[i] += 1e-4 * float32(passes)
+				row[i] += c.step * float32(passes)
 				values = append(values, row...)
 			}
 			block := &engine.Block{Passes: 1, Values: &floats{values}}

@@ -20,7 +20,7 @@ func (r *Recording) Sort(groups []int) {
 	if groups != nil {
 		sums := make(map[int]uint64) // over the inputs of a group, in any order
 		for i, g := range groups {
-			sums[g] += mix(content[i])
+			sums[g] += content[i]
 		}
 		ofGroup = make([]uint64, n)
 		for i, g := range groups {

@@ -301,7 +301,8 @@ func made(p *policy.Policy, n, passes int) *Decisions {
 		centre, spread := -4+3*rng.NormFloat64(), 0.2+rng.Float64()
 		for s := range passes {
 			p := float32(1 / (1 + math.Exp(-centre-spread*rng.NormFloat64())))
-			copy(values[(s*n+i)*3:], []float32{(1 - p) * 0.75, (1 - p) * 0.25, p})
+			q := float32(0.1 + 0.2*rng.Float64())
+			copy(values[(s*n+i)*3:], []float32{(1 - p) * (1 - q), (1 - p) * q, p})
 		}
 	}
 	return decided(p, passes, n, values)

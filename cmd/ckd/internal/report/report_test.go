@@ -143,7 +143,7 @@ func TestTables(t *testing.T) {
 	d.expectRows(t, "Files and settings", "what|value",
 		"software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy", "SHA-256 of the labels|bb22",
 		"shape|20 passes, 40 inputs, 3 classes", "kind of rows|probabilities", "variance|sample", "coverage|0.7",
-		"bootstrap resamples|9", "seed|7", "reliability threshold (skewness)|0.3", "inputs with identical passes|6, of which one-hot 5")
+		"bootstrap resamples|9", "seed|7", "reliability threshold (skewness)|0.3", "inputs whose passes hardly differ|6, of which one-hot 5")
 	if bars := d.rows(t, "suspect \u2192 normal missed 3 inputs, MI 0.0770 nats"); !slices.Equal(bars,
 		[]string{"normal||0.0200", "suspect||0.0520", "pathologic||0.0220"}) {
 		t.Errorf("bars: %q", bars)
