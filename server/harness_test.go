@@ -359,7 +359,7 @@ func rowsOfPass(p *record.Passes, s, from, to int) []float32 {
 // moving returns 30 passes of a class that is certain. With jumps, every other pass says another
 // class, so that ctg defers the input.
 func moving(jumps bool) (passes [][]float32) {
-	other := []float32{0.91, 0.05, 0.04}
+	other := []float32{0.9, 0.06, 0.04}
 	if jumps {
 		other = []float32{0.1, 0.1, 0.8}
 	}

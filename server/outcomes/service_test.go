@@ -67,6 +67,9 @@ type daemon struct {
 	counts map[ledger.Status]int
 }
 
+// messageBytes is the largest message of the daemons here.
+const messageBytes = 512 << 10
+
 // start serves a ledger that knows the policy, to everybody or by an access file.
 func start(t testing.TB, access string) *daemon {
 	t.Helper()
@@ -99,7 +102,9 @@ func start(t testing.TB, access string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := server.Options{Limits: server.DefaultLimits(), Logger: zap.NewNop(), Metrics: m, Registry: registry}
+	limits := server.DefaultLimits()
+	limits.MessageBytes = messageBytes
+	options := server.Options{Limits: limits, Logger: zap.NewNop(), Metrics: m, Registry: registry}
 	if access != "" {
 		path := filepath.Join(t.TempDir(), "access.yaml")
 		if err := os.WriteFile(path, []byte(access), 0o600); err != nil {
@@ -282,7 +287,7 @@ func TestMostOutcomes(t *testing.T) {
 	if fit := 1 << 20 / size; fit < 4000 || fit > 5000 {
 		t.Errorf("an outcome has %d bytes, so that %d fit into 1 MiB, where the contract says some 4,500", size, fit)
 	}
-	limit := server.DefaultLimits().MessageBytes
+	const limit = messageBytes
 	all := slices.Repeat([]*ckdv1.Outcome{each}, limit/size-1)
 	filled := proto.Clone(each).(*ckdv1.Outcome)
 	all = append(all, filled)
