@@ -21,7 +21,9 @@ type Run struct {
 }
 
 // NewRun returns an empty Run for inputs with K classes, below another, which may be nil.
-func NewRun(classes int, above *Run) *Run { return &Run{above: above, length: int32(RunLength(classes))} }
+func NewRun(classes int, above *Run) *Run {
+	return &Run{above: above, length: int32(RunLength(classes))}
+}
 
 // Completes reports whether a squashed input that comes next makes the Run, or one above it, as long as
 // RunLength, or it has been so long before: then softmax was taken twice.
