@@ -133,6 +133,21 @@ func TestPageGone(t *testing.T) {
 	b.until(`document.querySelector("#announcer").textContent === "Nothing needs attention." && document.querySelector("#model option:disabled") === null`, "it is served again")
 }
 
+// TestPageDegenerate checks that what does not look like passes is the page's first line, before other
+// alarms, and names what was done to it.
+func TestPageDegenerate(t *testing.T) {
+	state := acted("a", "b")
+	state.Daemon.Reload.OK = false
+	for i := range state.Model.Spans {
+		s := &state.Model.Spans[i]
+		s.Inputs, s.Deferred, s.Degenerate = 1000, 1000, 900
+		s.Reasons = []triage.Reason{{Reason: "softmax_twice", Count: 880}, {Reason: "degenerate", Count: 20}}
+	}
+	b := open(t, serveState(t, state).Admin)
+	const first = `document.querySelector("#attention li").textContent`
+	b.until(`document.querySelectorAll("#attention li").length >= 2 && `+first+`.includes("softmax was taken twice")`, "it comes first")
+}
+
 // TestPageFits checks that the table of few classes fits from 1024 px on, even with a drift alarm,
 // and that short names do not break.
 func TestPageFits(t *testing.T) {
