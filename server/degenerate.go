@@ -23,7 +23,7 @@ type degeneracy struct {
 	mu        sync.Mutex
 	window    looks // of inputs that are not saturated
 	saturated int   // saturated inputs in a row
-	since     why   // empty while the inputs look like passes
+	found     why   // empty while the inputs look like passes
 }
 
 // looks counts inputs by how their passes look.
@@ -56,7 +56,7 @@ func (l *looks) count(o *engine.Outcome) {
 func (d *degeneracy) add(l looks) (now why, changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	was := d.since
+	was := d.found
 	if d.saturated += l.saturated; l.saturated < l.inputs {
 		d.saturated = 0
 	}
@@ -66,25 +66,25 @@ func (d *degeneracy) add(l looks) (now why, changed bool) {
 	w.softmaxTwice += l.softmaxTwice
 	switch {
 	case w.degenerate >= degenerateMost && 2*w.softmaxTwice > w.degenerate:
-		d.since = softmaxTwice
+		d.found = softmaxTwice
 	case w.degenerate >= degenerateMost:
-		d.since = hardlyDiffer
+		d.found = hardlyDiffer
 	case d.saturated >= degenerateWindow:
-		d.since = allSaturated
+		d.found = allSaturated
 	case w.inputs >= degenerateWindow && w.degenerate <= degenerateFew:
-		d.since = ""
+		d.found = ""
 	}
 	if w.inputs >= degenerateWindow {
 		*w = looks{}
 	}
-	return d.since, d.since != was
+	return d.found, d.found != was
 }
 
 // state returns why the inputs do not look like passes, or nothing.
 func (d *degeneracy) state() why {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.since
+	return d.found
 }
 
 // look takes the inputs that a counter has seen, and logs it where the state of the model's passes
