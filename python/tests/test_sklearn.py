@@ -127,8 +127,9 @@ def test_names(data, labels, critical, names):
             (model,) = client.models()
     assert sorted(model.classes) == sorted(names) and model.policy.model == "RandomForestClassifier"
     assert model.critical == tuple(name for name, label in zip(model.classes, classifier.classes_) if label in critical)
-    classifier.calibrate(X[400:800], y[400:800], coverage=0.7, name="fetal-health")
-    assert "fetal-health" in classifier.policy_
+    if names[0] == "normal":  # a calibration takes seconds
+        classifier.calibrate(X[400:800], y[400:800], coverage=0.7, name="fetal-health")
+        assert "fetal-health" in classifier.policy_
 
 
 def test_bad_critical(data):
