@@ -45,7 +45,7 @@ func (s *Server) Judge(p *Policy, h *ckdv1.StreamHeader, id string, passes [][]f
 
 // Row returns a random row of a policy, now and then one that is refused.
 func (p *Policy) Row(r *rand.Rand) []float32 {
-	row := p.row(r)
+	row := p.row(r, usual)
 	if chance(r, 0.01) {
 		p.spoil(r, row)
 	}

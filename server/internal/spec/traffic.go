@@ -37,17 +37,20 @@ func chance(r *rand.Rand, p float64) bool { return r.Float64() < p }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// rows are what inputs of 3 classes have for passes: calm ones, sure ones, of which one is to be clamped,
+// usual are what inputs of 3 classes have for passes: calm ones, sure ones, of which one is to be clamped,
 // and such as disagree.
-var rows = [][]float32{
+var usual = [][]float32{
 	{0.9, 0.05, 0.05}, {0.91, 0.05, 0.04}, {0.88, 0.07, 0.05}, {0.86, 0.04, 0.1}, {0.92, 0.04, 0.04}, {0.89, 0.06, 0.05}, {1, 0, 0}, {1.0004, -0.0003, 0},
 	{0.5, 0.25, 0.25}, {0.52, 0.48, 0}, {0.47, 0.53, 0}, {0.1, 0.1, 0.8}, {0.05, 0.9, 0.05}, {0, 0, 1},
 }
 
-// row returns a row of a policy.
-func (p *Policy) row(r *rand.Rand) []float32 {
+// undecided are rows between two classes: the class of the largest mean may change with every pass.
+var undecided = [][]float32{{0.52, 0.48, 0}, {0.47, 0.53, 0}}
+
+// row returns a row of a policy, like one of some.
+func (p *Policy) row(r *rand.Rand, some [][]float32) []float32 {
 	row := make([]float32, len(p.Classes))
-	copy(row, pick(r, rows...))
+	copy(row, pick(r, some...))
 	if len(row) == 2 {
 		row[1] = 1 - row[0]
 	}
@@ -87,11 +90,15 @@ func (p *Policy) spoil(r *rand.Rand, row []float32) {
 func (p *Policy) fill(r *rand.Rand, b *ckdv1.Block, passes, rows int) {
 	var v []float32
 	differs := pick(r, 0, 0.1, 1) // how often a row is another than the first
-	first := p.row(r)
+	some := usual
+	if b.Group%10 == 3 { // in all blocks of the group
+		some = undecided
+	}
+	first := p.row(r, some)
 	for range passes * rows {
 		row := slices.Clone(first)
 		if chance(r, differs) {
-			row = p.row(r)
+			row = p.row(r, some)
 		}
 		if chance(r, 0.01) {
 			p.spoil(r, row)
