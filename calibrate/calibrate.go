@@ -32,18 +32,15 @@ type Options struct {
 	// ReliabilityThreshold takes the place of Base's where a gate is chosen; 0 keeps it.
 	ReliabilityThreshold float64
 	// Guard is the share of inputs that a policy on p_critical or risk defers as unfamiliar, those of
-	// the largest MI: such a rule does not see that an input is unlike anything learned. 0 is for no
-	// guard, UsualGuard for DefaultGuard of the share that the objective lets be deferred.
+	// the largest MI: such a rule does not see that an input is unlike anything learned. What the guard
+	// defers is part of every figure. 0 is for no guard.
 	Guard float64
 	// Prevalence is the share of critical inputs where the model serves, in (0,1): risk and its
 	// thresholds are shifted from the recording's share by the prior odds. 0 keeps the recording's.
 	Prevalence float64
-	// Unfamiliar has passes of inputs unlike anything the model learned. The comparison says how many
-	// of them each rule defers. Nil for none; labels are not needed.
-	Unfamiliar *eval.Recording `json:"-"`
-	// CriticalCalls says what becomes of retained inputs that are called critical. The zero value is
-	// eval.ActedOn.
-	CriticalCalls eval.CriticalCalls `json:"-"`
+	// CriticalCalls says what becomes of retained inputs that are called critical. In scope all only
+	// eval.ActedOn lets a rule be chosen that never defers them; the zero value says nothing.
+	CriticalCalls eval.CriticalCalls
 	// AlarmAbove states what outcomes are tested against, in place of what is certified or expected:
 	// critical FNRs of the retained inputs, of all critical classes (no class) or of single ones.
 	AlarmAbove []ClassLimit `json:"-"`
@@ -67,20 +64,6 @@ type Options struct {
 	Attempts string `json:"-"`
 	// Progress, if not nil, receives the progress of the work.
 	Progress Progress `json:"-"`
-}
-
-// UsualGuard is the Options.Guard that takes DefaultGuard.
-const UsualGuard = -1.
-
-// DefaultGuard returns the share of inputs above the guard that ckd calibrate takes: 0.02, or a tenth
-// of the inputs that a coverage lets be deferred where that is less. A coverage of 0 stands for an
-// objective without one.
-func DefaultGuard(coverage float64) float64 {
-	const most, ofDeferred = 0.02, 0.1
-	if coverage == 0 {
-		return most
-	}
-	return min(most, ofDeferred*(1-coverage))
 }
 
 // Source says where a recording comes from. Everything in it may be empty.
@@ -171,10 +154,10 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 }
 
 // Choose chooses gate, scores and thresholds as Run does, for a recording that is decomposed
-// already: for those who calibrate on many parts of one table. It leaves Source, Replaces
-// and Unfamiliar alone, and finds no early-stopping rule; EarlyStop asks for a policy that can have one.
+// already: for those who calibrate on many parts of one table. It leaves Source and Replaces alone, and
+// finds no early-stopping rule; EarlyStop asks for a policy that can have one.
 func Choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, error) {
-	report, draft, err := choose(ctx, t, labels, nil, o)
+	report, draft, err := choose(ctx, t, labels, o)
 	if err == nil && draft != nil {
 		report.Policy, err = build(*draft)
 	}
@@ -208,12 +191,21 @@ func (o *Options) check() error {
 		return fmt.Errorf("prevalence %v: expected a share above 0 and below 1", o.Prevalence)
 	case o.Objective.Reviews != 0 && o.CriticalCalls != eval.Reviewed:
 		return errors.New("a budget of reviews in all needs critical calls that are reviewed, expected a coverage instead")
-	case o.Guard != UsualGuard && !(o.Guard >= 0 && o.Guard < 1):
+	case o.Objective.CostRatio != 0 && !o.keepsCalls(o.Scope):
+		return errors.New("a cost ratio sets a threshold on risk, which never defers an input called critical: expected --critical-calls acted-on, " +
+			"if critical calls are acted on at the site, or --scope predicted-safe")
+	case !(o.Guard >= 0 && o.Guard < 1):
 		return fmt.Errorf("guard %v: expected a share of at least 0 and below 1", o.Guard)
 	case o.EarlyStop != nil:
 		return o.EarlyStop.check()
 	}
 	return nil
+}
+
+// keepsCalls reports whether a rule may be chosen that never defers an input called critical: where the
+// scope or the budget of reviews leaves such inputs aside, or where they are said to be acted on.
+func (o *Options) keepsCalls(scope policy.Scope) bool {
+	return scope == policy.PredictedSafe || o.CriticalCalls == eval.ActedOn || o.Objective.Reviews > 0
 }
 
 // reliability returns the reliability threshold where a gate is chosen.
@@ -224,21 +216,14 @@ func (o *Options) reliability() float64 {
 // choose chooses gate, scores and thresholds: on one half of the inputs if an early-stopping rule
 // is to be certified on the other, else on all.
 func (c *calibration) choose(ctx context.Context, r eval.Recording, table *eval.Table) (err error) {
-	labels := r.Labels
-	var unfamiliar *eval.Table
-	if c.Unfamiliar != nil {
-		if unfamiliar, err = eval.NewTable(ctx, *c.Unfamiliar, engine.Spec(c.Base), nil); err != nil {
-			return err
-		}
-	}
-	o := c.Options
+	labels, o := r.Labels, c.Options
 	if c.EarlyStop != nil {
 		table, labels = table.Select(c.learns), of(r.Labels, c.learns)
 		if o.Groups != nil {
 			o.Groups = of(o.Groups, c.learns)
 		}
 	}
-	c.report, c.draft, err = choose(ctx, table, labels, unfamiliar, o)
+	c.report, c.draft, err = choose(ctx, table, labels, o)
 	if err != nil {
 		return named(r, err)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // objectives has one of each kind.
-var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.15, OnAverage: true}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
+var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
 
 // TestSeed checks that the same seed gives the same result on any number of processors, and that
 // another seed draws other parts.
@@ -112,7 +112,7 @@ func TestNotes(t *testing.T) {
 		{
 			name:   "a gate with one side",
 			change: func(table *eval.Table, _ []int) { table.CriticalSkewness = slices.Repeat([]float64{9}, table.Inputs) },
-			want:   []string{"gate any-critical: it puts only 0 inputs on one of its sides"},
+			want:   []string{"gate any-critical puts only 0 inputs on one of its sides"},
 		},
 		{
 			name: "identical passes", made: func(m *made) { m.identical = 0.2 }, base: []string{"degenerate: retain", "saturated: score"},
@@ -175,7 +175,6 @@ func TestErrors(t *testing.T) {
 	}{
 		{Objective{}, nil, "expected exactly one objective"},
 		{Objective{Coverage: 0.8, MaxCriticalMiss: 0.1}, nil, "expected exactly one objective"},
-		{Objective{MaxCriticalMiss: 0.1, MaxCriticalFNR: 0.1, Confidence: 0.9, OnAverage: true}, nil, "on average"},
 		{Objective{MaxCriticalMiss: 0.1}, nil, "confidence 0"},
 		{Objective{ClassLimits: []ClassLimit{{"2", policy.CriticalFNR, 0.1}, {"2", policy.CriticalFNR, 0.2}}, Confidence: 0.9}, nil, "two limits"},
 		{Objective{ClassLimits: []ClassLimit{{"0", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "not critical"},
@@ -302,25 +301,6 @@ func TestNothingToDecide(t *testing.T) {
 	}
 }
 
-// TestOneCriticalClass checks that with one critical class, gate any-critical equals
-// deciding-class.
-func TestOneCriticalClass(t *testing.T) {
-	t.Parallel()
-	m := usual
-	m.critical = []int{2}
-	table, labels := m.table(rand.New(rand.NewPCG(6, 16)))
-	o := Options{Base: basePolicy(t, 3, `critical: ["2"]`), Objective: objectives[0], Scope: policy.AllInputs}
-	found := calibrated(t, table, labels, o)
-	if found.Chosen.Compared != 101 {
-		t.Errorf("%d rules are compared, want 11 scores and 90 pairs of the paper's ten", found.Chosen.Compared)
-	}
-	for _, r := range found.Comparison {
-		if strings.HasPrefix(r.Rule, string(policy.AnyCritical)) {
-			t.Errorf("row %+v", r)
-		}
-	}
-}
-
 // isShare reports whether a share is n/of, and nil of nothing.
 func isShare(share *float64, n, of int) bool {
 	if of == 0 {
@@ -330,7 +310,7 @@ func isShare(share *float64, n, of int) bool {
 }
 
 // TestComparison checks that the comparison has the procedure itself in both scopes, every single
-// score and the two rules of the paper, by distinct names.
+// score and the paper's gate, by distinct names.
 func TestComparison(t *testing.T) {
 	t.Parallel()
 	table, labels := usual.table(rand.New(rand.NewPCG(7, 16)))
@@ -352,7 +332,7 @@ func TestComparison(t *testing.T) {
 				t.Errorf("%s: two rows have one name in %v", objective, names)
 			}
 			for _, own := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-				for _, candidate := range []string{"calibrated", "mi", "cbec", "deciding-class (c_crit_max, cbec)"} {
+				for _, candidate := range []string{"calibrated", "mi", "cbec", "p_critical", "any-critical (c_crit_max, cbec)"} {
 					if !names[candidate+" "+string(own)] {
 						t.Errorf("%s: no row %s in scope %s", objective, candidate, own)
 					}
@@ -394,7 +374,7 @@ func TestSecondAttempt(t *testing.T) {
 			o := options(t, objective, policy.AllInputs, 1)
 			o.Source = Source{Passes: eval.File{Name: "p.npy", SHA256: strings.Repeat("0", 64)}}
 			finished := func() *Report {
-				report, draft, err := choose(t.Context(), table, labels, nil, o)
+				report, draft, err := choose(t.Context(), table, labels, o)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -8,8 +8,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// candidate is a gate with the scores that it chooses between. Gate never uses the primary score
-// alone.
+// candidate is a rule that may be chosen: a score alone (gate never), or the paper's gate
+// any-critical over c_crit_max and cbec.
 type candidate struct {
 	gate              policy.Gate
 	reliability       float64
@@ -33,17 +33,18 @@ func nameOfScore(s decomp.Score) policy.Score {
 	return policy.Score(s.String())
 }
 
-// treatment is what a candidate does with an input before any score is looked at.
-type treatment struct {
-	guarded bool // defers unfamiliar inputs
-	risk    bool // retains inputs called critical, which have no risk
+// single returns the candidate of a score alone.
+func single(score decomp.Score) candidate {
+	return candidate{gate: policy.Never, primary: score, fallback: score}
 }
 
-func (r candidate) treatment() treatment { return treatment{r.guarded, r.primary == riskScore} }
-
-// blind reports whether the candidate rests on where the mean prediction lies alone. Such a rule
-// does not see that an input is unlike anything learned, and needs a guard.
+// blind reports whether the candidate rests on the mean prediction alone. Such a rule does not see
+// that an input is unlike anything learned, so that a guard can stand beside it.
 func (r candidate) blind() bool { return r.primary == riskScore || r.primary == decomp.PCritical }
+
+// keepsCalls reports whether the candidate can never defer an input called critical by its score:
+// such inputs have no risk.
+func (r candidate) keepsCalls() bool { return r.primary == riskScore }
 
 // The sides of a gate.
 const (
@@ -56,19 +57,10 @@ type thresholds [2]float64
 
 // side returns which score decides an input.
 func (r candidate) side(t *eval.Table, i int) int {
-	var skewness float64
-	switch r.gate {
-	case policy.AnyCritical:
-		skewness = t.CriticalSkewness[i]
-	case policy.DecidingClass:
-		skewness = t.DecidingSkewness[i]
-	default:
-		return byPrimary
+	if r.gate == policy.AnyCritical && !(t.CriticalSkewness[i] <= r.reliability) {
+		return byFallback
 	}
-	if skewness <= r.reliability {
-		return byPrimary
-	}
-	return byFallback
+	return byPrimary
 }
 
 // score returns the score of a side.
@@ -87,16 +79,6 @@ func (r candidate) sides() int {
 	return 2
 }
 
-// papers reports whether the candidate has the scores of the paper's rule.
-func (r candidate) papers() bool { return r.primary == decomp.CCritMax && r.fallback == decomp.CBEC }
-
-// plain reports whether someone might write the candidate by hand: a score alone, or the paper's
-// scores under gate deciding-class. Gate any-critical does not count, since it leaves hardly an
-// input to the primary score at most thresholds.
-func (r candidate) plain() bool {
-	return r.gate == policy.Never || r.gate == policy.DecidingClass && r.papers()
-}
-
 func (r candidate) String() string {
 	name := string(nameOfScore(r.primary))
 	switch {
@@ -108,83 +90,61 @@ func (r candidate) String() string {
 	return name
 }
 
+// inWords names a candidate in a sentence.
+func (r candidate) inWords() string {
+	switch {
+	case r.guarded:
+		return fmt.Sprintf("%s with a guard on %s", nameOfScore(r.primary), policy.MI)
+	case r.gate == policy.Never:
+		return fmt.Sprintf("the score %s alone", nameOfScore(r.primary))
+	}
+	return fmt.Sprintf("gate %s with primary score %s and fallback score %s", r.gate, r.primary, r.fallback)
+}
+
 // fewestOfSide is the smallest number of inputs on a side of a gate that can place a threshold of
 // its own.
 const fewestOfSide = 20
 
 // candidatesFor returns the candidates for a part of a sample: every score alone, p_critical and risk
-// with their guard, gate deciding-class over every pair of the paper's scores, and gate any-critical
-// over the pairs that the paper means it for. Gate any-critical over every pair was tried: it won by
-// chance more often than by merit, and the policies did worse on unseen inputs. The notes say what
-// was left out, and why.
+// with the guard where there is one, and the paper's gate. The notes say what was left out, and why.
 func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (candidates []candidate, notes []string) {
 	among := ""
 	if p.n < s.n {
 		among = fmt.Sprintf(" among the %d inputs that choose the rule", p.n)
 	}
-
-	var usable []decomp.Score
+	leaveOut := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)+": left out") }
+	var usable [numScores]bool
 	for score := range decomp.Score(numScores) {
 		values := s.values(score)
-		name := nameOfScore(score)
-		switch {
+		switch name := nameOfScore(score); {
 		case values == nil && score == riskScore: // reporter.choose says why
 		case values == nil:
-			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", name))
+			leaveOut("%s is not defined without the sets that it needs", name)
 		case s.stopsEarly && score == decomp.OvAMI:
-			notes = append(notes, fmt.Sprintf("%s cannot be followed pass by pass, so that no input could stop early: left out", name))
+			leaveOut("%s cannot be followed pass by pass, so that no input could stop early", name)
 		case s.constant(p, values):
-			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
-				name, among))
+			leaveOut("%s is the same for all inputs%s, no threshold can tell them apart", name, among)
 		default:
-			one := candidate{gate: policy.Never, reliability: reliability, primary: score, fallback: score}
+			one := single(score)
 			one.guarded = one.blind() && s.hasGuard()
-			candidates = append(candidates, one)
-			if score.InPaper() {
-				usable = append(usable, score)
-			}
+			candidates, usable[score] = append(candidates, one), true
 		}
 	}
-	if s.table.CriticalSkewness == nil {
+	if s.table.CriticalSkewness == nil || !usable[decomp.CCritMax] || !usable[decomp.CBEC] {
 		return candidates, notes
 	}
+	gate := candidate{gate: policy.AnyCritical, reliability: reliability, primary: decomp.CCritMax, fallback: decomp.CBEC}
 	if s.table.Spec.Kind != decomp.Dirichlet {
 		if most := decomp.SkewnessCap(s.table.Passes, s.table.Spec.Variance); most <= reliability {
-			return candidates, append(notes, fmt.Sprintf("%d passes cannot show a skewness above %.3g, and the reliability "+
-				"threshold is %v: no gate that reads skewness can open, only single scores are compared",
-				s.table.Passes, most, reliability))
+			leaveOut("gate %s cannot open: %d passes cannot show a skewness above %.3g, and the reliability threshold is %v",
+				gate.gate, s.table.Passes, most, reliability)
+			return candidates, notes
 		}
 	}
-	is := func(score decomp.Score, of ...decomp.Score) bool {
-		for _, o := range of {
-			if score == o {
-				return true
-			}
-		}
-		return false
+	path := s.path(p, scope, gate)
+	if least := min(len(path.scores[byPrimary]), len(path.scores[byFallback])); least < fewestOfSide {
+		leaveOut("gate %s puts only %d inputs on one of its sides%s, too few to place a threshold of its own", gate.gate, least, among)
+		return candidates, notes
 	}
-	for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass} {
-		if gate == policy.AnyCritical && len(s.table.Spec.Critical) == 1 {
-			continue // the same as deciding-class
-		}
-		sides := s.sidesOf(p, scope, candidate{gate: gate, reliability: reliability}).n
-		if least := min(sides[0], sides[1]); least < fewestOfSide {
-			notes = append(notes, fmt.Sprintf("gate %s: it puts only %d inputs on one of its sides%s, too few to place a "+
-				"threshold of its own, left out", gate, least, among))
-			continue
-		}
-		for _, primary := range usable {
-			for _, fallback := range usable {
-				if primary == fallback {
-					continue
-				}
-				if gate == policy.AnyCritical &&
-					!(is(primary, decomp.CCritMax, decomp.CCritSum) && fallback == decomp.CBEC) {
-					continue
-				}
-				candidates = append(candidates, candidate{gate: gate, reliability: reliability, primary: primary, fallback: fallback})
-			}
-		}
-	}
-	return candidates, notes
+	return append(candidates, gate), notes
 }

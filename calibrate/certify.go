@@ -15,49 +15,165 @@ const margin = 0.15
 
 // limitTest bounds figures by Learn-then-Test (Angelopoulos et al. 2021).
 //
-// About a third of the recording chooses the candidate, its threshold curve, the points on the curve
-// that are to be tested, and the point to start from. The rest tests the hypothesis "some limit is
-// exceeded", point by point from there upward in coverage, and stops at the first point where it is
-// not rejected. This fixed-sequence testing costs no correction. A point is rejected if the p-value
-// of every limit is at most 1 - confidence: if some limit is exceeded, the p-value of that one is so
-// low with a chance of at most 1 - confidence, whatever the others are (intersection-union test). So
+// About a third of the recording chooses the candidate, its path, the points on the path that are to
+// be tested, and the point to start from. The rest tests the hypothesis "some limit is exceeded",
+// point by point from there upward in coverage, and stops at the first point where it is not
+// rejected. This fixed-sequence testing costs no correction. A point is rejected if the p-value of
+// every limit is at most 1 - confidence: if some limit is exceeded, the p-value of that one is so low
+// with a chance of at most 1 - confidence, whatever the others are (intersection-union test). So
 // several limits cost no correction either. The p-value of one limit is exact: the chance of so few
 // misses among so many inputs if each were missed with the chance of the limit; package clustered
 // has it for groups.
 type limitTest struct {
-	certification
-	alpha float64 // 1 - confidence
+	run                *run
+	to                 *reporter
+	limits             limits
+	alpha              float64 // 1 - confidence
+	chooses, certifies part
 }
 
 func newLimitTest(r *run, to *reporter) *limitTest {
-	return &limitTest{newCertification(r, to), 1 - r.Objective.Confidence}
+	l := &limitTest{run: r, to: to, limits: r.limits(), alpha: 1 - r.Objective.Confidence}
+	l.chooses, l.certifies = r.split()
+	return l
 }
 
 // choose returns the last point that passes; nil if nothing certifies, which the report then says.
 func (l *limitTest) choose() (*choice, error) {
-	l.run.steps.announce(2 * l.limits.searches())
-	ranked, err := l.compareRanks(l.limits.curveFNR(), l.rank)
-	if err != nil {
-		return nil, err
+	l.run.steps.announce(2)
+	l.to.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
+		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", l.certifies.n)
+	var ranked []*ranking
+	for _, scope := range bothScopes(l.run.Scope) {
+		own, err := l.compare(scope)
+		if err != nil {
+			return nil, err
+		}
+		ranked = append(ranked, own)
 	}
-	own := &ranked[0]
+	own := ranked[0]
+	l.to.Notes = append(l.to.Notes, own.notes...)
 	points := l.points(own)
 	if last := l.lastPassing(own, points); last >= 0 {
-		at := own.at(points[last])
+		at := &choice{own.search, own.chosen, points[last]}
 		if at.selective(l.certifies).Retained > 0 {
-			l.report(own, at, l.test(at).certificate(l.run.Objective.Confidence), "promises the largest certified coverage")
+			l.report(at)
+			l.explain(own)
 			return at, nil
 		}
 	}
-	l.refuse(l.test(own.at(points[0])))
+	l.refuse(l.test(&choice{own.search, own.chosen, points[0]}))
 	l.wouldCertify(ranked)
-	l.to.explainParts(own, l.certifies, "promises most")
+	l.explain(own)
 	return nil, nil
+}
+
+// ranking holds the chosen candidate of a scope, with what it promises.
+type ranking struct {
+	*search
+	chosen candidate
+	promise
+}
+
+// promise says how far up the grid of coverages a candidate is predicted to keep all limits (-1 for
+// nowhere), from the point of its least predicted p-value.
+type promise struct {
+	last, from int
+	pValue     float64 // at from
+}
+
+// coverageGrid returns the coverages at which candidates are ranked and points are tested.
+func coverageGrid() []float64 {
+	const steps = 50
+	grid := make([]float64, steps)
+	for i := range grid {
+		grid[i] = float64(i+1) / steps
+	}
+	return grid
+}
+
+// compare chooses the candidate of a scope that promises most, the first of equals, and adds all to
+// the comparison, each at the coverage that it promises.
+func (l *limitTest) compare(scope policy.Scope) (*ranking, error) {
+	s, err := l.run.search(l.chooses, scope)
+	if err != nil {
+		return nil, err
+	}
+	var best *ranking
+	rows := []Row{{}}
+	for _, one := range s.candidates {
+		at := l.predict(s, one)
+		row := l.to.row(one.String(), scope, l.certifies, make([]bool, s.n))
+		row.Nothing = at.last < 0
+		if !row.Nothing {
+			row = l.row(one.String(), s.at(one, coverageGrid()[at.last]))
+		}
+		rows = append(rows, row)
+		if one.keepsCalls() && !l.run.keepsCalls(scope) {
+			continue
+		}
+		if best == nil || at.last > best.last || at.last == best.last && at.pValue < best.pValue {
+			best, rows[0] = &ranking{s, one, at}, row
+		}
+	}
+	if best == nil { // the part has a risk alone
+		best = &ranking{s, s.candidates[0], promise{last: -1}}
+		rows[0] = rows[1]
+	}
+	rows[0].Rule, rows[0].Calibrated = calibratedRule, true
+	l.to.compare(rows...)
+	return best, nil
+}
+
+// row returns the row of a choice, counted on the part that certifies.
+func (l *limitTest) row(name string, at *choice) Row {
+	row := l.to.row(name, at.scope, l.certifies, at.retained(l.certifies))
+	row.KeepsCalls = at.one.keepsCalls()
+	return row
+}
+
+// predict returns what a candidate promises: p-values to expect of as many inputs as certify, from
+// the inputs that choose. In predictions a group counts as one input: its inputs may all be missed
+// together.
+func (l *limitTest) predict(s *search, one candidate) promise {
+	way, predicted := s.path(s.part, s.scope, one), make([]float64, len(coverageGrid()))
+	for c, coverage := range coverageGrid() {
+		retained, t := make([]bool, s.n), way.at(coverage)
+		for i, in := range s.part.of {
+			retained[i] = in && s.retains(i, s.scope, one, t)
+		}
+		for _, limit := range l.limits {
+			e := limit.test(s.sample, s.part, retained)
+			scale := float64(l.certifies.n) / float64(max(s.part.n, 1)) / e.casesOfGroup()
+			predicted[c] = max(predicted[c], binomial.Tail(float64(e.misses)*scale*(1+margin), float64(e.cases)*scale, limit.target))
+		}
+	}
+	at := promise{last: -1}
+	for c := range predicted {
+		if predicted[c] < predicted[at.from] {
+			at.from = c
+		}
+	}
+	at.pValue = predicted[at.from]
+	for c := at.from; c < len(predicted) && predicted[c] <= l.alpha; c++ {
+		at.last = c
+	}
+	return at
+}
+
+// test tests the limits on what a choice retains of the part that certifies.
+func (l *limitTest) test(at *choice) tested {
+	retained := at.retained(l.certifies)
+	all := make(tested, len(l.limits))
+	for i, limit := range l.limits {
+		all[i] = limit.test(l.run.sample, l.certifies, retained)
+	}
+	return all
 }
 
 // passes reports whether all limits pass at a point.
 func (l *limitTest) passes(own *ranking, t thresholds) bool {
-	return l.test(own.at(t)).fails(l.alpha) == nil
+	return l.test(&choice{own.search, own.chosen, t}).fails(l.alpha) == nil
 }
 
 // lastPassing returns the last point before the first that fails; -1 if that is the first of all.
@@ -75,121 +191,52 @@ func (l *limitTest) lastPassing(own *ranking, points []thresholds) int {
 
 // points returns the points that are tested, in their order: every input of the part that chooses
 // is a step where misses alone decide, else a grid from the point of the least predicted p-value.
-func (l *limitTest) points(at *ranking) []thresholds {
-	curve := at.curve(at.chosen)
-	var points []thresholds
+func (l *limitTest) points(own *ranking) (points []thresholds) {
+	way := own.final.path(own.part, own.scope, own.chosen)
 	if l.limits.riseOnly() {
 		for step := range l.chooses.n + 1 {
-			points = append(points, curve(float64(step)/float64(max(l.chooses.n, 1))))
+			points = append(points, way.at(float64(step)/float64(max(l.chooses.n, 1))))
 		}
 		return points
 	}
-	for _, coverage := range coverageGrid()[at.best.from:] {
-		points = append(points, curve(coverage))
+	for _, coverage := range coverageGrid()[own.from:] {
+		points = append(points, way.at(coverage))
 	}
 	return points
 }
 
-// rank ranks each candidate by how far up the grid it is predicted to keep all limits, from the point
-// of its least predicted p-value.
-func (l *limitTest) rank(s *search) ([]rank, error) {
-	predicted, err := l.predict(s)
-	if err != nil {
-		return nil, err
+// report reports a choice that certifies. The comparison shows the calibrated rule at that point
+// too: else the report would tell two coverages of one rule.
+func (l *limitTest) report(at *choice) {
+	for i := range l.to.Comparison {
+		if row := &l.to.Comparison[i]; row.Scope == at.scope && row.Calibrated {
+			*row = l.row(calibratedRule, at)
+			row.Calibrated = true
+		}
 	}
-	ranks := make([]rank, len(predicted))
-	for i, p := range predicted {
-		at := rank{last: -1}
-		for c := range p {
-			if p[c] < p[at.from] {
-				at.from = c
-			}
-		}
-		at.badness = p[at.from]
-		for c := at.from; c < len(p) && p[c] <= l.alpha; c++ {
-			at.last = c
-		}
-		if at.last >= 0 && l.limits.riseOnly() {
-			at.badness = p[at.last]
-		}
-		ranks[i] = at
+	got, guarded := at.selective(l.certifies), 0
+	for i, in := range l.certifies.of {
+		guarded += index(in && at.one.guarded && at.final.unfamiliar(i))
 	}
-	return ranks, nil
+	l.to.expectCoverage(l.certifies, at.retained(l.certifies))
+	l.to.Certificate = l.test(at).certificate(l.run.Objective.Confidence)
+	l.to.noteDeferringAll(got)
+	l.to.noteServed(l.certifies, got)
+	l.to.noteGuard(guarded, l.certifies.n)
+	l.to.choose(at)
 }
 
-// predict returns the largest p-value of any limit to expect, as [candidate][point of the grid], of
-// as many inputs as certify.
-func (l *limitTest) predict(s *search) ([][]float64, error) {
-	predicted := make([][]float64, len(s.candidates))
-	for i := range predicted {
-		predicted[i] = make([]float64, len(coverageGrid()))
+// explain says why one part of the recording chose a candidate.
+func (l *limitTest) explain(own *ranking) {
+	r, to := l.run, l.to
+	to.why("Of the %d rules compared, %s promises the largest certified coverage on %d inputs (%d critical).",
+		len(own.candidates), own.chosen.inWords(), own.part.n, own.part.count(r.critical))
+	to.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
+		l.certifies.n, l.certifies.count(r.critical))
+	if to.Certificate != nil {
+		to.why(oneAttempt)
 	}
-	var pooled [][]counts
-	for _, limit := range l.limits {
-		set, counted := s.soft, pooled
-		if limit.class != allClasses {
-			set, counted = s.softOf(limit), nil
-		}
-		if counted == nil {
-			of := *s
-			of.counted = set
-			var err error
-			if counted, err = of.estimate(l.run.ctx, coverageGrid(), l.run.Seed); err != nil {
-				return nil, err
-			}
-			if limit.class == allClasses {
-				pooled = counted
-			}
-		}
-		total := set.heldOut(s.part)
-		scale := float64(l.certifies.n) / float64(max(s.part.n, 1)*repeats) / s.casesOfGroup(limit)
-		for i := range counted {
-			for c, at := range counted[i] {
-				cases := total
-				if limit.figure == policy.CriticalFNR {
-					cases = at.critical
-				}
-				predicted[i][c] = max(predicted[i][c], binomial.Tail(at.missed*scale*(1+margin), cases*scale, limit.target))
-			}
-		}
-	}
-	return predicted, nil
-}
-
-// casesOfGroup returns the mean number of inputs of a group that count for a limit, in the part that
-// chooses. In predictions a group counts as one input: its inputs may all be missed together.
-func (s *search) casesOfGroup(l limit) float64 {
-	if s.group == nil {
-		return 1
-	}
-	cases, groups := 0, make(map[int]bool)
-	for i, in := range s.part.of {
-		if in && l.counts(s.sample, i) {
-			cases++
-			groups[s.group[i]] = true
-		}
-	}
-	return max(float64(cases)/float64(max(len(groups), 1)), 1)
-}
-
-// softOf returns the share of the soft labels that is of one class. What a model adds to a label is
-// of the class in proportion to the class's share of the missed inputs.
-func (s *search) softOf(l limit) *labels {
-	ofClass := 0
-	for i, in := range s.part.of {
-		ofClass += index(in && s.missed[i] && s.label[i] == l.class)
-	}
-	share := shareOf(float64(ofClass), float64(s.part.count(s.missed)))
-	of := &labels{make([]float64, s.n), make([]float64, s.n)}
-	for i := range s.n {
-		switch {
-		case l.counts(s.sample, i):
-			of.critical[i], of.missed[i] = s.soft.critical[i], s.soft.missed[i]
-		case !s.critical[i]:
-			of.critical[i], of.missed[i] = share*s.soft.critical[i], share*s.soft.missed[i]
-		}
-	}
-	return of
+	to.explainScope()
 }
 
 // refuse says how far off the limits were at the point that should be safest.
@@ -235,19 +282,18 @@ func (l *limitTest) refuse(all tested) {
 // wouldCertify adds to a refusal what would pass the test elsewhere: at another point of the curve
 // or in the other scope. The certifying part has then been searched, so that it can only be a hint
 // for fresh data.
-func (l *limitTest) wouldCertify(ranked []ranking) {
+func (l *limitTest) wouldCertify(ranked []*ranking) {
 	would := &l.to.Refusal.Would
-	for i := range ranked {
-		at := &ranked[i]
-		curve := at.curve(at.chosen)
+	for _, own := range ranked {
+		way := own.final.path(own.part, own.scope, own.chosen)
 		for c := len(coverageGrid()) - 1; c >= 0; c-- {
-			point := at.at(curve(coverageGrid()[c]))
+			point := &choice{own.search, own.chosen, way.at(coverageGrid()[c])}
 			got, all := point.selective(l.certifies), l.test(point)
 			if got.Retained == 0 || all.fails(l.alpha) != nil {
 				continue
 			}
-			*would = append(*would, fmt.Sprintf("coverage %.2g in scope %s, by %s: it misses %d of %d %s", got.Coverage(), at.scope,
-				at.chosen.inWords(), all[0].misses, all[0].cases, all[0].population()))
+			*would = append(*would, fmt.Sprintf("coverage %.2g in scope %s, by %s: it misses %d of %d %s", got.Coverage(), own.scope,
+				own.chosen.inWords(), all[0].misses, all[0].cases, all[0].population()))
 			break
 		}
 	}

@@ -141,14 +141,14 @@ func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 func pathOf(t *testing.T, table *eval.Table, labels []int, o Options) (points []float64, pValues []float64) {
 	r := runOf(t, table, labels, o)
 	chooses, certifies := r.split()
-	s := must(r.search(chooses, o.Scope, o.Objective.MaxCriticalFNR))
+	s := must(r.search(chooses, o.Scope))
 	if len(s.candidates) != 1 {
 		t.Fatalf("%d rules, want 1", len(s.candidates))
 	}
 	for _, coverage := range []float64{0.96, 0.98, 1} {
-		at := s.curve(s.candidates[0])(coverage)
-		got := r.count(certifies, o.Scope, s.candidates[0], at)
-		points = append(points, at[0])
+		at := s.at(s.candidates[0], coverage)
+		got := at.selective(certifies)
+		points = append(points, at.at[0])
 		pValues = append(pValues, chanceOf(got.Missed, got.Critical, o.Objective.MaxCriticalFNR))
 	}
 	return points, pValues
@@ -214,18 +214,17 @@ func TestSequence(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		chooses, certifies := r.split()
 		// The surest point of the chosen rule, by the definition.
-		s := must(r.search(chooses, o.Scope, 0.3))
-		held := must(s.estimate(t.Context(), coverageGrid(), seed))
+		s := must(r.search(chooses, o.Scope))
 		passes := func(one candidate, c int) (eval.Selective, bool) {
-			got := r.count(certifies, o.Scope, one, s.curve(one)(coverageGrid()[c]))
+			got := s.at(one, coverageGrid()[c]).selective(certifies)
 			return got, chanceOf(got.Missed, got.Critical, 0.3) <= 1-0.9 && got.Critical > 0
 		}
 		matches := false
-		for i, one := range s.candidates {
+		for _, one := range s.candidates {
 			start, least := 0, math.Inf(1)
-			for c, at := range held[i] {
-				scale := float64(certifies.n) / float64(chooses.n) / repeats
-				if p := binomial.Tail(at.missed*scale*1.15, at.critical*scale, 0.3); p < least {
+			for c, coverage := range coverageGrid() {
+				at, scale := s.at(one, coverage).selective(chooses), float64(certifies.n)/float64(chooses.n)
+				if p := binomial.Tail(float64(at.Missed)*scale*1.15, float64(at.Critical)*scale, 0.3); p < least {
 					start, least = c, p
 				}
 			}
@@ -282,12 +281,12 @@ func TestPointOfMissRate(t *testing.T) {
 		}
 		r := runOf(t, table, labels, o)
 		l := newLimitTest(r, newReporter(r))
-		s := must(r.search(l.chooses, o.Scope, 0))
+		s := must(r.search(l.chooses, o.Scope))
 		one := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
-		curve := s.curve(one.chosen)
+		way := s.final.path(s.part, s.scope, one.chosen)
 		last, next := -1, -1
 		for step := range l.chooses.n + 1 {
-			if l.passes(&one, curve(float64(step)/float64(l.chooses.n))) {
+			if l.passes(&one, way.at(float64(step)/float64(l.chooses.n))) {
 				last = step
 			} else if next < 0 {
 				next = step
@@ -297,7 +296,7 @@ func TestPointOfMissRate(t *testing.T) {
 			t.Fatalf("seed %d: p-values fall after %d, up to %d", seed, next, last)
 		}
 		inside += index(next >= 0)
-		at := one.at(curve(float64(last) / float64(l.chooses.n)))
+		at := &choice{s, one.chosen, way.at(float64(last) / float64(l.chooses.n))}
 		got, all := at.selective(l.certifies), l.test(at)
 		c := found.Certificate
 		if !found.Chosen.isAt(at.at) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
@@ -361,7 +360,6 @@ func TestGroupsOfOne(t *testing.T) {
 		{Coverage: 0.7},
 		{MaxCriticalMiss: 0.1, Confidence: 0.9},
 		{MaxCriticalFNR: 0.2, ClassLimits: []ClassLimit{{"1", policy.CriticalFNR, 0.3}}, Confidence: 0.8},
-		{MaxCriticalMiss: 0.1, OnAverage: true},
 	} {
 		o := options(t, objective, policy.AllInputs, 3)
 		alone := calibrated(t, table, labels, o)

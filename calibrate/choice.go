@@ -26,14 +26,7 @@ func (c *choice) retained(p part) []bool {
 }
 
 // selective counts what the choice retains of a part.
-func (c *choice) selective(p part) eval.Selective { return c.final.count(p, c.scope, c.one, c.at) }
-
-// reach returns the least and the largest coverage that thresholds can give the candidate. The other
-// inputs are retained or deferred whatever their score.
-func (c *choice) reach() (least, most float64) {
-	f := c.final.fixedOf(c.all(), c.scope, c.one.treatment(), c.hard())
-	return f.retained.retained / float64(c.n), 1 - (float64(f.inputs)-f.retained.retained)/float64(c.n)
-}
+func (c *choice) selective(p part) eval.Selective { return c.final.selective(p, c.retained(p)) }
 
 // chosen returns the choice as a report has it.
 func (c *choice) chosen() *Chosen {

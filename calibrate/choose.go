@@ -6,16 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// choose chooses gate, scores and thresholds on a labelled table. The table of unfamiliar inputs may
-// be nil. The draft of the policy is nil if nothing certifies.
-func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.Table, o Options) (*Report, *policy.Draft, error) {
+// choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
+// nothing certifies.
+func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, *policy.Draft, error) {
 	if err := cmp.Or(o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
 		return nil, nil, err
 	}
@@ -50,17 +48,8 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 	if r.grouping = newGrouping(o.Groups); r.group != nil && r.groups < 2 {
 		return nil, nil, fmt.Errorf("all %d inputs are of one group, expected at least 2: one to choose a rule, another to measure it on", r.n)
 	}
-	if unfamiliar != nil {
-		if unfamiliar.K != t.K {
-			return nil, nil, fmt.Errorf("the unfamiliar inputs have %d classes, expected %d, those of the recording", unfamiliar.K, t.K)
-		}
-		r.unfamiliar = newSample(unfamiliar, make([]int, unfamiliar.Inputs), o.Base.Degenerate, o.Base.Saturated)
-	}
 	if err := r.countReviews(); err != nil {
 		return nil, nil, err
-	}
-	if r.Guard == UsualGuard {
-		r.Guard = DefaultGuard(r.deferrableCoverage())
 	}
 	to := newReporter(r)
 	to.Groups = r.groups
@@ -82,8 +71,6 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 		c, err = forCoverage(r, to)
 	case o.Objective.CostRatio > 0:
 		c, err = forCost(r, to)
-	case o.Objective.OnAverage:
-		c, err = newRiskControl(r, to).choose()
 	default:
 		c, err = newLimitTest(r, to).choose()
 	}
@@ -104,10 +91,8 @@ func choose(ctx context.Context, t *eval.Table, labels []int, unfamiliar *eval.T
 type run struct {
 	*sample
 	Options
-	ctx context.Context
-	// unfamiliar has the inputs of Options.Unfamiliar, nil for none.
-	unfamiliar *sample
-	steps      steps
+	ctx   context.Context
+	steps steps
 }
 
 // countReviews makes coverages count critical calls as reviewed, where the objective is a budget of
@@ -135,54 +120,19 @@ func (r *run) deferrableCoverage() float64 {
 	return 1 - max(0, r.Objective.Reviews-float64(count(r.predictedCritical))/float64(r.n))
 }
 
-// steps counts the folds that the searches of a run have held out, of those announced, and passes
-// both on as progress.
+// steps counts the searches of a run, of those announced, and passes both on as progress.
 type steps struct {
-	progress Progress
-
-	mutex       sync.Mutex // guards the fields below
+	progress    Progress
 	done, total int
 }
 
 // announce sets how many searches will be made. It is called once, before the first of them.
-func (s *steps) announce(searches int) { s.total = searches * foldsOfSearch }
+func (s *steps) announce(searches int) { s.total = searches }
 
-// step counts a fold that is done. Several goroutines may call it.
+// step counts a search that is done.
 func (s *steps) step() {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
 	s.done++
 	s.progress.of("comparing rules")(s.done, s.total)
-}
-
-// search prepares a search over the rules of a scope, on the inputs of a part. Threshold curves
-// weigh costs at the critical FNR f. Inputs outside the part have no influence.
-func (r *run) search(p part, scope policy.Scope, f float64) (*search, error) {
-	fitted, err := r.fit(p)
-	if err != nil {
-		return nil, err
-	}
-	s := &search{
-		sample: fitted.heldOut, fitted: fitted, part: p, scope: scope, soft: r.soften(p), f: f, step: r.steps.step,
-	}
-	s.candidates, s.notes = candidatesFor(s.sample, p, scope, r.reliability())
-	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
-		s.candidates = []candidate{{gate: policy.Never, reliability: r.reliability(), primary: decomp.MI, fallback: decomp.MI}}
-	}
-	return s, nil
-}
-
-// fixedShare sets the critical FNR at which threshold curves weigh costs if the objective names
-// none: half the critical FNR of retaining everything.
-const fixedShare = 0.5
-
-// curveFNR returns the critical FNR at which the curves of a part weigh costs. Where the misses
-// themselves count, and not their share of what is retained, it is 0.
-func (r *run) curveFNR(p part) float64 {
-	if r.Objective.Minimize != CriticalFNR {
-		return 0
-	}
-	return fixedShare * r.everything(p).CriticalFNR()
 }
 
 // bothScopes returns both scopes, the chosen one first.

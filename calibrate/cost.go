@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/policy"
 )
 
 // CostPoint says what a threshold on the risk costs, in reviews, where a miss costs Ratio reviews.
@@ -31,58 +30,57 @@ var costRatios = []float64{5, 10, 20, 50, 100, 200, 500, 1000}
 // forCost defers an input called safe when its risk is above one over the cost ratio. The model is
 // fitted to all inputs; the curve and the expected figures are of held-out folds.
 func forCost(r *run, to *reporter) (*choice, error) {
-	on := func(p part) (*search, error) {
-		s, err := r.search(p, r.Scope, 0)
+	one := single(riskScore)
+	one.guarded = r.Guard > 0
+	on := func(p part) (func(ratio float64) *choice, error) {
+		s, err := r.search(p, r.Scope)
 		if err == nil && s.model == nil {
-			return nil, errNoRisk(s)
+			err = errNoRisk(s)
 		}
-		return s, err
-	}
-	s, err := on(r.all())
-	if err != nil {
-		return nil, err
+		return func(ratio float64) *choice { return &choice{s, one, thresholds{1 / ratio, 1 / ratio}} }, err
 	}
 	ratio := r.Objective.CostRatio
 	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
 	costs := make([]eval.Selective, len(ratios)) // out of folds
 	held := newHeldOut(r)                        // at the ratio asked for
-	one := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore, guarded: r.Guard > 0}
-	at := func(s *search, ratio float64) *choice { return &choice{s, one, thresholds{1 / ratio, 1 / ratio}} }
-	for _, out := range r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter)) {
-		s, err := on(r.all().without(out))
+	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
+	r.steps.announce(len(outer) + 1)
+	all, err := on(r.all())
+	if err != nil {
+		return nil, err
+	}
+	for _, out := range outer {
+		at, err := on(r.all().without(out))
 		if err != nil {
 			return nil, err
 		}
 		for i, ratio := range ratios {
-			addTo(&costs[i], at(s, ratio).selective(out))
+			addTo(&costs[i], at(ratio).selective(out))
 		}
-		own := at(s, ratio)
-		held.add(held.own, own, out)
-		coverage := own.selective(s.part).Coverage()
-		naive := s.naive(coverage)
-		held.add(held.naive, &choice{s, naive, s.curve(naive)(coverage)}, out)
-		if one.guarded {
-			unguarded := *own
-			unguarded.one.guarded = false
-			held.show(own, out)
-			held.show(&unguarded, out)
-		}
+		held.own.add(at(ratio), out)
 	}
 	for i, ratio := range ratios {
 		to.Costs = append(to.Costs, r.costPoint(ratio, costs[i]))
 	}
-	to.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on; the naive pick has the coverage of the " +
-		"calibrated rule"
+	to.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
 	to.compareNone()
 	held.compare(to, r.Scope)
-	to.expect(r.all(), held.own.retained)
-	to.noteServed(r.all(), r.selective(r.all(), held.own.retained))
-	to.byClass = r.classLines(held.own.retained)
-	c := at(s, ratio)
+	to.expect(held)
+	c := all(ratio)
 	to.choose(c)
 	to.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
 		"costs as much as %v reviews and a review finds the miss.", ratio, ratio)
 	return c, nil
+}
+
+func addTo(sum *eval.Selective, s eval.Selective) {
+	sum.Inputs += s.Inputs
+	sum.Retained += s.Retained
+	sum.Correct += s.Correct
+	sum.Critical += s.Critical
+	sum.Missed += s.Missed
+	sum.Called += s.Called
+	sum.FalseCalls += s.FalseCalls
 }
 
 // costPoint returns the cost of what a threshold of 1/ratio retains of all inputs.

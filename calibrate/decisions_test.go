@@ -119,8 +119,6 @@ func drawObjective(t *rapid.T) Objective {
 	confidence := rapid.SampledFrom([]float64{0.5, 0.8, 0.95, 0.999}).Draw(t, "confidence")
 	return rapid.SampledFrom([]Objective{
 		{Coverage: 1e-300}, {Coverage: 0.001}, {Coverage: 0.3}, {Coverage: 0.8}, {Coverage: 1},
-		{MaxCriticalMiss: 1e-300, OnAverage: true}, {MaxCriticalMiss: 0.01, OnAverage: true}, {MaxCriticalMiss: 0.1, OnAverage: true},
-		{MaxCriticalMiss: 0.4, OnAverage: true}, {MaxCriticalMiss: 0.99, OnAverage: true}, {MaxCriticalMiss: 1 - 1e-16, OnAverage: true},
 		{MaxCriticalMiss: 1e-300, Confidence: confidence}, {MaxCriticalMiss: 0.1, Confidence: confidence},
 		{MaxCriticalMiss: 0.4, Confidence: confidence}, {MaxCriticalMiss: 1 - 1e-16, Confidence: 1 - 1e-16}, {MaxCriticalFNR: 1e-300, Confidence: confidence}, {MaxCriticalFNR: 0.01, Confidence: confidence}, {MaxCriticalFNR: 0.3, Confidence: confidence},
 		{MaxCriticalFNR: 0.9, Confidence: confidence}, {MaxCriticalFNR: 0.999, Confidence: 0.001},
@@ -182,13 +180,12 @@ func TestEveryRule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rec := drawRecorded(rt, t, rapid.IntRange(150, 300))
 		base := *rec.base
-		skewness := slices.Sorted(slices.Values(rapid.SampledFrom([][]float64{rec.table.CriticalSkewness,
-			rec.table.DecidingSkewness}).Draw(rt, "skewness")))
+		skewness := slices.Sorted(slices.Values(rec.table.CriticalSkewness))
 		base.ReliabilityThreshold = max(1e-3, skewness[len(skewness)/2])
 		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt),
 			Guard: rapid.SampledFrom([]float64{0, 0.05, 0.3}).Draw(rt, "guard")}
 		r := runOf(t, rec.table, rec.labels, o)
-		s := must(r.search(r.all(), o.Scope, 0.2))
+		s := must(r.search(r.all(), o.Scope))
 		if len(s.candidates) == 0 {
 			return
 		}
@@ -199,17 +196,17 @@ func TestEveryRule(t *testing.T) {
 		gate := rapid.SampledFrom(slices.Sorted(maps.Keys(byGate))).Draw(rt, "gate")
 		one := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
 		seen[one.gate]++
-		at := s.curve(one)(rapid.Float64Range(0, 1).Draw(rt, "coverage"))
-		found := (&choice{s, one, at}).reported(r)
+		at := s.at(one, rapid.Float64Range(0, 1).Draw(rt, "coverage"))
+		found := at.reported(r)
 		checkPolicy(rt, found, o)
 		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), found.Policy, nil))
 		for i, d := range decisions {
-			if got := s.final.retains(i, o.Scope, one, at); got != (d.Action == policy.Retain) {
-				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at, got, d)
+			if got := s.final.retains(i, o.Scope, one, at.at); got != (d.Action == policy.Retain) {
+				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at.at, got, d)
 			}
 		}
 	})
-	if !testing.Short() && seen[policy.DecidingClass]+seen[policy.AnyCritical] < 5 {
+	if !testing.Short() && seen[policy.AnyCritical] < 5 {
 		t.Errorf("only %v: the test shows little", seen)
 	}
 }
@@ -223,18 +220,18 @@ func TestGatesDecide(t *testing.T) {
 	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 		o := options(t, Objective{Coverage: 0.5}, scope, 1)
 		r := runOf(t, table, labels, o)
-		s := must(r.search(r.all(), scope, 0.2))
+		s := must(r.search(r.all(), scope))
 		seen := map[policy.Gate]int{}
 		for _, one := range s.candidates {
 			seen[one.gate]++
-			at := s.curve(one)(0.5)
-			for i, got := range retainedBy((&choice{s, one, at}).reported(r).Policy, table) {
-				if want := s.final.retains(i, scope, one, at); got != want {
-					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at, got, want)
+			at := s.at(one, 0.5)
+			for i, got := range retainedBy(at.reported(r).Policy, table) {
+				if want := s.final.retains(i, scope, one, at.at); got != want {
+					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at.at, got, want)
 				}
 			}
 		}
-		want := map[policy.Gate]int{policy.Never: decomp.NumScores, policy.AnyCritical: 2, policy.DecidingClass: 90}
+		want := map[policy.Gate]int{policy.Never: decomp.NumScores, policy.AnyCritical: 1}
 		if !maps.Equal(seen, want) {
 			t.Errorf("scope %s: rules %v, want %v", scope, seen, want)
 		}
@@ -263,10 +260,6 @@ func checkPolicy(t *rapid.T, found *Report, o Options) {
 		}
 	case c == nil:
 		t.Fatal("a policy without its certificate")
-	case c.Kind == policy.ConformalRiskControl:
-		if float64(c.Misses+1) > o.Objective.MaxCriticalMiss*float64(c.Cases+1)+1e-9 {
-			t.Fatalf("%+v", c)
-		}
 	default:
 		if c.PValue > 1-o.Objective.Confidence || c.PValue != binomial.Tail(c.Misses, c.Cases, max(o.Objective.MaxCriticalFNR, o.Objective.MaxCriticalMiss)) {
 			t.Fatalf("%+v", c)
@@ -306,10 +299,15 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	// more than it must: without the highest retained scores of each side, and those tied with
 	// them, it would retain fewer.
 	on := select_(r.all())
-	by := treatment{guarded: found.Chosen.Guard != nil, risk: found.Chosen.Primary.Score == string(policy.RiskScore)}
-	fixed := r.fixedOf(r.all(), o.Scope, by, r.hard())
-	kept := int(fixed.retained.retained)
-	most := r.n - fixed.inputs + kept
+	by := candidate{gate: policy.Never}
+	if found.Chosen.Primary.Score == string(policy.RiskScore) {
+		by = single(riskScore)
+	}
+	kept, most := 0, r.n
+	for i := range r.n {
+		kept += index(r.fate(i, o.Scope, by) == policy.Retain)
+		most -= index(r.fate(i, o.Scope, by) == policy.Defer)
+	}
 	wanted := min(max(eval.Kept(o.Objective.Coverage, r.n), kept), most)
 	if on.Retained < wanted {
 		t.Fatalf("%d are retained, want %d", on.Retained, wanted)
@@ -347,7 +345,7 @@ func checkRefusal(t *rapid.T, found *Report, o Options) {
 		f = float64(refusal.Misses) / float64(refusal.Cases)
 	}
 	target := max(o.Objective.MaxCriticalMiss, o.Objective.MaxCriticalFNR)
-	possible := f < target && (target != 1e-300 || o.Objective.OnAverage) // which no number of cases certifies
+	possible := f < target && target != 1e-300 // which no number of cases certifies
 	if possible != (refusal.SmallestCases > 0) {
 		t.Fatalf("%s: %+v", o.Objective, refusal)
 	}

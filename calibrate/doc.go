@@ -7,29 +7,24 @@
 //
 // # The way from passes to thresholds
 //
-// A candidate is a gate with the scores that it chooses between. candidates.go lists those that are
-// compared. No candidate is best on every task, and nothing here assumes which one is. Each has a
-// threshold curve: pairs of thresholds that lead from deferring everything to deferring nothing.
+// A candidate is a score alone, or the paper's gate: candidates.go. No candidate is best on every
+// task.
 //
-//  1. The curve (curve.go). A gate makes two groups of inputs, and each is ordered by its own
-//     score. Isotonic regression of what retaining an input costs, on its place in that order, puts
-//     the two groups on one scale without putting the two scores on one. The curve defers first
-//     where the cost is highest. The cost of an input is [missed] - f [critical]: retaining it
-//     raises the critical FNR m/c exactly if its cost at f = m/c is above 0.
-//  2. The choice (search.go). Repeated 5-fold cross-validation makes curves on four folds and
-//     counts on the fifth. It counts soft labels (labels.go), half of them the label and half the
-//     prediction of a small logistic model: critical inputs are few, and a candidate should not win
-//     because one of them fell to its side.
-//  3. The point on the curve, by the objective: a coverage (coverage.go), Learn-then-Test
-//     (certify.go, limits.go), or conformal risk control (miss.go). It gives a choice (choice.go),
-//     which the policy is drafted from, and a report, which a reporter writes (reporter.go).
+//  1. The path (path.go) of a candidate leads from deferring everything to deferring nothing, along
+//     the coverage. It rests on no label.
+//  2. The choice (search.go) keeps the simplest candidate unless another misses clearly fewer
+//     critical inputs. In scope all no candidate is chosen that can never defer an input called
+//     critical, unless critical calls are said to be acted on.
+//  3. The point on the path, by the objective: a coverage (coverage.go), a ratio of costs (cost.go),
+//     or bounds by Learn-then-Test (certify.go, limits.go). It gives a choice (choice.go), which the
+//     policy is drafted from, and a report, which a reporter writes (reporter.go).
 //
 // # What is never done
 //
-// A figure that is reported was measured on inputs that chose neither candidate nor curve. For a
-// coverage the whole procedure is repeated inside every training fold of an outer cross-validation.
-// The other objectives choose on one part of the recording and measure on the rest, which chooses
-// the point on the curve and nothing else. Certificates hold for inputs drawn as those of the
+// A figure that is reported was measured on inputs that chose neither candidate nor thresholds. For a
+// coverage the whole procedure is repeated without each fold of a cross-validation.
+// Bounds choose on one part of the recording and measure on the rest, which chooses
+// the point on the path and nothing else. Certificates hold for inputs drawn as those of the
 // recording were, and for one attempt on one recording: a second attempt on the same data is
 // noticed by a file beside the passes, or by the policy that the new one replaces (attempts.go), and
 // voids the certificate. Inputs of one group (Options.Groups) never part.

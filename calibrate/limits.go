@@ -69,33 +69,10 @@ func (o *Objective) limits(p *policy.Policy) limits {
 	return all
 }
 
-// curveFNR returns the critical FNR at which threshold curves weigh costs: the smallest target of
-// one, 0 where only miss rates are bounded, which no correct call lowers.
-func (all limits) curveFNR() float64 {
-	f := 0.0
-	for _, l := range all {
-		if l.figure == policy.CriticalFNR && (f == 0 || l.target < f) {
-			f = l.target
-		}
-	}
-	return f
-}
-
 // riseOnly reports whether misses alone decide: they only rise along a curve, and p-values with
 // them. A critical FNR can fall too.
-func (all limits) riseOnly() bool { return all.curveFNR() == 0 }
-
-// searches returns the number of searches that ranking by the limits takes.
-func (all limits) searches() int {
-	n, pooled := 0, false
-	for _, l := range all {
-		if l.class == allClasses {
-			pooled = true
-		} else {
-			n++
-		}
-	}
-	return n + index(pooled)
+func (all limits) riseOnly() bool {
+	return !slices.ContainsFunc(all, func(l limit) bool { return l.figure == policy.CriticalFNR })
 }
 
 // counts reports whether an input of a sample counts for the limit.
@@ -164,6 +141,14 @@ func (l limit) test(s *sample, p part, retained []bool) evidence {
 	}
 	e.pValue = e.chanceAt(l.target)
 	return e
+}
+
+// casesOfGroup returns the mean number of cases in a group that has some.
+func (e *evidence) casesOfGroup() float64 {
+	if len(e.groups) == 0 {
+		return 1
+	}
+	return max(float64(e.cases)/float64(len(e.groups)), 1)
 }
 
 // chanceAt returns the p-value for another target.
@@ -301,6 +286,14 @@ func (all tested) largerBounds(alpha float64) string {
 		larger = append(larger, fmt.Sprintf("a %s of at most %v of %s, instead of %v", figureWords[e.figure], a, e.inputs(), e.target))
 	}
 	return strings.Join(larger, " and ")
+}
+
+// shareOf returns n/of, or 0 if of is 0.
+func shareOf(n, of float64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return n / of
 }
 
 // mostCases is more critical inputs than any recording has.

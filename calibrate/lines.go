@@ -31,8 +31,8 @@ const (
 // setLines writes to a draft, and returns, what outcomes are tested against. byClass has what is
 // expected of single classes. A policy that was kept has its lines, unless others are stated.
 //
-// A share that chose the thresholds is no ground for a line. Neither is a point estimate or a bound
-// on average: half of all calibrations lie above those from the first day.
+// A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
+// calibrations lie above it from the first day.
 func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 	if d.Calibration == nil {
 		if len(o.AlarmAbove) == 0 {
@@ -61,7 +61,7 @@ func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 	for _, l := range derived.Classes {
 		put(Line{policy.CriticalFNR, l.Class, l.CriticalFNR, origin})
 	}
-	if c.Certificate != nil && c.Certificate.Kind == policy.LearnThenTest && origin != KeptLine {
+	if c.Certificate != nil && origin != KeptLine {
 		for _, l := range c.Certificate.Limits() {
 			if l.Class == "" || l.Bounds == policy.CriticalFNR {
 				put(Line{l.Bounds, l.Class, l.Target, CertifiedLine})

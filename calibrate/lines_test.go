@@ -33,15 +33,13 @@ func TestLines(t *testing.T) {
 		{"certified class", Objective{MaxCriticalMiss: 0.2, Confidence: 0.9, ClassLimits: []ClassLimit{{"1", fnr, 0.4}}}, nil, []Line{
 			{rate, "", 0.2, CertifiedLine}, {fnr, "1", 0.4, CertifiedLine},
 		}},
-		{"on average", Objective{MaxCriticalMiss: 0.2, OnAverage: true}, nil, nil},
-		{"on average, stated", Objective{MaxCriticalMiss: 0.2, OnAverage: true}, []ClassLimit{{"", fnr, 0.3}}, []Line{{fnr, "", 0.3, StatedLine}}},
 		{"stated beside expected", Objective{Coverage: 0.8}, []ClassLimit{{"1", fnr, 0.5}, {"", fnr, 0.3}}, []Line{
 			{fnr, "", 0.3, StatedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0.5, StatedLine}, {fnr, "2", 0, ExpectedLine},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := options(t, c.o, policy.AllInputs, 3)
+			o := options(t, c.o, policy.PredictedSafe, 3)
 			o.AlarmAbove = c.above
 			report := calibrated(t, table, labels, o)
 			if report.Refused() {

@@ -1,7 +1,10 @@
 package calibrate
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,38 +17,23 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestRisk calibrates a real recording by its fewest misses, and checks what the report and the
-// policy say of it.
+// TestRisk calibrates a real recording whose critical calls are acted on, with a guard, and checks
+// what the report and the policy say: what the guard defers is part of every figure.
 func TestRisk(t *testing.T) {
 	t.Parallel()
 	recording := ctgRecording("mcdropout")
 	o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
-	o.Guard = DefaultGuard(0.8)
-	unfamiliar := recording
-	unfamiliar.Labels = nil
-	o.Unfamiliar = &unfamiliar // the recording itself: what it defers of it is known
+	o.Guard, o.CriticalCalls = 0.02, eval.ActedOn
 	found := must(Run(t.Context(), recording, o))
-	rows := map[string]Row{}
-	for _, row := range found.Comparison {
-		if row.Scope == policy.AllInputs {
-			rows[row.Rule] = row
-		}
-	}
-	own, naive := rows["calibrated"], rows[naivePick]
-	if 2*own.Missed > naive.Missed {
-		t.Errorf("%d are missed, %d by the naive pick", own.Missed, naive.Missed)
-	}
-	for _, rule := range []string{"risk", "risk with guard", "p_critical", "p_critical with guard", "no deferral"} {
-		if _, is := rows[rule]; !is {
-			t.Errorf("no row %s", rule)
-		}
-	}
 	if found.Chosen.Primary.Score != "risk" || found.Chosen.Guard == nil || !strings.Contains(found.Gain, "nobody looks at") {
 		t.Fatalf("chosen %+v, gain %q", found.Chosen, found.Gain)
 	}
 	if r := found.Risk; r == nil || r.Critical != found.Missed || len(r.Bins) != 10 || r.ObservedOverExpected.Low > 1 ||
 		r.ObservedOverExpected.High < 1 {
 		t.Errorf("risk %+v", r)
+	}
+	if notes := strings.Join(found.Notes, "\n"); !strings.Contains(notes, "inputs as unfamiliar (2") {
+		t.Errorf("no note says what the guard deferred: %s", notes)
 	}
 	// The policy decides as the report expects, defers as many as unfamiliar as the guard says, and
 	// retains whatever else is called critical.
@@ -69,8 +57,69 @@ func TestRisk(t *testing.T) {
 	if got := float64(deferred) / n; math.Abs(got-0.2) > 0.002 {
 		t.Errorf("a share of %v is deferred", got)
 	}
-	if got := own.UnfamiliarDeferred; got == nil || math.Abs(*got-0.2) > 0.02 {
-		t.Errorf("of the recording itself a share of %v is deferred", got)
+}
+
+// TestCriticalCalls checks that, in scope all, risk is chosen only where critical calls are said to be
+// acted on, and offered with its numbers elsewhere, whatever the objective.
+func TestCriticalCalls(t *testing.T) {
+	t.Parallel()
+	table, labels := ctg(t, "mcdropout")
+	for _, objective := range []Objective{{Coverage: 0.8}, {MaxCriticalMiss: 0.1, Confidence: 0.9}} {
+		for calls, keeps := range map[eval.CriticalCalls]bool{"": false, eval.Reviewed: false, eval.ActedOn: true} {
+			o := options(t, objective, policy.AllInputs, 1)
+			o.CriticalCalls = calls
+			found := calibrated(t, table, labels, o)
+			if got := found.Chosen.Primary.Score == "risk"; got != keeps {
+				t.Errorf("%s, critical calls %q: chosen %+v", objective, calls, found.Chosen)
+			}
+			offered := slices.IndexFunc(found.Comparison, func(row Row) bool { return row.Rule == "risk" && row.Scope == policy.AllInputs })
+			if row := found.Comparison[offered]; !keeps &&
+				!strings.Contains(found.Gain, fmt.Sprintf("%d critical calls, %d of them false, unread", row.CriticalKept, row.FalseKept)) {
+				t.Errorf("%s, critical calls %q: gain %q does not offer %+v", objective, calls, found.Gain, row)
+			}
+		}
+	}
+	o := options(t, Objective{CostRatio: 30}, policy.AllInputs, 1)
+	if err := o.check(); err == nil || !strings.Contains(err.Error(), "--critical-calls acted-on") {
+		t.Errorf("a cost ratio in scope all: %v", err)
+	}
+	o.CriticalCalls = eval.ActedOn
+	if err := o.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBest checks that the simplest rule stays until another misses clearly fewer: p_critical, unless
+// its scope defers critical calls.
+func TestBest(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		m := usual
+		m.signal = 0
+		table, labels := m.table(rand.New(rand.NewPCG(seed, 19)))
+		r := runOf(t, table, labels, options(t, Objective{Coverage: 0.7}, policy.PredictedSafe, seed))
+		mark := func(score decomp.Score) { // has it find every missed input
+			for i, missed := range r.missed {
+				if missed {
+					table.Scores[score][i] = float64(100 + i)
+				}
+			}
+			r = runOf(t, table, labels, r.Options)
+		}
+		best := func(keepsCalls bool) decomp.Score {
+			return must(r.search(r.all(), policy.PredictedSafe)).best(0.7, keepsCalls).primary
+		}
+		mark(decomp.PCritical)
+		if got := best(false); got != decomp.PCritical {
+			t.Errorf("seed %d: %v misses more than p_critical and is chosen", seed, got)
+		}
+		mark(decomp.EUVar)
+		if got := best(true); got != decomp.PCritical {
+			t.Errorf("seed %d: %v is chosen, which misses about as many as p_critical", seed, got)
+		}
+		if got := best(false); got != decomp.EUVar {
+			t.Errorf("seed %d: %v is chosen, which misses about as many as the best score", seed, got)
+		}
 	}
 }
 
@@ -81,9 +130,9 @@ func TestGuardWithinCoverage(t *testing.T) {
 	o := options(t, Objective{Coverage: 0.99}, policy.PredictedSafe, 1)
 	o.Guard = 0.5
 	r := runOf(t, table, labels, o)
-	s := must(r.search(r.all(), o.Scope, 0))
+	s := must(r.search(r.all(), o.Scope))
 	for _, one := range s.candidates {
-		if got := s.final.count(r.all(), o.Scope, one, s.curve(one)(0.99)).Coverage(); one.guarded && got < 0.985 {
+		if got := s.at(one, 0.99).selective(r.all()).Coverage(); one.guarded && got < 0.985 {
 			t.Errorf("%s retains a share of %v", one, got)
 		}
 	}
@@ -109,7 +158,7 @@ func TestNoRisk(t *testing.T) {
 	if found.Risk != nil || found.Policy.Risk != nil || !strings.Contains(strings.Join(found.Notes, "\n"), "9 critical and 1591 non-critical inputs are called safe") {
 		t.Errorf("risk %+v, notes %q", found.Risk, found.Notes)
 	}
-	_, err := Choose(t.Context(), fewer, fewerLabels, options(t, Objective{CostRatio: 50}, policy.AllInputs, 1))
+	_, err := Choose(t.Context(), fewer, fewerLabels, options(t, Objective{CostRatio: 50}, policy.PredictedSafe, 1))
 	if err == nil || !strings.Contains(err.Error(), "9 critical and 1591 non-critical inputs are called safe") {
 		t.Errorf("error %v", err)
 	}
@@ -134,48 +183,6 @@ func TestCostRatio(t *testing.T) {
 	}
 	if len(found.Costs) != len(costRatios)+1 {
 		t.Errorf("%d ratios", len(found.Costs))
-	}
-}
-
-// TestEveryTable expects the naive pick, the risk with its guard and without, and the unfamiliar inputs
-// in the comparison of every objective, and a first sentence on the scopes.
-func TestEveryTable(t *testing.T) {
-	t.Parallel()
-	recording := ctgRecording("mcdropout")
-	unfamiliar := recording
-	unfamiliar.Labels = nil
-	for _, objective := range []Objective{
-		{Coverage: 0.8},
-		{CostRatio: 30},
-		{MaxCriticalMiss: 0.1, Confidence: 0.9},
-		{MaxCriticalFNR: 0.15, Confidence: 0.9},
-		{MaxCriticalMiss: 0.1, OnAverage: true},
-	} {
-		t.Run(objective.String(), func(t *testing.T) {
-			o := options(t, objective, policy.AllInputs, 1)
-			o.Guard, o.Unfamiliar = UsualGuard, &unfamiliar
-			found := must(Run(t.Context(), recording, o))
-			rows := map[string]Row{}
-			for _, row := range found.Comparison {
-				if row.Scope == policy.AllInputs {
-					rows[row.Rule] = row
-				}
-			}
-			own, naive := rows["calibrated"], rows[naivePick]
-			if naive.Rule == "" || math.Abs(naive.Coverage-own.Coverage) > 0.04 {
-				t.Errorf("the naive pick retains %v, the calibrated rule %v", naive.Coverage, own.Coverage)
-			}
-			with, without := rows["risk with guard"], rows["risk"]
-			if with.UnfamiliarDeferred == nil || without.UnfamiliarDeferred == nil {
-				t.Fatalf("risk with guard %+v, without %+v: expected what they do with unfamiliar inputs", with, without)
-			}
-			if own.UnfamiliarDeferred == nil || naive.UnfamiliarDeferred == nil {
-				t.Errorf("calibrated %+v, naive pick %+v: expected what they do with unfamiliar inputs", own, naive)
-			}
-			if !strings.HasPrefix(found.Gain, "Deferring only inputs called safe misses") {
-				t.Errorf("first sentence %q", found.Gain)
-			}
-		})
 	}
 }
 
@@ -213,13 +220,11 @@ func TestPrevalence(t *testing.T) {
 	table, labels := ctg(t, "mcdropout")
 	o := options(t, Objective{Coverage: 0.8}, policy.PredictedSafe, 1)
 	r := runOf(t, table, labels, o)
-	risk := candidate{gate: policy.Never, reliability: r.reliability(), primary: riskScore, fallback: riskScore}
 	var retained [2][]bool
 	var thresholds [2]float64
 	for at, prevalence := range []float64{0, 0.01} {
 		r.Prevalence = prevalence
-		s := must(r.search(r.all(), o.Scope, 0))
-		p := (&choice{s, risk, s.curve(risk)(0.8)}).reported(r).Policy
+		p := must(r.search(r.all(), o.Scope)).at(single(riskScore), 0.8).reported(r).Policy
 		thresholds[at] = p.Primary.Threshold
 		for _, d := range must(eval.Decide(t.Context(), recording, p, nil)) {
 			retained[at] = append(retained[at], d.Action == policy.Retain)
@@ -235,13 +240,14 @@ func TestPrevalence(t *testing.T) {
 	}
 }
 
-// TestPaired works out differences by hand.
-func TestPaired(t *testing.T) {
+// TestLead works out differences by hand.
+func TestLead(t *testing.T) {
 	t.Parallel()
-	p := &paired{missed: [][]float64{{1, 1, 0.5, 0}, {0, 1, 0, 1}}, group: []int{0, 1, 0, 2}}
+	s := &search{sample: &sample{grouping: newGrouping([]int{0, 1, 0, 2})}}
 	// Group 0 differs by 1.5, group 1 by 0, group 2 by -1.
-	if more, se := p.difference(0, 1); more != 0.5 || math.Abs(se-math.Sqrt(1.5*1.5+1)) > 1e-15 {
-		t.Errorf("%v more, standard error %v", more, se)
+	fewer, se := s.lead(&misses{of: []float64{0, 1, 0, 1}}, &misses{of: []float64{1, 1, 0.5, 0}})
+	if fewer != 0.5 || math.Abs(se-math.Sqrt(1.5*1.5+1)) > 1e-15 {
+		t.Errorf("%v fewer, standard error %v", fewer, se)
 	}
 }
 
@@ -271,7 +277,7 @@ func TestBudgetOfReviews(t *testing.T) {
 	const budget = 0.3
 	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 		o := options(t, Objective{Reviews: budget}, scope, 1)
-		o.CriticalCalls, o.Guard = eval.Reviewed, UsualGuard
+		o.CriticalCalls, o.Guard = eval.Reviewed, 0.02
 		found := calibrated(t, table, labels, o)
 		reviews, called := 0, 0
 		for i, d := range must(eval.Decide(t.Context(), recording, found.Policy, nil)) {
@@ -317,7 +323,7 @@ func TestCertifiedRow(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "ensemble")
 	for _, objective := range []Objective{
-		{MaxCriticalMiss: 0.08, Confidence: 0.9}, {MaxCriticalFNR: 0.15, Confidence: 0.9}, {MaxCriticalMiss: 0.08, OnAverage: true},
+		{MaxCriticalMiss: 0.08, Confidence: 0.9}, {MaxCriticalFNR: 0.15, Confidence: 0.9},
 	} {
 		t.Run(objective.String(), func(t *testing.T) {
 			found := calibrated(t, table, labels, options(t, objective, policy.PredictedSafe, 1))

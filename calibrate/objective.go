@@ -13,10 +13,8 @@ import (
 // Objective says what a calibration is for: a coverage, a budget of reviews, a ratio of costs, or bounds
 // on misses. Several bounds hold at the same time.
 type Objective struct {
-	// Coverage, in (0,1], is the share of inputs to be retained. Minimize says what is to be least at
-	// that coverage.
+	// Coverage, in (0,1], is the share of inputs to be retained, with as few misses as possible.
 	Coverage float64
-	Minimize Minimize
 	// Reviews, in (0,1], is the share of inputs that people look at in all, where they review critical
 	// calls whatever the policy says: the inputs deferred, and those called critical that are kept.
 	// What critical calls leave of it goes to inputs called safe. It takes the place of Coverage, and
@@ -35,9 +33,6 @@ type Objective struct {
 	ClassLimits []ClassLimit
 	// Confidence, in (0,1), is that of all bounds together.
 	Confidence float64
-	// OnAverage bounds MaxCriticalMiss on average over recordings, by conformal risk control and
-	// without a confidence.
-	OnAverage bool
 }
 
 // ClassLimit bounds a figure of a single critical class.
@@ -65,18 +60,6 @@ func (o *Objective) bounds() int {
 	return index(o.MaxCriticalMiss != 0) + index(o.MaxCriticalFNR != 0) + len(o.ClassLimits)
 }
 
-// Minimize says what a calibration for a coverage makes least.
-type Minimize string
-
-// What can be made least. The zero value means Misses.
-const (
-	// Misses counts the critical inputs that are retained and called safe: the harm.
-	Misses Minimize = "misses"
-	// CriticalFNR is the share of these among the retained critical inputs: the paper's figure. It
-	// also falls when correctly called critical inputs are deferred.
-	CriticalFNR Minimize = "critical-fnr"
-)
-
 // String returns the objective in words.
 func (o Objective) String() string {
 	var bounds []string
@@ -84,18 +67,12 @@ func (o Objective) String() string {
 		bounds = append(bounds, fmt.Sprintf("max-%s %s%v", flag, of, most))
 	}
 	switch {
-	case o.Coverage > 0 && o.Minimize == CriticalFNR:
-		return fmt.Sprintf("coverage %v, least critical-fnr", o.Coverage)
 	case o.Coverage > 0:
 		return fmt.Sprintf("coverage %v", o.Coverage)
-	case o.Reviews > 0 && o.Minimize == CriticalFNR:
-		return fmt.Sprintf("reviews-per-1000 %v in all, least critical-fnr", perMille(o.Reviews))
 	case o.Reviews > 0:
 		return fmt.Sprintf("reviews-per-1000 %v in all", perMille(o.Reviews))
 	case o.CostRatio > 0:
 		return fmt.Sprintf("cost-ratio %v", o.CostRatio)
-	case o.OnAverage:
-		return fmt.Sprintf("max-critical-miss %v on average", o.MaxCriticalMiss)
 	}
 	if o.MaxCriticalMiss > 0 {
 		add("critical-miss", "", o.MaxCriticalMiss)
@@ -115,10 +92,6 @@ func (o *Objective) check() error {
 	switch {
 	case index(o.Coverage != 0)+index(o.Reviews != 0)+index(o.CostRatio != 0)+index(bounds > 0) != 1:
 		return errors.New("expected exactly one objective: a coverage, a budget of reviews, a cost ratio, or bounds on the critical miss rate and the critical FNR")
-	case o.Minimize != "" && o.Minimize != Misses && o.Minimize != CriticalFNR:
-		return fmt.Errorf("minimize %q: expected %s or %s", o.Minimize, Misses, CriticalFNR)
-	case o.Minimize != "" && o.coverage() == 0:
-		return fmt.Errorf("minimize %s: expected a coverage or a budget of reviews with it; the other objectives bound their figure themselves", o.Minimize)
 	case o.Coverage != 0 && !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected a share above 0 and at most 1", o.Coverage)
 	case o.Reviews != 0 && !inside(o.Reviews):
@@ -129,9 +102,7 @@ func (o *Objective) check() error {
 		return fmt.Errorf("max-critical-miss %v: expected a share above 0 and below 1", o.MaxCriticalMiss)
 	case o.MaxCriticalFNR != 0 && !inside(o.MaxCriticalFNR):
 		return fmt.Errorf("max-critical-fnr %v: expected a share above 0 and below 1", o.MaxCriticalFNR)
-	case o.OnAverage && (o.MaxCriticalMiss == 0 || bounds > 1):
-		return errors.New("on average: only the critical miss rate of all classes can be bounded so, and nothing beside it")
-	case bounds > 0 && !o.OnAverage && !inside(o.Confidence):
+	case bounds > 0 && !inside(o.Confidence):
 		return fmt.Errorf("confidence %v: expected a share above 0 and below 1", o.Confidence)
 	}
 	return nil

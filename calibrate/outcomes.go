@@ -57,17 +57,3 @@ func (o *outcomes) everything(p part) eval.Selective {
 	}
 	return c
 }
-
-// hard returns the labels of the recording.
-func (o *outcomes) hard() *labels {
-	l := &labels{make([]float64, len(o.label)), make([]float64, len(o.label))}
-	for i := range o.label {
-		if o.critical[i] {
-			l.critical[i] = 1
-		}
-		if o.missed[i] {
-			l.missed[i] = 1
-		}
-	}
-	return l
-}

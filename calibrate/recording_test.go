@@ -37,37 +37,47 @@ func fromFile(p *record.Passes) eval.Recording {
 }
 
 // TestHeldOutHalves calibrates policies for coverage 0.8 on one half of a real recording and decides
-// the other, by the code that decides live. It must miss no more than the naive pick does, in either
-// scope. In scope all it must miss at most half as much, since risk defers no critical call.
+// the other, by the code that decides live. It must miss no more than the best of the paper's scores
+// on the first half does; where critical calls are acted on, at most half as much, since risk defers
+// none.
 func TestHeldOutHalves(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
-	const halves, coverage = 12, 0.8
+	const halves, coverage = 6, 0.8
 	for _, name := range []string{"lowrank", "mcdropout", "ensemble"} {
 		recording := ctgRecording(name)
 		table, labels := ctg(t, name)
-		for scope, most := range map[policy.Scope]float64{policy.AllInputs: 0.5, policy.PredictedSafe: 1} {
-			o := options(t, Objective{Coverage: coverage}, scope, 0)
-			o.Guard = DefaultGuard(coverage)
+		for _, c := range []struct {
+			scope policy.Scope
+			calls eval.CriticalCalls
+			most  float64
+		}{{policy.AllInputs, "", 1}, {policy.AllInputs, eval.ActedOn, 0.5}, {policy.PredictedSafe, "", 1}} {
+			o := options(t, Objective{Coverage: coverage}, c.scope, 0)
+			o.CriticalCalls = c.calls
 			own, naive, covered := 0, 0, 0.0
 			for h := range uint64(halves) {
 				order := rand.New(rand.NewPCG(17, h)).Perm(table.Inputs)
 				first, firstLabels := take(table, labels, order[:table.Inputs/2])
 				o.Seed = h
-				// This does what Run does without the expected figures, which take ten times as long.
+				// This does what Run does without the expected figures, which take five times as long.
 				r := runOf(t, first, firstLabels, o)
-				s := must(r.search(r.all(), scope, r.curveFNR(r.all())))
-				best := must(s.bestAt(r, coverage))
-				found := (&choice{s, best, s.curve(best)(coverage)}).reported(r)
-				pick := s.naive(coverage)
-				at := s.curve(pick)(coverage)
+				s := must(r.search(r.all(), c.scope))
+				found := s.at(s.best(coverage, r.keepsCalls(c.scope)), coverage).reported(r)
+				var pick *choice
+				for _, one := range s.candidates {
+					at := s.at(one, coverage)
+					if one.gate == policy.Never && one.primary.InPaper() &&
+						(pick == nil || at.selective(s.part).Missed < pick.selective(s.part).Missed) {
+						pick = at
+					}
+				}
 				decisions := must(eval.Decide(t.Context(), recording, found.Policy, nil))
 				all := newSample(table, labels, o.Base.Degenerate, o.Base.Saturated)
 				for _, i := range order[table.Inputs/2:] {
 					retained := decisions[i].Action == policy.Retain
 					covered += float64(index(retained)) / float64(halves*(table.Inputs-table.Inputs/2))
 					own += index(retained && all.missed[i])
-					naive += index(all.retains(i, scope, pick, at) && all.missed[i])
+					naive += index(all.retains(i, c.scope, pick.one, pick.at) && all.missed[i])
 				}
 				if h == 0 {
 					if whole := calibrated(t, first, firstLabels, o); !reflect.DeepEqual(whole.Chosen, found.Chosen) {
@@ -75,13 +85,13 @@ func TestHeldOutHalves(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s, scope %s: %d are missed at coverage %.4f, %d by the naive pick", name, scope, own, covered, naive)
+			t.Logf("%s, %+v: %d are missed at coverage %.4f, %d by a score", name, c, own, covered, naive)
 			const luck = 0.1 // of two rules that are as good
-			if float64(own) > most*float64(naive)*(1+luck)+halves {
-				t.Errorf("%s, scope %s: %d are missed, %d by the naive pick", name, scope, own, naive)
+			if float64(own) > c.most*float64(naive)*(1+luck)+halves {
+				t.Errorf("%s, %+v: %d are missed, %d by a score", name, c, own, naive)
 			}
 			if math.Abs(covered-coverage) > 0.02 {
-				t.Errorf("%s, scope %s: coverage %v, %v was asked for", name, scope, covered, coverage)
+				t.Errorf("%s, %+v: coverage %v, %v was asked for", name, c, covered, coverage)
 			}
 		}
 	}
@@ -107,11 +117,9 @@ func TestCertificatesOfRecording(t *testing.T) {
 	}{
 		{Objective{MaxCriticalFNR: 0.18, Confidence: 0.9}, policy.AllInputs, 0.9619},
 		{Objective{MaxCriticalFNR: 0.1, Confidence: 0.9}, policy.PredictedSafe, 0.8793},
-		{Objective{MaxCriticalMiss: 0.05, OnAverage: true}, policy.AllInputs, 0.7862},
 		{Objective{MaxCriticalMiss: 0.05, Confidence: 0.9}, policy.AllInputs, 0.7},
 		{Objective{MaxCriticalMiss: 0.05, Confidence: 0.9}, policy.PredictedSafe, 0.7},
 		{Objective{MaxCriticalFNR: 0.18, ClassLimits: []ClassLimit{{"2", policy.CriticalMissRate, 0.1}}, Confidence: 0.9}, policy.PredictedSafe, 0.7},
-		{Objective{MaxCriticalMiss: 0.05, OnAverage: true}, policy.PredictedSafe, 0.8525},
 	} {
 		found := calibrated(t, table, labels, options(t, c.objective, c.scope, 1))
 		if found.Policy == nil {

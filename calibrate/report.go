@@ -41,8 +41,8 @@ type Report struct {
 	Chosen *Chosen `json:"chosen"`
 	// Why says how the choice was made, in sentences.
 	Why []string `json:"why"`
-	// Gain says what scope predicted-safe would change, and what must be true at the site for it to
-	// be right; empty where both scopes do the same.
+	// Gain says what the policy misses and what becomes of critical calls, beside what the alternative
+	// would; empty where there is nothing to compare.
 	Gain string `json:"gain"`
 	// Comparison shows the choice beside what it was chosen over, in both scopes. ComparisonBasis
 	// says on which inputs that was measured.
@@ -99,12 +99,24 @@ func (r *Report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, r.Notes[len(r.Notes)-1])
 }
 
-// expect reports figures that were measured on inputs which chose neither candidate nor thresholds: on
-// a part of which the marked inputs are retained.
-func (to *reporter) expect(of part, retained []bool) {
-	to.expectCoverage(of, retained)
+// expect reports what rules did with inputs that were held out, and what that stands for where the
+// model serves.
+func (to *reporter) expect(held *heldOut) {
+	all, retained := to.run.all(), held.own.retained
+	to.expectCoverage(all, retained)
 	e := to.Expected
-	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = to.run.missShares(of, retained)
+	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = to.run.missShares(all, retained)
+	to.noteServed(all, to.run.selective(all, retained))
+	to.noteGuard(held.own.guarded, all.n)
+	to.byClass = to.run.classLines(retained)
+}
+
+// noteGuard notes how many inputs the guard deferred.
+func (to *reporter) noteGuard(guarded, inputs int) {
+	if to.run.Guard > 0 {
+		to.note("the guard deferred %d of %d inputs as unfamiliar (%.3g per 1,000); coverage, reviews, misses and costs count them", guarded,
+			inputs, per1000(guarded, inputs))
+	}
 }
 
 // expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
@@ -157,6 +169,8 @@ type Row struct {
 	Scope policy.Scope `json:"scope"`
 	// Calibrated marks the procedure itself, in either scope.
 	Calibrated bool `json:"calibrated"`
+	// KeepsCalls says that the rule can never defer an input called critical by its score.
+	KeepsCalls bool `json:"keeps_calls"`
 	// Nothing says that the candidate cannot be expected to reach any coverage. All figures are
 	// then 0 or null.
 	Nothing bool `json:"nothing"`
@@ -179,9 +193,6 @@ type Row struct {
 	// Reviews counts what people look at: Deferred, and CriticalKept too where critical calls are
 	// reviewed.
 	Reviews int `json:"reviews"`
-	// UnfamiliarDeferred is the share of the unfamiliar inputs that the rule defers; null without
-	// them.
-	UnfamiliarDeferred *float64 `json:"unfamiliar_deferred"`
 	// CriticalFNR is Missed/CriticalRetained, the paper's figure, with its 95% interval; null
 	// where no critical input is retained.
 	CriticalFNR         *float64    `json:"critical_fnr"`

@@ -46,10 +46,16 @@ func (to *reporter) row(name string, scope policy.Scope, of part, retained []boo
 // compare adds rows to the comparison.
 func (to *reporter) compare(rows ...Row) { to.Comparison = append(to.Comparison, rows...) }
 
+// Rows of the comparison that are no candidates.
+const (
+	calibratedRule = "calibrated"
+	noDeferral     = "no deferral"
+)
+
 // compareNone adds the row of no deferral.
 func (to *reporter) compareNone() {
 	all := to.run.all()
-	to.compare(to.row("no deferral", policy.AllInputs, all, all.of))
+	to.compare(to.row(noDeferral, policy.AllInputs, all, all.of))
 }
 
 // choose reports what was chosen, after everything that it is compared with.
@@ -70,6 +76,14 @@ func (to *reporter) noteDeferringAll(got eval.Selective) {
 		to.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
 			"the promise is kept by deferring nearly all others. Compare --max-critical-fnr, and scope %s",
 			got.CriticalFNR(), without, policy.PredictedSafe)
+	}
+}
+
+// explainScope says what the scope keeps from being deferred.
+func (to *reporter) explainScope() {
+	if to.Scope == policy.PredictedSafe {
+		to.why("In scope %s the %.1f%% of the inputs that are predicted critical are never deferred.", to.Scope,
+			100*float64(count(to.run.predictedCritical))/float64(to.Inputs))
 	}
 }
 

@@ -81,7 +81,7 @@ func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 	if err := errors.Join(o.Objective.check(), o.Objective.checkClasses(o.Base), r.check(o.Base)); err != nil {
 		return nil, err
 	}
-	if o.Objective.bounds() == 0 || o.Objective.OnAverage {
+	if o.Objective.bounds() == 0 {
 		return nil, errors.New("calibration from outcomes needs bounds on misses with a confidence: a critical miss rate, a critical FNR")
 	}
 	o.Source.Passes = eval.File{Name: r.Name, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(o.Base.Hash+"\n"+r.Name)))}

@@ -22,8 +22,6 @@ func (c *calibration) riskToTest(labelled bool) *learn.Risk {
 	c.report.EarlyStop.Risk = fate
 	now, on, before := c.Source.Passes.SHA256, c.draft.Calibration.Recording.PassesSHA256, c.Base.EarlyStopping
 	switch {
-	case was.Kind != policy.LearnThenTest:
-		fate.Dropped = "conformal risk control bounds a mean over thresholds, and says nothing of a rule that ends inputs early"
 	case was.Class != "" || len(was.Further) > 0:
 		fate.Dropped = "bounds on single classes, or several at once, are not tested with a rule in force"
 	case was.Groups > 0 && c.Groups == nil:

@@ -116,55 +116,13 @@ func handling(h policy.Handling) policy.Action {
 	return 0
 }
 
-// part is a subset of the inputs of a sample.
-type part struct {
-	of []bool
-	n  int
-}
-
-// partOf returns the part of some inputs.
-func (s *sample) partOf(inputs []int) part {
-	p := part{make([]bool, s.n), len(inputs)}
-	for _, i := range inputs {
-		p.of[i] = true
-	}
-	return p
-}
-
-func (s *sample) all() part {
-	p := part{make([]bool, s.n), s.n}
-	for i := range p.of {
-		p.of[i] = true
-	}
-	return p
-}
-
-// inputs returns the inputs of the part, ascending.
-func (p part) inputs() []int {
-	inputs := make([]int, 0, p.n)
-	for i, in := range p.of {
-		if in {
-			inputs = append(inputs, i)
-		}
-	}
-	return inputs
-}
-
-// count returns how many inputs of the part are marked.
-func (p part) count(marks []bool) (n int) {
-	for i, in := range p.of {
-		n += index(in && marks[i])
-	}
-	return n
-}
-
 // fate returns the action for an input that does not depend on its score, by the rules of
 // policy.Decide. It returns 0 if the score decides.
-func (s *sample) fate(i int, scope policy.Scope, by treatment) policy.Action {
+func (s *sample) fate(i int, scope policy.Scope, one candidate) policy.Action {
 	switch {
-	case by.guarded && s.unfamiliar(i):
+	case one.guarded && s.unfamiliar(i):
 		return policy.Defer
-	case (by.risk || scope == policy.PredictedSafe) && s.predictedCritical[i]:
+	case (one.keepsCalls() || scope == policy.PredictedSafe) && s.predictedCritical[i]:
 		return policy.Retain
 	}
 	return s.handled[i]
@@ -173,22 +131,11 @@ func (s *sample) fate(i int, scope policy.Scope, by treatment) policy.Action {
 // retains reports whether a candidate retains an input at some thresholds, as the policy made of
 // them will.
 func (s *sample) retains(i int, scope policy.Scope, r candidate, t thresholds) bool {
-	if fate := s.fate(i, scope, r.treatment()); fate != 0 {
+	if fate := s.fate(i, scope, r); fate != 0 {
 		return fate == policy.Retain
 	}
 	side := r.side(s.table, i)
 	return s.values(r.score(side))[i] <= t[side]
-}
-
-// count counts what a candidate retains of a part.
-func (s *sample) count(p part, scope policy.Scope, r candidate, t thresholds) eval.Selective {
-	c := eval.Selective{Inputs: p.n}
-	for i, in := range p.of {
-		if in && s.retains(i, scope, r, t) {
-			s.add(&c, i)
-		}
-	}
-	return c
 }
 
 // selective counts what a rule that retains the marked inputs retains of a part.
@@ -268,13 +215,6 @@ func (s *sample) constant(p part, values []float64) bool {
 		}
 	}
 	return !distinct(least, most)
-}
-
-// distinct reports whether a < b are so far apart that a threshold between them decides both in the
-// same way, however they were computed: incremental and two-pass results agree to 1e-12 only.
-func distinct(a, b float64) bool {
-	const apart = 1e-9
-	return b-a > apart*b
 }
 
 func count(marks []bool) int {

@@ -124,7 +124,7 @@ func drawPart(t *rapid.T, s *sample) part {
 func drawRule(t *rapid.T) candidate {
 	score := rapid.Map(rapid.IntRange(0, decomp.NumScores-1), func(s int) decomp.Score { return decomp.Score(s) })
 	r := candidate{
-		gate:        rapid.SampledFrom([]policy.Gate{policy.Never, policy.AnyCritical, policy.DecidingClass}).Draw(t, "gate"),
+		gate:        rapid.SampledFrom([]policy.Gate{policy.Never, policy.AnyCritical}).Draw(t, "gate"),
 		reliability: 0.3, primary: score.Draw(t, "primary"), fallback: score.Draw(t, "fallback"),
 	}
 	if r.gate == policy.Never {
@@ -159,7 +159,7 @@ func TestSample(t *testing.T) {
 	}
 	fates := func(scope policy.Scope) (all []policy.Action) {
 		for i := range s.n {
-			all = append(all, s.fate(i, scope, treatment{}))
+			all = append(all, s.fate(i, scope, candidate{}))
 		}
 		return all
 	}

@@ -1,206 +1,155 @@
 package calibrate
 
 import (
-	"cmp"
-	"context"
 	"math"
-	"math/rand/v2"
-	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Candidates are chosen by repeated cross-validation.
-const (
-	folds   = 5
-	repeats = 5
-)
-
-// search compares the candidates on a part of a sample.
+// search compares the candidates on a part of a sample. Inputs outside the part have no influence.
 type search struct {
 	*sample
 	part       part
 	scope      policy.Scope
 	candidates []candidate
-	notes      []string // notes on the rules
-	soft       *labels
+	notes      []string // what was left out
 	*fitted
-	// counted are the labels of which held-out folds are counted; soft if nil.
-	counted *labels
-	// f is the critical FNR at which threshold curves weigh costs.
-	f    float64
-	step func() // called after every fold
 }
 
-// foldsOfSearch is the number of folds that one search holds out.
-const foldsOfSearch = folds * repeats
-
-// Random streams have numbers of their own, so that no two draws of a run share one.
-const (
-	streamFolds = iota + 1
-	streamSplit
-	streamOuter
-)
-
-func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
-
-// estimate returns what each candidate retains of held-out folds, as [candidate][coverage], with
-// curves made on the other folds. Counts are summed over folds and repeats, so that they count the
-// part as often as there are repeats.
-func (s *search) estimate(ctx context.Context, coverages []float64, seed uint64) ([][]counts, error) {
-	found := make([][][]counts, foldsOfSearch)
-	err := s.eachFold(ctx, seed, func(h int, out part) {
-		found[h] = s.holdOut(out, coverages)
-		s.step()
-	})
+// search prepares a search over the candidates of a scope, on a part.
+func (r *run) search(p part, scope policy.Scope) (*search, error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, err
+	}
+	fitted, err := r.fit(p)
 	if err != nil {
 		return nil, err
 	}
-	sum := found[0]
-	for _, one := range found[1:] {
-		for r := range sum {
-			for c := range sum[r] {
-				sum[r][c].add(one[r][c])
+	s := &search{sample: fitted.heldOut, fitted: fitted, part: p, scope: scope}
+	s.candidates, s.notes = candidatesFor(s.sample, p, scope, r.reliability())
+	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
+		s.candidates = []candidate{single(decomp.MI)}
+	}
+	r.steps.step()
+	return s, nil
+}
+
+// at returns a candidate at a coverage of the part, as a policy will decide.
+func (s *search) at(one candidate, coverage float64) *choice {
+	return &choice{s, one, s.final.path(s.part, s.scope, one).at(coverage)}
+}
+
+// Candidates are compared at the requested coverage and at coverages near it, with Gaussian
+// weights. At a single coverage one critical input moves the figures, and candidates rarely differ.
+const (
+	nearby   = 3 // steps to either side
+	nearStep = 0.05
+	nearSD   = 0.06
+)
+
+// near returns the coverages around one, with weights whose sum is 1.
+func near(coverage float64) (coverages, weights []float64) {
+	const leastCoverage = 0.05
+	sum := 0.0
+	for i := -nearby; i <= nearby; i++ {
+		if c := coverage + float64(i)*nearStep; i == 0 || c >= leastCoverage && c <= 1+1e-9 {
+			w := math.Exp(-math.Pow(float64(i)*nearStep/nearSD, 2) / 2)
+			coverages, weights, sum = append(coverages, c), append(weights, w), sum+w
+		}
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return coverages, weights
+}
+
+// misses holds how far each input of the part is missed by a candidate around a coverage, between 0
+// and 1, and their sum. The risk of an input is that of a model fitted without it.
+type misses struct {
+	candidate
+	of  []float64
+	sum float64
+}
+
+func (s *search) missesOf(one candidate, coverage float64) *misses {
+	m := &misses{candidate: one, of: make([]float64, s.n)}
+	way := s.path(s.part, s.scope, one)
+	coverages, weights := near(coverage)
+	for at, coverage := range coverages {
+		t := way.at(coverage)
+		for i, in := range s.part.of {
+			if in && s.missed[i] && s.retains(i, s.scope, one, t) {
+				m.of[i] += weights[at]
+				m.sum += weights[at]
 			}
 		}
 	}
-	return sum, nil
+	return m
 }
 
-// eachFold calls a function for each fold of each repeat, several at a time.
-func (s *search) eachFold(ctx context.Context, seed uint64, each func(h int, out part)) error {
-	var held []part
-	rng := newRand(seed, streamFolds)
-	for range repeats {
-		held = append(held, s.foldsOf(s.part, folds, rng)...)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.atOnce())
-	for h, out := range held {
-		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			each(h, out)
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// atOnce returns how many folds to hold out at a time: one for each processor, if their columns fit
-// into a budget.
-func (s *search) atOnce() int {
-	const (
-		budget        = 1 << 30 // bytes
-		bytesPerInput = 1 << 10 // some 25 columns of four numbers
-	)
-	return max(1, min(runtime.GOMAXPROCS(0), budget/(bytesPerInput*max(s.part.n, 1))))
-}
-
-// holdOut makes curves on the part without a fold, and counts on the fold.
-func (s *search) holdOut(out part, coverages []float64) [][]counts {
-	fitted := s.columnsOf(s.part.without(out), s.scope, s.candidates, s.soft, true, s.f)
-	counted := s.columnsOf(out, s.scope, s.candidates, cmp.Or(s.counted, s.soft), false, 0)
-	found := make([][]counts, len(s.candidates))
-	flat := make([]counts, len(s.candidates)*len(coverages))
-	for i, r := range s.candidates {
-		found[i] = flat[i*len(coverages) : (i+1)*len(coverages)]
-		for c, coverage := range coverages {
-			found[i][c] = counted.count(r, fitted.at(r, coverage))
-			found[i][c].add(counted.of[r.group()].retained)
+// lead returns how many fewer inputs a candidate misses than another, and the standard error of that:
+// of a sum over independent groups.
+func (s *search) lead(m, over *misses) (fewer, se float64) {
+	byGroup := map[int]float64{}
+	for i := range m.of {
+		if d := over.of[i] - m.of[i]; d != 0 {
+			fewer += d
+			byGroup[s.groupOf(i)] += d
 		}
 	}
-	return found
-}
-
-// curve returns the threshold curve of a candidate, made on the whole part: thresholds by coverage.
-func (s *search) curve(r candidate) func(coverage float64) thresholds {
-	fitted := s.final.columnsOf(s.part, s.scope, []candidate{r}, s.soft, true, s.f)
-	return func(coverage float64) thresholds { return fitted.at(r, coverage) }
-}
-
-// foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.
-// Inputs of one group stay together.
-func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
-	members := s.members(p)
-	inFolds := make([][]int, k)
-	at := 0
-	for _, stratum := range s.strata(p, rng) {
-		for _, i := range stratum {
-			inFolds[at%k] = append(inFolds[at%k], i)
-			if members != nil {
-				inFolds[at%k] = append(inFolds[at%k], members[s.group[i]][1:]...)
-			}
-			at++
+	for i := range m.of { // in one order, so that rounding is always the same
+		if d, has := byGroup[s.groupOf(i)]; has {
+			se += d * d
+			delete(byGroup, s.groupOf(i))
 		}
 	}
-	parts := make([]part, k)
-	for f, inputs := range inFolds {
-		parts[f] = s.partOf(inputs)
-	}
-	return parts
+	return fewer, math.Sqrt(se)
 }
 
-// strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
-// and others. Of groups of inputs it returns the first input, by the worst of the group.
-func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
-	put := func(i, stratum int) { strata[stratum] = append(strata[stratum], i) }
-	stratum := func(i int) int {
-		switch {
-		case s.missed[i]:
-			return 0
-		case s.critical[i]:
-			return 1
+// best returns the candidate to choose at a coverage: the simplest one, unless another misses fewer
+// inputs by more than one standard error of the paired difference.
+//
+// Where a candidate may keep all critical calls, p_critical is the simplest: nothing is fitted or
+// picked. Risk, the best of the paper's scores, and the paper's gate follow. Elsewhere p_critical
+// would defer critical calls first and risk is no candidate, so that the best of the paper's scores
+// is the first.
+func (s *search) best(coverage float64, keepsCalls bool) candidate {
+	var score, risk, pCritical, gate *misses
+	for _, one := range s.candidates {
+		if one.keepsCalls() && !keepsCalls {
+			continue
 		}
-		return 2
-	}
-	if members := s.members(p); members != nil {
-		for _, inputs := range members {
-			if len(inputs) == 0 {
-				continue
-			}
-			worst := 2
-			for _, i := range inputs {
-				worst = min(worst, stratum(i))
-			}
-			put(inputs[0], worst)
-		}
-	} else {
-		for _, i := range p.inputs() {
-			put(i, stratum(i))
+		switch m := s.missesOf(one, coverage); {
+		case one.gate != policy.Never:
+			gate = m
+		case one.primary == riskScore:
+			risk = m
+		case one.primary == decomp.PCritical:
+			pCritical = m
+		case score == nil || m.sum < score.sum:
+			score = m
 		}
 	}
-	for _, stratum := range strata {
-		rng.Shuffle(len(stratum), func(a, b int) { stratum[a], stratum[b] = stratum[b], stratum[a] })
+	order := []*misses{score, pCritical, gate}
+	if keepsCalls {
+		order = []*misses{pCritical, risk, score, gate}
 	}
-	return strata
-}
-
-// without returns the part less another one inside it.
-func (p part) without(out part) part {
-	rest := part{make([]bool, len(p.of)), p.n - out.n}
-	for i, in := range p.of {
-		rest.of[i] = in && !out.of[i]
-	}
-	return rest
-}
-
-// split draws about a third of the inputs to choose on, by whole groups; the rest certifies. The
-// draw is plain: if the critical inputs were shared out evenly, the parts would not be independent.
-func (r *run) split() (chooses, certifies part) {
-	const share = 1. / 3
-	rng := newRand(r.Seed, streamSplit)
-	var first []int
-	if members := r.members(r.all()); members != nil {
-		for _, g := range rng.Perm(r.groups)[:int(math.Round(share*float64(r.groups)))] {
-			first = append(first, members[g]...)
+	var best *misses
+	for _, m := range order {
+		if m == nil {
+			continue
 		}
-	} else {
-		first = rng.Perm(r.n)[:int(math.Round(share*float64(r.n)))]
+		if best == nil {
+			best = m
+			continue
+		}
+		if fewer, se := s.lead(m, best); fewer > se {
+			best = m
+		}
 	}
-	chooses = r.partOf(first)
-	return chooses, r.all().without(chooses)
+	if best == nil { // the part has a risk alone
+		return single(decomp.MI)
+	}
+	return best.candidate
 }

@@ -317,13 +317,9 @@ func (t *outcomeTest) rules() (rules []scoreRule) {
 		}
 	}
 	for s := range decomp.Score(decomp.NumScores) {
-		name := nameOfScore(s)
-		if name == policy.PCritical && t.options.Base.Guard == nil {
-			continue // blind to inputs unlike any other, and no guard stands
-		}
-		add(name, func(o *Outcome) float32 { return o.Scores[s] })
+		add(nameOfScore(s), func(o *Outcome) float32 { return o.Scores[s] })
 	}
-	if t.options.Base.Risk != nil && t.options.Base.Guard != nil {
+	if t.options.Base.Risk != nil && t.options.keepsCalls(t.options.Scope) {
 		add(policy.RiskScore, func(o *Outcome) float32 { return o.Risk })
 	}
 	return rules

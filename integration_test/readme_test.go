@@ -146,17 +146,17 @@ func cutPrefix(args []string, prefix ...string) (found bool, rest []string) {
 // prints.
 func showsCalibration(t *testing.T, readme, out string) {
 	t.Helper()
-	told := regexp.MustCompile(`here (\d+ of \d+) critical inputs are missed, where the paper's scores miss (\d+) at best and mutual information (\d+)`).
+	told := regexp.MustCompile(`here (\d+ of \d+) critical inputs are missed, where mutual information misses (\d+)\. .* would miss (\d+), and`).
 		FindStringSubmatch(strings.Join(strings.Fields(readme), " "))
 	if told == nil {
 		t.Fatal("the README tells no figures of a calibration")
 	}
-	figures := regexp.MustCompile(`(?m)^ (\* calibrated|naive pick|mi) +all +\S+ +\S+ to \S+ +((\d+) of \d+)`).FindAllStringSubmatch(out, -1)
+	figures := regexp.MustCompile(`(?m)^ (\* calibrated|mi|risk) +all +\S+ +\S+ to \S+ +((\d+) of \d+)`).FindAllStringSubmatch(out, -1)
 	if len(figures) != 3 {
 		t.Fatalf("no figures in scope all in:\n%s", out)
 	}
-	if own, naive, mi := figures[0], figures[1], figures[2]; own[2] != told[1] || naive[3] != told[2] || mi[3] != told[3] {
-		t.Errorf("the README tells %q, the command %q, %q and %q", told[1:], own[1:], naive[1:], mi[1:])
+	if own, mi, risk := figures[0], figures[1], figures[2]; own[2] != told[1] || mi[3] != told[2] || risk[3] != told[3] {
+		t.Errorf("the README tells %q, the command %q, %q and %q", told[1:], own[1:], mi[1:], risk[1:])
 	}
 }
 

@@ -30,7 +30,6 @@ func misses(folder, only string, n int, seed uint64, options calibrate.Options) 
 		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 			for _, coverage := range []float64{0.8, 0.95} {
 				options.Base, options.Scope, options.Objective = b.base, scope, calibrate.Objective{Coverage: coverage}
-				options.Guard = calibrate.DefaultGuard(coverage)
 				c, err := b.cell(n, seed, options)
 				if err != nil {
 					return err

@@ -115,7 +115,7 @@ func (b *bench) violated(n int, o calibrate.Objective, d drawing, seed uint64) (
 		t, labels := b.take(drawn)
 		d.mislabel(t, labels, rng)
 		r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
-			Base: b.base, Objective: o, Scope: d.scope, Guard: calibrate.UsualGuard, Seed: uint64(i), Groups: groups,
+			Base: b.base, Objective: o, Scope: d.scope, Seed: uint64(i), Groups: groups,
 		})
 		if err != nil || r.Policy == nil {
 			return err

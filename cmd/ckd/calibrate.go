@@ -17,7 +17,6 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/outcome/plan"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -34,7 +33,6 @@ type calibrateCmd struct {
 	CostRatio       *float64 `name:"cost-ratio" placeholder:"N" help:"Objective: the least cost, where a miss costs as much as N reviews and a review finds the miss. Sets the threshold on risk."`
 	MaxCriticalMiss []string `sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of all critical inputs, or of those of a class, that may be retained and called safe, with --confidence (Learn-then-Test). May be repeated for classes."`
 	MaxCriticalFNR  []string `name:"max-critical-fnr" sep:"none" placeholder:"[CLASS=]X" help:"Objective: the largest share of the retained critical inputs, or of those of a class, that may be called safe, with --confidence (Learn-then-Test). May be repeated for classes, and stand beside --max-critical-miss."`
-	OnAverage       bool     `help:"--max-critical-miss holds on average over recordings (conformal risk control), without a confidence."`
 	Groups          string   `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Folds, parts and certificates are by group."`
 	Attempts        string   `placeholder:"FILE" help:"Where the attempts at a certificate on this recording are remembered. Default: the file of passes with .attempts.jsonl added."`
 	Settle          *float64 `placeholder:"X" help:"Learn an early-stopping rule that decides at most this share of the inputs otherwise than all their passes would. Beside an objective, or alone for a --policy with thresholds, which stay."`
@@ -42,14 +40,11 @@ type calibrateCmd struct {
 	Confidence      *float64 `placeholder:"P" help:"Confidence of all bounds on misses together, and of --settle. Default 0.95, of --settle 0.9."`
 	Ordered         bool     `help:"The passes are the members of an ensemble, one fixed list: --settle keeps their order, here and live."`
 
-	Minimize      string   `enum:"misses,critical-fnr" default:"misses" help:"What --coverage and --reviews-per-1000 make least: ${enum}. misses counts the critical inputs that are retained and called safe; critical-fnr is the paper's share of them among the retained critical inputs. (${default})"`
-	Guard         *float64 `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for; 0 turns the guard off. Default: 0.02, or a tenth of what may be deferred if that is less."`
+	Guard         float64  `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for. Default: 0, no guard."`
 	Prevalence    *float64 `placeholder:"X" help:"Share of critical inputs where the model serves. Risk and its thresholds are shifted from the recording's share, which is usually higher. Default: the recording's."`
-	Unfamiliar    string   `placeholder:"FILE" help:"Passes of inputs unlike anything the model learned: the report says how many of them each rule defers."`
-	CriticalCalls string   `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews, and --reviews-per-1000 with it. (${default})"`
+	CriticalCalls string   `name:"critical-calls" enum:"unsaid,acted-on,reviewed" default:"unsaid" help:"What becomes of a retained input called critical: ${enum}. In scope all only acted-on lets a rule be chosen that never defers one. reviewed counts it among the reviews, and --reviews-per-1000 with it. (${default})"`
 
-	InputsPerDay float64  `default:"1000" placeholder:"N" help:"Traffic that the report says the worth of audits for: inputs a day. (${default})"`
-	AlarmAbove   []string `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
+	AlarmAbove []string `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
 
 	Ledger       string  `placeholder:"DIR" help:"In place of passes and labels: calibrate --policy anew on the outcomes of its own decisions, from a ledger that no daemon has open."`
 	Since        string  `placeholder:"DATE" help:"With --ledger: outcomes of decisions from this day or time on, named before anyone looked at them."`
@@ -67,9 +62,9 @@ type calibrateCmd struct {
 
 // Help returns the long text of ckd calibrate --help.
 func (*calibrateCmd) Help() string {
-	return `From labelled passes to a policy that "ckd serve" loads. It compares every score alone, and gates over pairs of
-scores with both thresholds chosen jointly, by cross-validation; the figures that it reports were measured on inputs
-that did not choose the rule. Exactly one objective is needed, or --settle with a policy that has thresholds.
+	return `From labelled passes to a policy that "ckd serve" loads. It compares the paper's scores, p_critical, risk and
+the paper's gate, and keeps the simplest rule unless another is clearly better; the figures that it reports were measured
+on inputs that did not choose the rule. Exactly one objective is needed, or --settle with a policy that has thresholds.
 
     ckd calibrate --passes P.npy --labels Y.npy --classes 0,1,2,3 --critical 2,3 --coverage 0.8 --out policy.yaml
     ckd calibrate --passes P.npy --labels Y.npy --policy old.yaml --max-critical-fnr 0.05 --confidence 0.95 --out policy.yaml
@@ -136,23 +131,18 @@ func (c *calibrateCmd) Validate() error {
 	if _, err := c.alarmAbove(); err != nil {
 		return err
 	}
-	if err := checkTraffic(c.InputsPerDay); err != nil {
-		return err
-	}
 	switch {
 	case given > 1 || given == 0 && c.Settle == nil:
 		return errors.New("expected exactly one objective: --coverage, --reviews-per-1000, --cost-ratio, --max-critical-miss or --max-critical-fnr; " +
 			"or --settle")
-	case c.Guard != nil && !(*c.Guard >= 0 && *c.Guard < 1):
-		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", *c.Guard)
-	case c.Minimize != string(calibrate.Misses) && c.Coverage == nil && c.ReviewsPer1000 == nil:
-		return fmt.Errorf("--minimize %s needs --coverage or --reviews-per-1000: the other objectives bound their figure themselves", c.Minimize)
+	case !(c.Guard >= 0 && c.Guard < 1):
+		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", c.Guard)
 	case c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 0 && c.CriticalCalls == string(eval.Reviewed):
 		return errors.New("--reviews-per-1000 0 with --critical-calls reviewed leaves no review for critical calls: expected more")
-	case c.OnAverage && (len(limits) != 1 || len(c.MaxCriticalMiss) != 1 || limits[0].Class != ""):
-		return errors.New("--on-average needs one --max-critical-miss, of all critical classes, and no other bound: nothing else holds on " +
-			"average")
-	case c.Confidence != nil && (len(limits) == 0 || c.OnAverage) && c.Settle == nil:
+	case c.CostRatio != nil && c.Scope == policy.AllInputs && c.CriticalCalls != string(eval.ActedOn):
+		return errors.New("--cost-ratio sets a threshold on risk, which never defers an input called critical: expected --critical-calls acted-on, " +
+			"if critical calls are acted on at the site, or --scope predicted-safe")
+	case c.Confidence != nil && len(limits) == 0 && c.Settle == nil:
 		return errors.New("--confidence needs --max-critical-miss, --max-critical-fnr or --settle: nothing else has one")
 	case given == 1 && c.Labels == "" && c.Ledger == "":
 		return errors.New("an objective without --labels: expected the true class of each input")
@@ -208,17 +198,17 @@ func (c *calibrateCmd) seeks() bool {
 func (c *calibrateCmd) objective() calibrate.Objective {
 	switch {
 	case c.Coverage != nil:
-		return calibrate.Objective{Coverage: *c.Coverage, Minimize: calibrate.Minimize(c.Minimize)}
+		return calibrate.Objective{Coverage: *c.Coverage}
 	case c.ReviewsPer1000 != nil && c.CriticalCalls == string(eval.Reviewed):
-		return calibrate.Objective{Reviews: *c.ReviewsPer1000 / 1000, Minimize: calibrate.Minimize(c.Minimize)}
+		return calibrate.Objective{Reviews: *c.ReviewsPer1000 / 1000}
 	case c.ReviewsPer1000 != nil:
 		// The share is computed from whole numbers per mille, so that 200 gives exactly 0.8.
-		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000, Minimize: calibrate.Minimize(c.Minimize)}
+		return calibrate.Objective{Coverage: (1000 - *c.ReviewsPer1000) / 1000}
 	case c.CostRatio != nil:
 		return calibrate.Objective{CostRatio: *c.CostRatio}
 	}
 	limits, _ := c.limits() // Validate has refused faults
-	o := calibrate.Objective{OnAverage: c.OnAverage, ClassLimits: limits}
+	o := calibrate.Objective{ClassLimits: limits}
 	o.ClassLimits = slices.DeleteFunc(o.ClassLimits, func(l calibrate.ClassLimit) bool {
 		switch {
 		case l.Class != "":
@@ -230,14 +220,19 @@ func (c *calibrateCmd) objective() calibrate.Objective {
 		}
 		return true
 	})
-	switch {
-	case c.OnAverage:
-	case c.Confidence != nil:
+	o.Confidence = 0.95
+	if c.Confidence != nil {
 		o.Confidence = *c.Confidence
-	default:
-		o.Confidence = 0.95
 	}
 	return o
+}
+
+// criticalCalls returns what becomes of critical calls; "" where that is unsaid.
+func (c *calibrateCmd) criticalCalls() eval.CriticalCalls {
+	if c.CriticalCalls == "unsaid" {
+		return ""
+	}
+	return eval.CriticalCalls(c.CriticalCalls)
 }
 
 // limits returns the bounds on misses. Those of all critical inputs have no class.
@@ -311,13 +306,9 @@ func (c *calibrateCmd) Run(ctx *cmdContext) error {
 }
 
 // calibrate reads the recording and calibrates. model is the policy to complete; nil to make one.
-func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrated, error) {
+func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrate.Report, error) {
 	if c.Ledger != "" {
-		report, err := c.fromLedger(model)
-		if err != nil {
-			return nil, err
-		}
-		return &calibrated{Report: report}, nil
+		return c.fromLedger(model)
 	}
 	rec, err := c.labelled().readRecording(ctx, model)
 	if err != nil {
@@ -327,19 +318,12 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	defer bars.stop()
 	o := calibrate.Options{
 		Base: model, Scope: c.Scope, Seed: c.Seed, EarlyStop: c.earlyStop(), Progress: bars.update,
-		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
-		Source:        calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
+		CriticalCalls: c.criticalCalls(), Guard: c.Guard,
+		Source: calibrate.Source{Software: software(), Posterior: c.Posterior, Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	o.AlarmAbove, _ = c.alarmAbove() // Validate has refused faults
 	if c.seeks() {
 		o.Objective = c.objective()
-		o.Guard = calibrate.DefaultGuard(o.Objective.Coverage)
-		if o.Objective.Reviews > 0 {
-			o.Guard = calibrate.UsualGuard // what may be deferred is not known yet
-		}
-	}
-	if c.Guard != nil {
-		o.Guard = *c.Guard
 	}
 	if o.Attempts = c.Attempts; o.Attempts == "" {
 		o.Attempts = diskPath(c.Passes) + ".attempts.jsonl"
@@ -352,11 +336,6 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 	rec.sort(o.Groups)
 	if c.Prevalence != nil {
 		o.Prevalence = *c.Prevalence
-	}
-	if c.Unfamiliar != "" {
-		if o.Unfamiliar, err = c.unfamiliar(ctx, model); err != nil {
-			return nil, err
-		}
 	}
 	if c.Reliability != nil {
 		o.ReliabilityThreshold = *c.Reliability
@@ -377,29 +356,7 @@ func (c *calibrateCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibr
 		found.Notes = append(found.Notes, fmt.Sprintf("the policy had passes {fewest: %d, expected: %d}, and has {fewest: %d, expected: %d} now",
 			model.FewestPasses, model.ExpectedPasses, now.FewestPasses, now.ExpectedPasses))
 	}
-	done := &calibrated{Report: found}
-	if found.Policy != nil && rec.labels != nil {
-		const few = 40 // runs: a calibration gives the orders of magnitude
-		done.Audits, err = planFor(ctx.Ctx, found.Policy, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, Runs: few, Seed: c.Seed})
-	}
-	return done, err
-}
-
-// calibrated is a calibration with what audits of its policy would cost and show; nil where there is
-// no policy, or there are no labels.
-type calibrated struct {
-	*calibrate.Report
-	Audits *plan.Plan `json:"audits"`
-}
-
-// unfamiliar reads the passes of --unfamiliar.
-func (c *calibrateCmd) unfamiliar(ctx *cmdContext, model *policy.Policy) (*eval.Recording, error) {
-	passes, err := c.labelled().read(ctx, c.Unfamiliar, model)
-	if err != nil {
-		return nil, err
-	}
-	r := evalRecording(passes)
-	return &r, nil
+	return found, nil
 }
 
 // earlyStop returns what --settle asks for, or nil.
@@ -495,7 +452,7 @@ func (c *calibrateCmd) atOut(model string) (*policy.Policy, error) {
 }
 
 // write writes the policy and the report to where they belong.
-func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrated) error {
+func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrate.Report) error {
 	to := ctx.Stderr
 	if c.Out != "" || c.Format == "json" {
 		to = ctx.Stdout
@@ -515,9 +472,9 @@ func (c *calibrateCmd) write(ctx *cmdContext, out *output, found *calibrated) er
 	return c.writeReport(to, found)
 }
 
-func (c *calibrateCmd) writeReport(w io.Writer, found *calibrated) error {
+func (c *calibrateCmd) writeReport(w io.Writer, found *calibrate.Report) error {
 	if c.Format == "json" {
 		return writeJSON(w, found)
 	}
-	return writeDocument(w, report.Calibration(found.Report, found.Audits, c.Out), c.Format)
+	return writeDocument(w, report.Calibration(found, c.Out), c.Format)
 }

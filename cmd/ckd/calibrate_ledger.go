@@ -34,15 +34,15 @@ func (c *calibrateCmd) checkLedger() error {
 	switch {
 	case err != nil:
 		return err
-	case c.Passes != "" || c.Labels != "" || c.Groups != "" || c.Unfamiliar != "" || c.Settle != nil:
-		return errors.New("--ledger takes the place of a recording: expected no --passes, --labels, --groups, --unfamiliar or --settle beside it")
+	case c.Passes != "" || c.Labels != "" || c.Groups != "" || c.Settle != nil:
+		return errors.New("--ledger takes the place of a recording: expected no --passes, --labels, --groups or --settle beside it")
 	case c.Policy == "":
 		return errors.New("--ledger needs --policy: the policy that decided")
-	case len(limits) == 0 || c.OnAverage:
+	case len(limits) == 0:
 		return errors.New("--ledger needs --max-critical-fnr or --max-critical-miss, with a confidence")
 	case c.Since == "":
 		return errors.New("--ledger needs --since: a date that was named before anyone looked at the outcomes that follow it")
-	case c.Guard != nil || c.Prevalence != nil || c.Reliability != nil || c.Posterior != "" || len(c.AlarmAbove) > 0:
+	case c.Guard != 0 || c.Prevalence != nil || c.Reliability != nil || c.Posterior != "" || len(c.AlarmAbove) > 0:
 		return errors.New("--guard, --prevalence, --reliability-threshold, --posterior and --alarm-above need passes: with --ledger the policy keeps its own")
 	}
 	return nil
@@ -93,7 +93,8 @@ func (c *calibrateCmd) fromLedger(model *policy.Policy) (*calibrate.Report, erro
 	}
 	o := calibrate.Options{
 		Base: model, Scope: c.Scope, Seed: c.Seed, Objective: c.objective(), Source: calibrate.Source{Software: software()},
-		Attempts: cmp.Or(c.Attempts, filepath.Join(c.Ledger, "attempts.jsonl")),
+		CriticalCalls: c.criticalCalls(),
+		Attempts:      cmp.Or(c.Attempts, filepath.Join(c.Ledger, "attempts.jsonl")),
 	}
 	if o.Replaces, err = c.atOut(model.Name); err != nil {
 		return nil, err

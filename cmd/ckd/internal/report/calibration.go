@@ -8,14 +8,13 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
-	"github.com/ckd-project/ckd/outcome/plan"
 	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Calibration returns a calibration as a document, with a plan of audits, which may be nil. The policy
-// was written to policyFile; "" stands for the standard output.
-func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *document.Document {
+// Calibration returns a calibration as a document. The policy was written to policyFile; "" stands for
+// the standard output.
+func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	d := &document.Document{Title: titled("Calibration", r.PassesFile), Warnings: passcheck.Texts(r.Signs), Notes: r.Notes}
 	if r.Objective != "" {
 		of := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
@@ -42,11 +41,6 @@ func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *doc
 	}
 	if len(r.Lines) > 0 {
 		d.Sections = append(d.Sections, linesSection(r.Lines))
-	}
-	if audits != nil {
-		s := AuditSection(audits)
-		s.Intro += " These are the inputs that the policy was calibrated on, which flatters it a little: `ckd outcomes plan` takes others."
-		d.Sections = append(d.Sections, s)
 	}
 	if s := r.EarlyStop; s != nil {
 		d.Sections = append(d.Sections, earlyStopSection(s))
@@ -257,13 +251,6 @@ func comparisonSection(r *calibrate.Report) document.Section {
 			"called critical and kept per 1,000", "of these false"}}
 	paper := &document.Table{Caption: "The paper's figures", TextColumns: 2,
 		Head: []string{"rule", "scope", "coverage", "accuracy", "critical FNR", intervalHead(r.Groups > 0), "missed"}}
-	foreign := false
-	for _, row := range r.Comparison {
-		foreign = foreign || row.UnfamiliarDeferred != nil
-	}
-	if foreign {
-		misses.Head = append(misses.Head, "unfamiliar inputs deferred")
-	}
 	for _, row := range r.Comparison {
 		name := row.Rule
 		if row.Calibrated {
@@ -276,12 +263,8 @@ func comparisonSection(r *calibrate.Report) document.Section {
 		}
 		per1000 := func(n int) string { return document.Digits(1000 * share(n, row.Inputs)) }
 		rate, interval := known(row.CriticalMissRate, row.CriticalMissRateInterval)
-		cells := []any{name, string(row.Scope), rate, interval, document.Of{row.Missed, row.CriticalInputs}, per1000(row.Missed),
-			per1000(row.Reviews), per1000(row.CriticalKept), per1000(row.FalseKept)}
-		if row.UnfamiliarDeferred != nil {
-			cells = append(cells, document.Share(*row.UnfamiliarDeferred))
-		}
-		misses.Add(padded(misses, cells...)...)
+		misses.Add(name, string(row.Scope), rate, interval, document.Of{row.Missed, row.CriticalInputs}, per1000(row.Missed),
+			per1000(row.Reviews), per1000(row.CriticalKept), per1000(row.FalseKept))
 		rate, interval = known(row.CriticalFNR, row.CriticalFNRInterval)
 		var accuracy any = "n/a"
 		if row.Accuracy != nil {

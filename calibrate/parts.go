@@ -1,0 +1,140 @@
+package calibrate
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// part is a subset of the inputs of a sample.
+type part struct {
+	of []bool
+	n  int
+}
+
+// partOf returns the part of some inputs.
+func (s *sample) partOf(inputs []int) part {
+	p := part{make([]bool, s.n), len(inputs)}
+	for _, i := range inputs {
+		p.of[i] = true
+	}
+	return p
+}
+
+func (s *sample) all() part {
+	p := part{make([]bool, s.n), s.n}
+	for i := range p.of {
+		p.of[i] = true
+	}
+	return p
+}
+
+// inputs returns the inputs of the part, ascending.
+func (p part) inputs() []int {
+	inputs := make([]int, 0, p.n)
+	for i, in := range p.of {
+		if in {
+			inputs = append(inputs, i)
+		}
+	}
+	return inputs
+}
+
+// count returns how many inputs of the part are marked.
+func (p part) count(marks []bool) (n int) {
+	for i, in := range p.of {
+		n += index(in && marks[i])
+	}
+	return n
+}
+
+// Random streams have numbers of their own, so that no two draws of a run share one.
+const (
+	streamFolds = iota + 1
+	streamSplit
+	streamOuter
+)
+
+func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+
+// foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.
+// Inputs of one group stay together.
+func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
+	members := s.members(p)
+	inFolds := make([][]int, k)
+	at := 0
+	for _, stratum := range s.strata(p, rng) {
+		for _, i := range stratum {
+			inFolds[at%k] = append(inFolds[at%k], i)
+			if members != nil {
+				inFolds[at%k] = append(inFolds[at%k], members[s.group[i]][1:]...)
+			}
+			at++
+		}
+	}
+	parts := make([]part, k)
+	for f, inputs := range inFolds {
+		parts[f] = s.partOf(inputs)
+	}
+	return parts
+}
+
+// strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
+// and others. Of groups of inputs it returns the first input, by the worst of the group.
+func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
+	put := func(i, stratum int) { strata[stratum] = append(strata[stratum], i) }
+	stratum := func(i int) int {
+		switch {
+		case s.missed[i]:
+			return 0
+		case s.critical[i]:
+			return 1
+		}
+		return 2
+	}
+	if members := s.members(p); members != nil {
+		for _, inputs := range members {
+			if len(inputs) == 0 {
+				continue
+			}
+			worst := 2
+			for _, i := range inputs {
+				worst = min(worst, stratum(i))
+			}
+			put(inputs[0], worst)
+		}
+	} else {
+		for _, i := range p.inputs() {
+			put(i, stratum(i))
+		}
+	}
+	for _, stratum := range strata {
+		rng.Shuffle(len(stratum), func(a, b int) { stratum[a], stratum[b] = stratum[b], stratum[a] })
+	}
+	return strata
+}
+
+// without returns the part less another one inside it.
+func (p part) without(out part) part {
+	rest := part{make([]bool, len(p.of)), p.n - out.n}
+	for i, in := range p.of {
+		rest.of[i] = in && !out.of[i]
+	}
+	return rest
+}
+
+// split draws about a third of the inputs to choose on, by whole groups; the rest certifies. The
+// draw is plain: if the critical inputs were shared out evenly, the parts would not be independent.
+func (r *run) split() (chooses, certifies part) {
+	const share = 1. / 3
+	rng := newRand(r.Seed, streamSplit)
+	var first []int
+	if members := r.members(r.all()); members != nil {
+		for _, g := range rng.Perm(r.groups)[:int(math.Round(share*float64(r.groups)))] {
+			first = append(first, members[g]...)
+		}
+	} else {
+		first = rng.Perm(r.n)[:int(math.Round(share*float64(r.n)))]
+	}
+	chooses = r.partOf(first)
+	return chooses, r.all().without(chooses)
+}
