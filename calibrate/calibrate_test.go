@@ -13,9 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -269,34 +267,6 @@ func TestRetainAll(t *testing.T) {
 		if slices.Contains(retainedBy(found.Policy, table), false) || found.Expected.Coverage != 1 ||
 			objective.Coverage > 0 && *found.Expected.CriticalFNR != 0 {
 			t.Errorf("%s: expected %+v", objective, found.Expected)
-		}
-	}
-}
-
-// TestNothingToDecide checks that nothing certifies on a recording whose passes are all identical.
-func TestNothingToDecide(t *testing.T) {
-	t.Parallel()
-	rng := rand.New(rand.NewPCG(5, 16))
-	const s, n, k = 4, 120, 3
-	passes := &record.Passes{Name: "identical", S: s, N: n, K: k, Float64: make([]float64, s*n*k)}
-	labels := make([]int, n)
-	for i := range n {
-		row := []float64{4 * rng.Float64(), rng.Float64(), rng.Float64()}
-		softmax(row)
-		for pass := range s {
-			copy(passes.Float64[passes.Offset(pass, i):], row)
-		}
-		labels[i] = rng.IntN(k)
-	}
-	base := basePolicy(t, k, `critical: ["1", "2"]`)
-	table, err := eval.NewTable(t.Context(), fromFile(passes), engine.Spec(base), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, objective := range objectives {
-		found := calibrated(t, table, labels, Options{Base: base, Objective: objective, Scope: policy.AllInputs})
-		if found.Policy != nil || found.Refusal == nil || !strings.HasPrefix(found.Refusal.Reason, "Dropout seems to be off: the passes of 120 of") {
-			t.Errorf("%s: refusal %+v, policy %v", objective, found.Refusal, found.Policy)
 		}
 	}
 }

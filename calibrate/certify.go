@@ -32,6 +32,10 @@ type limitTest struct {
 	chooses, certifies part
 }
 
+// forLimits chooses the candidate that promises the largest coverage at which all limits hold, and
+// certifies it.
+func forLimits(r *run, to *reporter) (*choice, error) { return newLimitTest(r, to).choose() }
+
 func newLimitTest(r *run, to *reporter) *limitTest {
 	l := &limitTest{run: r, to: to, limits: r.limits(), alpha: 1 - r.Objective.Confidence}
 	l.chooses, l.certifies = r.split()

@@ -200,60 +200,6 @@ func TestFirstFailureStops(t *testing.T) {
 	}
 }
 
-// TestSequence checks, on any recording, that testing starts at the point that the choosing part
-// predicts to be the surest, and that the certified point is the last before the first failure.
-func TestSequence(t *testing.T) {
-	t.Parallel()
-	certified := 0
-	for seed := range uint64(12) {
-		m := usual
-		m.n, m.passes = 400, []int{2, 10}[seed%2]
-		table, labels := m.table(rand.New(rand.NewPCG(seed, 8)))
-		o := options(t, Objective{MaxCriticalFNR: 0.3, Confidence: 0.9}, policy.AllInputs, seed)
-		found := calibrated(t, table, labels, o)
-		r := runOf(t, table, labels, o)
-		chooses, certifies := r.split()
-		// The surest point of the chosen rule, by the definition.
-		s := must(r.search(chooses, o.Scope))
-		passes := func(one candidate, c int) (eval.Selective, bool) {
-			got := s.at(one, coverageGrid()[c]).selective(certifies)
-			return got, chanceOf(got.Missed, got.Critical, 0.3) <= 1-0.9 && got.Critical > 0
-		}
-		matches := false
-		for _, one := range s.candidates {
-			start, least := 0, math.Inf(1)
-			for c, coverage := range coverageGrid() {
-				at, scale := s.at(one, coverage).selective(chooses), float64(certifies.n)/float64(chooses.n)
-				if p := binomial.Tail(float64(at.Missed)*scale*1.15, float64(at.Critical)*scale, 0.3); p < least {
-					start, least = c, p
-				}
-			}
-			var last *eval.Selective
-			for c := start; c < len(coverageGrid()); c++ {
-				got, ok := passes(one, c)
-				if !ok {
-					break
-				}
-				last = &got
-			}
-			switch {
-			case found.Certificate == nil:
-				matches = matches || last == nil
-			case found.Chosen.is(one):
-				certified++
-				matches = last != nil && found.Certificate.Cases == last.Critical && found.Certificate.Misses == last.Missed &&
-					found.Expected.Coverage == last.Coverage()
-			}
-		}
-		if !matches {
-			t.Errorf("seed %d: %+v %+v is not the last of the row", seed, found.Chosen, found.Certificate)
-		}
-	}
-	if certified < 4 {
-		t.Errorf("only %d certified: the test shows little", certified)
-	}
-}
-
 // TestPointOfMissRate checks that every limit passes at the certified point, and that some limit
 // fails at the next point of the curve, where misses alone decide.
 func TestPointOfMissRate(t *testing.T) {

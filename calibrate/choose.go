@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -14,33 +13,11 @@ import (
 // choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
 // nothing certifies.
 func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, *policy.Draft, error) {
-	if err := cmp.Or(o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
-		return nil, nil, err
-	}
-	switch o.Scope {
-	case policy.AllInputs, policy.PredictedSafe:
-	default:
-		return nil, nil, fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
-	}
-	switch {
-	case len(labels) != t.Inputs:
-		return nil, nil, fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
-	case o.Groups != nil && len(o.Groups) != t.Inputs:
-		return nil, nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), t.Inputs)
-	case len(t.Spec.Critical) == 0:
-		return nil, nil, errors.New("no class is critical: there is nothing that must not be missed, name the critical classes")
-	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
-		return nil, nil, fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
-	case t.Passes < o.Base.FewestPasses && o.Base.FewestPasses != o.Base.ExpectedPasses: // not what a calibration wrote
-		return nil, nil, fmt.Errorf("the recording has %d passes, but the policy accepts no fewer than %d", t.Passes, o.Base.FewestPasses)
-	}
-	for i, label := range labels {
-		if label < 0 || label >= t.K {
-			return nil, nil, fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
-		}
-	}
 	if o.Groups == nil {
 		o.Groups = t.Copies
+	}
+	if err := cmp.Or(o.check(), o.Objective.check(), o.Objective.checkClasses(o.Base), o.checkTable(t, labels)); err != nil {
+		return nil, nil, err
 	}
 	r := &run{Options: o, ctx: ctx, steps: steps{progress: o.Progress}}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
@@ -64,25 +41,42 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	}
 	to.noteData()
 
-	var c *choice
-	var err error
+	by := forLimits
 	switch {
 	case o.Objective.coverage() > 0:
-		c, err = forCoverage(r, to)
+		by = forCoverage
 	case o.Objective.CostRatio > 0:
-		c, err = forCost(r, to)
-	default:
-		c, err = newLimitTest(r, to).choose()
+		by = forCost
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if c == nil {
-		return to.Report, nil, nil
+	c, err := by(r, to)
+	if c == nil || err != nil {
+		return to.Report, nil, err
 	}
 	d := c.draft(r, to.Report)
 	to.Lines = o.setLines(d, to.byClass)
 	return to.Report, d, nil
+}
+
+// checkTable checks what is to be learned from.
+func (o *Options) checkTable(t *eval.Table, labels []int) error {
+	switch {
+	case o.Scope != policy.AllInputs && o.Scope != policy.PredictedSafe:
+		return fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
+	case len(labels) != t.Inputs:
+		return fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
+	case o.Groups != nil && len(o.Groups) != t.Inputs:
+		return fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), t.Inputs)
+	case len(t.Spec.Critical) == 0:
+		return errors.New("no class is critical: there is nothing that must not be missed, name the critical classes")
+	case t.Passes < o.Base.FewestPasses && o.Base.FewestPasses != o.Base.ExpectedPasses: // not what a calibration wrote
+		return fmt.Errorf("the recording has %d passes, but the policy accepts no fewer than %d", t.Passes, o.Base.FewestPasses)
+	}
+	for i, label := range labels {
+		if label < 0 || label >= t.K {
+			return fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
+		}
+	}
+	return nil
 }
 
 // run holds the sample and the options of one calibration, and prepares the searches that every

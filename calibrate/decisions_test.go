@@ -12,7 +12,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -208,33 +207,6 @@ func TestEveryRule(t *testing.T) {
 	})
 	if !testing.Short() && seen[policy.AnyCritical] < 5 {
 		t.Errorf("only %v: the test shows little", seen)
-	}
-}
-
-// TestGatesDecide compares the candidates of one table, which has every gate, with policy.Decide.
-func TestGatesDecide(t *testing.T) {
-	t.Parallel()
-	m := usual
-	m.identical = 0.1
-	table, labels := m.table(rand.New(rand.NewPCG(1, 10)))
-	for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-		o := options(t, Objective{Coverage: 0.5}, scope, 1)
-		r := runOf(t, table, labels, o)
-		s := must(r.search(r.all(), scope))
-		seen := map[policy.Gate]int{}
-		for _, one := range s.candidates {
-			seen[one.gate]++
-			at := s.at(one, 0.5)
-			for i, got := range retainedBy(at.reported(r).Policy, table) {
-				if want := s.final.retains(i, scope, one, at.at); got != want {
-					t.Fatalf("input %d by %v at %v: decided %v, want %v", i, one, at.at, got, want)
-				}
-			}
-		}
-		want := map[policy.Gate]int{policy.Never: decomp.NumScores, policy.AnyCritical: 1}
-		if !maps.Equal(seen, want) {
-			t.Errorf("scope %s: rules %v, want %v", scope, seen, want)
-		}
 	}
 }
 

@@ -12,6 +12,12 @@ type (
 	// RiskFit is a model of risk as a policy holds it, with what its probabilities are worth on
 	// inputs held out.
 	RiskFit = riskfit.Fit
+	// RiskReport says what the risk of a policy is worth, on inputs held out from its fit.
+	RiskReport = riskfit.Reliability
+	// RiskBin has inputs of similar risk.
+	RiskBin = riskfit.Bin
+	// Figure is an estimate with its interval, whose kind is said in words.
+	Figure = riskfit.Figure
 )
 
 // FitRisk fits the model of risk of a policy on a labelled table, as Choose does: for those who

@@ -62,7 +62,7 @@ func (to *reporter) compareNone() {
 func (to *reporter) choose(c *choice) {
 	to.Chosen, to.Gain, to.Reread = c.chosen(), to.gain(c.one), c.reread(to.run.Base.Classes)
 	if c.model != nil {
-		to.Risk = riskReport(c.model)
+		to.Risk = c.model.Reliability
 		return
 	}
 	to.note("no probability of being critical is given: %s", c.tooFewForRisk())

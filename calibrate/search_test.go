@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
@@ -129,43 +127,6 @@ func only(table *eval.Table, labels []int, p part) (*eval.Table, []int) {
 		own = append(own, labels[i])
 	}
 	return table.Select(p.inputs()), own
-}
-
-// TestSearchSeesItsPartOnly checks that a search in a part of a recording finds what it finds in a
-// recording of that part alone.
-func TestSearchSeesItsPartOnly(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(4) {
-		m := usual
-		m.ties, m.identical = seed%2 == 1, 0.05
-		table, labels := m.table(rand.New(rand.NewPCG(seed, 4)))
-		scope := []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/2]
-		o := options(t, Objective{Coverage: 0.7}, scope, seed)
-		r := runOf(t, table, labels, o)
-		chooses, _ := r.split()
-		for _, i := range chooses.inputs() {
-			table.Scores[decomp.VarCrit][i] = 0.5 // constant in the part alone
-		}
-		r = runOf(t, table, labels, o)
-		partTable, partLabels := only(table, labels, chooses)
-		alone := runOf(t, partTable, partLabels, o)
-
-		same := func(what string, a, b any) {
-			t.Helper()
-			if !reflect.DeepEqual(a, b) {
-				t.Errorf("seed %d: %s: %v, alone %v", seed, what, a, b)
-			}
-		}
-		s, sAlone := must(r.search(chooses, scope)), must(alone.search(alone.all(), scope))
-		same("rules", s.candidates, sAlone.candidates)
-		for _, one := range s.candidates {
-			a, b := s.path(s.part, scope, one), sAlone.path(sAlone.part, scope, one)
-			for _, coverage := range coverageGrid() {
-				same(fmt.Sprintf("thresholds of %v at %v", one, coverage), a.at(coverage), b.at(coverage))
-			}
-		}
-		same("rule at a coverage", s.best(0.7, true), sAlone.best(0.7, true))
-	}
 }
 
 // TestExpectedOfCoverage checks that the expected figures are those of policies on the folds of the

@@ -95,7 +95,8 @@ func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
 		f.Risk.CalledCritical.Intercept += shift
 	}
 	f.Risk.Quantiles = p.quantiles(f.Risk, shift)
-	f.Reliability = p.reliability(held[size], o.Seed)
+	f.Reliability = p.reliability(held[size])
+	f.Reliability.Numbers, f.Reliability.Budget = f.Numbers, f.Budget
 	f.Held = make([]float64, t.Inputs)
 	for i := range f.Held {
 		f.Held[i] = math.NaN()

@@ -123,8 +123,8 @@ func TestMoreNumbers(t *testing.T) {
 	if at < 0 || math.Abs(f.Risk.Model.Terms[at].Weight-1) > 0.4 {
 		t.Errorf("%+v, expected a variation with a weight of about 1", f.Risk.Model)
 	}
-	if two := fit(t, table, labels, riskfit.Options{MostNumbers: 2}); two.Numbers != 2 || two.Reliability.LogLoss.Value <= f.Reliability.LogLoss.Value {
-		t.Errorf("two numbers: %d, log loss %v, against %v", two.Numbers, two.Reliability.LogLoss.Value, f.Reliability.LogLoss.Value)
+	if two := fit(t, table, labels, riskfit.Options{MostNumbers: 2}); two.Numbers != 2 || two.Reliability.Brier.Value <= f.Reliability.Brier.Value {
+		t.Errorf("two numbers: %d, Brier score %v, against %v", two.Numbers, two.Reliability.Brier.Value, f.Reliability.Brier.Value)
 	}
 }
 

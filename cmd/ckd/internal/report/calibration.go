@@ -299,9 +299,6 @@ func riskSection(r *calibrate.RiskReport, byGroup bool) document.Section {
 	add("observed / expected critical inputs", r.ObservedOverExpected)
 	add("calibration slope", r.Slope)
 	add("Brier score", r.Brier)
-	add("log loss, nats", r.LogLoss)
-	t.Add("expected calibration error (ECE)", document.Short(r.ECE), nil, nil, nil)
-	add("ECE that chance alone gives", r.SimulatedECE)
 
 	bins := &document.Table{Caption: "Inputs called safe, in bins of equally many by their risk",
 		Head: []string{"mean risk", "truly critical", "share", intervalHead(byGroup)}}
@@ -329,10 +326,6 @@ func riskSection(r *calibrate.RiskReport, byGroup bool) document.Section {
 		}},
 	}
 	form := fmt.Sprintf("The model has %d numbers of at most %d that %d critical inputs allow.", r.Numbers, r.Budget, r.Critical)
-	if l := r.Larger; l != nil && !l.Taken {
-		form += fmt.Sprintf(" %d numbers would not be better by more than a standard error: log loss lower by %s ± %s nats.", l.Numbers,
-			document.Digits(l.Gain), document.Digits(l.StandardError))
-	}
 	return document.NewSection("risk", "Risk: the probability that an input called safe is truly critical",
 		"On inputs held out from the fit. Inputs called critical have no risk. "+form, figure, t, bins)
 }
