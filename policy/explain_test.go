@@ -220,7 +220,7 @@ func TestWarnings(t *testing.T) {
 		{"p_critical", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n  scope: predicted-safe\n" +
 			"  guard: {score: mi, threshold: 0.4}\n", ""},
 		{"p_critical without a guard", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n  scope: predicted-safe\n",
-			"guard: none is given, and score p_critical is blind"},
+			""},
 		{"p_critical over all inputs", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n" +
 			"  guard: {score: mi, threshold: 0.4}\n", "primary.score: p_critical with scope all defers first"},
 		{"p_critical above any probability", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 1.5}\n" +

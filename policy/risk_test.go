@@ -85,7 +85,7 @@ func TestRiskIsRead(t *testing.T) {
 
 func TestGuardWarnings(t *testing.T) {
 	for _, test := range []struct{ name, old, text, want string }{
-		{"no guard", "    guard: {score: mi, threshold: 0.41}\n", "", "guard: none is given"},
+		{"no guard", "    guard: {score: mi, threshold: 0.41}\n", "", ""},
 		{"guard at 0", "threshold: 0.41", "threshold: 0", "guard.threshold: 0 defers every input"},
 		{"observes", "risk, threshold: 0.05}\n", "risk}\n", "thresholds: none are given"},
 	} {

@@ -131,19 +131,9 @@ func (w *warnings) confusion(r reachableRule) {
 	}
 }
 
-// guard warns of rules without the guard that they need, and of one that defers nearly all.
+// guard warns of a guard that defers nearly all.
 func (w *warnings) guard() {
-	switch {
-	case w.Observes():
-	case w.Guard == nil:
-		blind := []Score{PCritical, RiskScore}
-		for _, r := range w.reachable() {
-			if slices.Contains(blind, r.Score) {
-				w.add("guard", "none is given, and score %s is blind to inputs unlike anything learned: it retains most of them", r.Score)
-				return
-			}
-		}
-	case w.Guard.Threshold == 0:
+	if w.Guard != nil && w.Guard.Threshold == 0 && !w.Observes() {
 		w.add("guard.threshold", "0 defers every input whose %s is not exactly 0, as unfamiliar", w.Guard.Score)
 	}
 }

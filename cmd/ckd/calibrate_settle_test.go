@@ -316,7 +316,8 @@ func TestSettleWhateverTheForm(t *testing.T) {
 func TestSettleRisk(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
-	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.25", "--confidence", "0.9", "--settle-released", "0.3")
+	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.25", "--confidence", "0.9", "--settle-released", "0.3",
+		"--critical-calls", "acted-on")
 	found, p := settledBy(t, certified)
 	c, fnr := p.Calibration.Certificate, found.EarlyStop.Rule.CriticalFNR
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.25 || c.Confidence != 0.9 || c.Cases != fnr.Inputs || c.Misses != fnr.Count ||
