@@ -125,9 +125,9 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 		case s.constant(p, values):
 			leaveOut("%s is the same for all inputs%s, no threshold can tell them apart", name, among)
 		default:
-			one := single(score)
-			one.guarded = one.blind() && s.hasGuard()
-			candidates, usable[score] = append(candidates, one), true
+			rule := single(score)
+			rule.guarded = rule.blind() && s.hasGuard()
+			candidates, usable[score] = append(candidates, rule), true
 		}
 	}
 	if s.table.CriticalSkewness == nil || !usable[decomp.CCritMax] || !usable[decomp.CBEC] {

@@ -26,7 +26,7 @@ const margin = 0.15
 // has it for groups.
 type limitTest struct {
 	run                *run
-	to                 *reporter
+	rep                *reporter
 	limits             limits
 	alpha              float64 // 1 - confidence
 	chooses, certifies part
@@ -34,10 +34,10 @@ type limitTest struct {
 
 // forLimits chooses the candidate that promises the largest coverage at which all limits hold, and
 // certifies it.
-func forLimits(r *run, to *reporter) (*choice, error) { return newLimitTest(r, to).choose() }
+func forLimits(r *run, rep *reporter) (*choice, error) { return newLimitTest(r, rep).choose() }
 
-func newLimitTest(r *run, to *reporter) *limitTest {
-	l := &limitTest{run: r, to: to, limits: r.limits(), alpha: 1 - r.Objective.Confidence}
+func newLimitTest(r *run, rep *reporter) *limitTest {
+	l := &limitTest{run: r, rep: rep, limits: r.limits(), alpha: 1 - r.Objective.Confidence}
 	l.chooses, l.certifies = r.split()
 	return l
 }
@@ -45,7 +45,7 @@ func newLimitTest(r *run, to *reporter) *limitTest {
 // choose returns the last point that passes; nil if nothing certifies, which the report then says.
 func (l *limitTest) choose() (*choice, error) {
 	l.run.steps.announce(2)
-	l.to.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
+	l.rep.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
 		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", l.certifies.n)
 	var ranked []*ranking
 	for _, scope := range bothScopes(l.run.Scope) {
@@ -56,7 +56,7 @@ func (l *limitTest) choose() (*choice, error) {
 		ranked = append(ranked, own)
 	}
 	own := ranked[0]
-	l.to.Notes = append(l.to.Notes, own.notes...)
+	l.rep.Notes = append(l.rep.Notes, own.notes...)
 	points := l.points(own)
 	if last := l.lastPassing(own, points); last >= 0 {
 		at := &choice{own.search, own.chosen, points[last]}
@@ -105,19 +105,19 @@ func (l *limitTest) compare(scope policy.Scope) (*ranking, error) {
 	}
 	var best *ranking
 	rows := []Row{{}}
-	for _, one := range s.candidates {
-		at := l.predict(s, one)
-		row := l.to.row(one.String(), scope, l.certifies, make([]bool, s.n))
+	for _, rule := range s.candidates {
+		at := l.predict(s, rule)
+		row := l.rep.row(rule.String(), scope, l.certifies, make([]bool, s.n))
 		row.Nothing = at.last < 0
 		if !row.Nothing {
-			row = l.row(one.String(), s.at(one, coverageGrid()[at.last]))
+			row = l.row(rule.String(), s.choiceAt(rule, coverageGrid()[at.last]))
 		}
 		rows = append(rows, row)
-		if one.keepsCalls() && !l.run.keepsCalls(scope) {
+		if rule.keepsCalls() && !l.run.keepsCalls(scope) {
 			continue
 		}
 		if best == nil || at.last > best.last || at.last == best.last && at.pValue < best.pValue {
-			best, rows[0] = &ranking{s, one, at}, row
+			best, rows[0] = &ranking{s, rule, at}, row
 		}
 	}
 	if best == nil { // the part has a risk alone
@@ -125,26 +125,26 @@ func (l *limitTest) compare(scope policy.Scope) (*ranking, error) {
 		rows[0] = rows[1]
 	}
 	rows[0].Rule, rows[0].Calibrated = calibratedRule, true
-	l.to.compare(rows...)
+	l.rep.compare(rows...)
 	return best, nil
 }
 
 // row returns the row of a choice, counted on the part that certifies.
 func (l *limitTest) row(name string, at *choice) Row {
-	row := l.to.row(name, at.scope, l.certifies, at.retained(l.certifies))
-	row.KeepsCalls = at.one.keepsCalls()
+	row := l.rep.row(name, at.scope, l.certifies, at.retained(l.certifies))
+	row.KeepsCalls = at.rule.keepsCalls()
 	return row
 }
 
 // predict returns what a candidate promises: p-values to expect of as many inputs as certify, from
 // the inputs that choose. In predictions a group counts as one input: its inputs may all be missed
 // together.
-func (l *limitTest) predict(s *search, one candidate) promise {
-	way, predicted := s.path(s.part, s.scope, one), make([]float64, len(coverageGrid()))
+func (l *limitTest) predict(s *search, rule candidate) promise {
+	way, predicted := s.path(s.part, s.scope, rule), make([]float64, len(coverageGrid()))
 	for c, coverage := range coverageGrid() {
-		retained, t := make([]bool, s.n), way.at(coverage)
-		for i, in := range s.part.of {
-			retained[i] = in && s.retains(i, s.scope, one, t)
+		retained, t := make([]bool, s.n), way.thresholds(coverage)
+		for i, inside := range s.part.holds {
+			retained[i] = inside && s.retains(i, s.scope, rule, t)
 		}
 		for _, limit := range l.limits {
 			e := limit.test(s.sample, s.part, retained)
@@ -199,12 +199,12 @@ func (l *limitTest) points(own *ranking) (points []thresholds) {
 	way := own.final.path(own.part, own.scope, own.chosen)
 	if l.limits.riseOnly() {
 		for step := range l.chooses.n + 1 {
-			points = append(points, way.at(float64(step)/float64(max(l.chooses.n, 1))))
+			points = append(points, way.thresholds(float64(step)/float64(max(l.chooses.n, 1))))
 		}
 		return points
 	}
 	for _, coverage := range coverageGrid()[own.from:] {
-		points = append(points, way.at(coverage))
+		points = append(points, way.thresholds(coverage))
 	}
 	return points
 }
@@ -212,35 +212,35 @@ func (l *limitTest) points(own *ranking) (points []thresholds) {
 // report reports a choice that certifies. The comparison shows the calibrated rule at that point
 // too: else the report would tell two coverages of one rule.
 func (l *limitTest) report(at *choice) {
-	for i := range l.to.Comparison {
-		if row := &l.to.Comparison[i]; row.Scope == at.scope && row.Calibrated {
+	for i := range l.rep.Comparison {
+		if row := &l.rep.Comparison[i]; row.Scope == at.scope && row.Calibrated {
 			*row = l.row(calibratedRule, at)
 			row.Calibrated = true
 		}
 	}
 	got, guarded := at.selective(l.certifies), 0
-	for i, in := range l.certifies.of {
-		guarded += index(in && at.one.guarded && at.final.unfamiliar(i))
+	for i, inside := range l.certifies.holds {
+		guarded += index(inside && at.rule.guarded && at.final.unfamiliar(i))
 	}
-	l.to.expectCoverage(l.certifies, at.retained(l.certifies))
-	l.to.Certificate = l.test(at).certificate(l.run.Objective.Confidence)
-	l.to.noteDeferringAll(got)
-	l.to.noteServed(l.certifies, got)
-	l.to.noteGuard(guarded, l.certifies.n)
-	l.to.choose(at)
+	l.rep.expectCoverage(l.certifies, at.retained(l.certifies))
+	l.rep.Certificate = l.test(at).certificate(l.run.Objective.Confidence)
+	l.rep.noteDeferringAll(got)
+	l.rep.noteServed(l.certifies, got)
+	l.rep.noteGuard(guarded, l.certifies.n)
+	l.rep.choose(at)
 }
 
 // explain says why one part of the recording chose a candidate.
 func (l *limitTest) explain(own *ranking) {
-	r, to := l.run, l.to
-	to.why("Of the %d rules compared, %s promises the largest certified coverage on %d inputs (%d critical).",
+	r, rep := l.run, l.rep
+	rep.why("Of the %d rules compared, %s promises the largest certified coverage on %d inputs (%d critical).",
 		len(own.candidates), own.chosen.inWords(), own.part.n, own.part.count(r.critical))
-	to.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
+	rep.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
 		l.certifies.n, l.certifies.count(r.critical))
-	if to.Certificate != nil {
-		to.why(oneAttempt)
+	if rep.Certificate != nil {
+		rep.why(oneAttempt)
 	}
-	to.explainScope()
+	rep.explainScope()
 }
 
 // refuse says how far off the limits were at the point that should be safest.
@@ -248,7 +248,7 @@ func (l *limitTest) refuse(all tested) {
 	worst := all.fails(l.alpha)
 	if worst == nil { // only deferring everything passes
 		worst = &all[0]
-		l.to.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
+		l.rep.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
 			Reason: "only a policy that defers every input keeps to that"}
 		return
 	}
@@ -280,18 +280,18 @@ func (l *limitTest) refuse(all tested) {
 	if larger := all.largerBounds(l.alpha); larger != "" {
 		refusal.Would = append(refusal.Would, larger)
 	}
-	l.to.Refusal = refusal
+	l.rep.Refusal = refusal
 }
 
 // wouldCertify adds to a refusal what would pass the test elsewhere: at another point of the curve
 // or in the other scope. The certifying part has then been searched, so that it can only be a hint
 // for fresh data.
 func (l *limitTest) wouldCertify(ranked []*ranking) {
-	would := &l.to.Refusal.Would
+	would := &l.rep.Refusal.Would
 	for _, own := range ranked {
 		way := own.final.path(own.part, own.scope, own.chosen)
 		for c := len(coverageGrid()) - 1; c >= 0; c-- {
-			point := &choice{own.search, own.chosen, way.at(coverageGrid()[c])}
+			point := &choice{own.search, own.chosen, way.thresholds(coverageGrid()[c])}
 			got, all := point.selective(l.certifies), l.test(point)
 			if got.Retained == 0 || all.fails(l.alpha) != nil {
 				continue

@@ -146,9 +146,9 @@ func pathOf(t *testing.T, table *eval.Table, labels []int, o Options) (points []
 		t.Fatalf("%d rules, want 1", len(s.candidates))
 	}
 	for _, coverage := range []float64{0.96, 0.98, 1} {
-		at := s.at(s.candidates[0], coverage)
+		at := s.choiceAt(s.candidates[0], coverage)
 		got := at.selective(certifies)
-		points = append(points, at.at[0])
+		points = append(points, at.thresholds[0])
 		pValues = append(pValues, chanceOf(got.Missed, got.Critical, o.Objective.MaxCriticalFNR))
 	}
 	return points, pValues
@@ -228,11 +228,11 @@ func TestPointOfMissRate(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		l := newLimitTest(r, newReporter(r))
 		s := must(r.search(l.chooses, o.Scope))
-		one := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
-		way := s.final.path(s.part, s.scope, one.chosen)
+		rule := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
+		way := s.final.path(s.part, s.scope, rule.chosen)
 		last, next := -1, -1
 		for step := range l.chooses.n + 1 {
-			if l.passes(&one, way.at(float64(step)/float64(l.chooses.n))) {
+			if l.passes(&rule, way.thresholds(float64(step)/float64(l.chooses.n))) {
 				last = step
 			} else if next < 0 {
 				next = step
@@ -242,10 +242,10 @@ func TestPointOfMissRate(t *testing.T) {
 			t.Fatalf("seed %d: p-values fall after %d, up to %d", seed, next, last)
 		}
 		inside += index(next >= 0)
-		at := &choice{s, one.chosen, way.at(float64(last) / float64(l.chooses.n))}
+		at := &choice{s, rule.chosen, way.thresholds(float64(last) / float64(l.chooses.n))}
 		got, all := at.selective(l.certifies), l.test(at)
 		c := found.Certificate
-		if !found.Chosen.isAt(at.at) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
+		if !found.Chosen.isAt(at.thresholds) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
 			c.PValue != all[0].pValue || len(c.Further) != len(l.limits)-1 || found.Expected.Coverage != got.Coverage() {
 			t.Errorf("seed %d: certified %+v at %+v, want %+v", seed, c, found.Chosen, all)
 		}

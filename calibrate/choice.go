@@ -12,15 +12,15 @@ import (
 // decides every input as the policy made of it will.
 type choice struct {
 	*search
-	one candidate
-	at  thresholds
+	rule       candidate
+	thresholds thresholds
 }
 
 // retained marks the inputs of a part that the choice retains.
 func (c *choice) retained(p part) []bool {
 	retained := make([]bool, c.n)
-	for i, in := range p.of {
-		retained[i] = in && c.final.retains(i, c.scope, c.one, c.at)
+	for i, inside := range p.holds {
+		retained[i] = inside && c.final.retains(i, c.scope, c.rule, c.thresholds)
 	}
 	return retained
 }
@@ -30,17 +30,17 @@ func (c *choice) selective(p part) eval.Selective { return c.final.selective(p, 
 
 // chosen returns the choice as a report has it.
 func (c *choice) chosen() *Chosen {
-	to := &Chosen{
-		Gate: c.one.gate, ReliabilityThreshold: c.one.reliability, Compared: len(c.candidates),
-		Primary: Threshold{string(nameOfScore(c.one.primary)), c.at[byPrimary]},
+	chosen := &Chosen{
+		Gate: c.rule.gate, ReliabilityThreshold: c.rule.reliability, Compared: len(c.candidates),
+		Primary: Threshold{string(nameOfScore(c.rule.primary)), c.thresholds[byPrimary]},
 	}
-	if c.one.sides() == 2 {
-		to.Fallback = &Threshold{c.one.fallback.String(), c.at[byFallback]}
+	if c.rule.sides() == 2 {
+		chosen.Fallback = &Threshold{c.rule.fallback.String(), c.thresholds[byFallback]}
 	}
-	if c.one.guarded {
-		to.Guard = &Threshold{string(policy.MI), c.final.guard}
+	if c.rule.guarded {
+		chosen.Guard = &Threshold{string(policy.MI), c.final.guard}
 	}
-	return to
+	return chosen
 }
 
 // draft returns the draft of the policy that decides by the choice. Its calibration block says what
@@ -48,21 +48,21 @@ func (c *choice) chosen() *Chosen {
 func (c *choice) draft(r *run, found *Report) *policy.Draft {
 	p := r.Base.Draft()
 	p.ReliabilityThreshold = r.reliability()
-	p.Gate, p.Scope = c.one.gate, r.Scope
-	p.Primary = policy.Rule{Score: nameOfScore(c.one.primary), Threshold: c.at[byPrimary], HasThreshold: true}
+	p.Gate, p.Scope = c.rule.gate, r.Scope
+	p.Primary = policy.Rule{Score: nameOfScore(c.rule.primary), Threshold: c.thresholds[byPrimary], HasThreshold: true}
 	p.Fallback = policy.Rule{Score: policy.CBEC}
-	if c.one.sides() == 2 {
-		p.Fallback = policy.Rule{Score: nameOfScore(c.one.fallback), Threshold: c.at[byFallback], HasThreshold: true}
+	if c.rule.sides() == 2 {
+		p.Fallback = policy.Rule{Score: nameOfScore(c.rule.fallback), Threshold: c.thresholds[byFallback], HasThreshold: true}
 	}
 	p.Guard, p.Risk = nil, c.fitted.policy()
-	if c.one.guarded {
+	if c.rule.guarded {
 		p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.final.guard}
 	}
 	if p.Kind != policy.Dirichlet {
 		p.ExpectedPasses = r.table.Passes
 		p.FewestPasses = r.table.Passes // the thresholds are for so many
 		if r.EarlyStop != nil {         // will say what fewer mean
-			p.FewestPasses = fewestToLearn(r.Base, c.one.gate, c.one.reliability, r.table.Passes)
+			p.FewestPasses = fewestToLearn(r.Base, c.rule.gate, c.rule.reliability, r.table.Passes)
 		}
 	}
 	p.Calibration = &policy.Calibration{

@@ -28,33 +28,33 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	if err := r.countReviews(); err != nil {
 		return nil, nil, err
 	}
-	to := newReporter(r)
-	to.Groups = r.groups
-	if to.suspect(t.Suspect(labels)) {
-		return to.Report, nil, nil
+	rep := newReporter(r)
+	rep.Groups = r.groups
+	if rep.suspect(t.Suspect(labels)) {
+		return rep.Report, nil, nil
 	}
-	if to.Critical == 0 {
+	if rep.Critical == 0 {
 		return nil, nil, errors.New("no input has a critical class: nothing can be learnt about missing one")
 	}
 	if candidates, _ := candidatesFor(r.sample, r.all(), o.Scope, o.reliability()); len(candidates) == 0 {
 		return nil, nil, errors.New("every score is the same for all inputs: no threshold can tell them apart")
 	}
-	to.noteData()
+	rep.noteData()
 
-	by := forLimits
+	method := forLimits
 	switch {
 	case o.Objective.coverage() > 0:
-		by = forCoverage
+		method = forCoverage
 	case o.Objective.CostRatio > 0:
-		by = forCost
+		method = forCost
 	}
-	c, err := by(r, to)
+	c, err := method(r, rep)
 	if c == nil || err != nil {
-		return to.Report, nil, err
+		return rep.Report, nil, err
 	}
-	d := c.draft(r, to.Report)
-	to.Lines = o.setLines(d, to.byClass)
-	return to.Report, d, nil
+	d := c.draft(r, rep.Report)
+	rep.Lines = o.setLines(d, rep.byClass)
+	return rep.Report, d, nil
 }
 
 // checkTable checks what is to be learned from.

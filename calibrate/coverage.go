@@ -14,12 +14,12 @@ import (
 // All inputs choose the candidate and its thresholds. An outer cross-validation measures what to
 // expect: it repeats fitting, choosing and placing thresholds without each fold, and decides the
 // fold.
-func forCoverage(r *run, to *reporter) (*choice, error) {
+func forCoverage(r *run, rep *reporter) (*choice, error) {
 	coverage := r.Objective.coverage()
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	r.steps.announce(2*len(outer) + 1)
-	to.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
-	to.compareNone()
+	rep.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
+	rep.compareNone()
 	for _, scope := range bothScopes(r.Scope) {
 		held := newHeldOut(r)
 		for _, out := range outer {
@@ -27,14 +27,14 @@ func forCoverage(r *run, to *reporter) (*choice, error) {
 			if err != nil {
 				return nil, err
 			}
-			held.own.add(s.at(s.best(coverage, r.keepsCalls(scope)), coverage), out)
-			for _, one := range s.candidates {
-				held.show(s.at(one, coverage), out)
+			held.own.add(s.choiceAt(s.best(coverage, r.keepsCalls(scope)), coverage), out)
+			for _, rule := range s.candidates {
+				held.show(s.choiceAt(rule, coverage), out)
 			}
 		}
-		held.compare(to, scope)
+		held.compare(rep, scope)
 		if scope == r.Scope {
-			to.expect(held)
+			rep.expect(held)
 		}
 	}
 
@@ -42,11 +42,11 @@ func forCoverage(r *run, to *reporter) (*choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	to.Notes = append(to.Notes, s.notes...)
-	c := s.at(s.best(coverage, r.keepsCalls(r.Scope)), coverage)
-	to.choose(c)
-	to.noteCoverage(c)
-	to.explainCoverage(c)
+	rep.Notes = append(rep.Notes, s.notes...)
+	c := s.choiceAt(s.best(coverage, r.keepsCalls(r.Scope)), coverage)
+	rep.choose(c)
+	rep.noteCoverage(c)
+	rep.explainCoverage(c)
 	return c, nil
 }
 
@@ -77,129 +77,129 @@ func newHeldOut(r *run) *heldOut {
 func (h *heldOutRule) add(c *choice, out part) {
 	for i, retained := range c.retained(out) {
 		h.retained[i] = h.retained[i] || retained
-		h.guarded += index(out.of[i] && c.one.guarded && c.final.unfamiliar(i))
+		h.guarded += index(out.holds[i] && c.rule.guarded && c.final.unfamiliar(i))
 	}
 	h.decided += out.n
 }
 
 // show adds what a rule decides of a fold to those that the comparison shows by name.
 func (h *heldOut) show(c *choice, out part) {
-	if h.shown[c.one] == nil {
-		h.shown[c.one] = &heldOutRule{retained: make([]bool, h.run.n)}
-		h.order = append(h.order, c.one)
+	if h.shown[c.rule] == nil {
+		h.shown[c.rule] = &heldOutRule{retained: make([]bool, h.run.n)}
+		h.order = append(h.order, c.rule)
 	}
-	h.shown[c.one].add(c, out)
+	h.shown[c.rule].add(c, out)
 }
 
 // compare adds the rules to the comparison, the calibrated one first.
-func (h *heldOut) compare(to *reporter, scope policy.Scope) {
-	own := to.row(calibratedRule, scope, h.run.all(), h.own.retained)
+func (h *heldOut) compare(rep *reporter, scope policy.Scope) {
+	own := rep.row(calibratedRule, scope, h.run.all(), h.own.retained)
 	own.Calibrated = true
-	to.compare(own)
-	for _, one := range h.order {
-		if shown := h.shown[one]; shown.decided == h.run.n { // every fold has it
-			row := to.row(one.String(), scope, h.run.all(), shown.retained)
-			row.KeepsCalls = one.keepsCalls()
-			to.compare(row)
+	rep.compare(own)
+	for _, rule := range h.order {
+		if shown := h.shown[rule]; shown.decided == h.run.n { // every fold has it
+			row := rep.row(rule.String(), scope, h.run.all(), shown.retained)
+			row.KeepsCalls = rule.keepsCalls()
+			rep.compare(row)
 		}
 	}
 }
 
 // noteCoverage notes if a choice misses the coverage asked for on its own recording, and if no
 // threshold can give that coverage.
-func (to *reporter) noteCoverage(c *choice) {
-	r, own := to.run, c.selective(c.part)
+func (rep *reporter) noteCoverage(c *choice) {
+	r, own := rep.run, c.selective(c.part)
 	if r.Objective.Reviews > 0 {
-		to.noteReviews(own)
+		rep.noteReviews(own)
 		return
 	}
 	const off = 0.01
 	got, asked := own.Coverage(), r.Objective.Coverage
-	switch least, most := c.final.path(c.part, c.scope, c.one).reach(); {
+	switch least, most := c.final.path(c.part, c.scope, c.rule).reach(); {
 	case asked < least:
-		to.note("coverage %v cannot be had: %.3g%% of the inputs are retained whatever their score", asked, 100*least)
+		rep.note("coverage %v cannot be had: %.3g%% of the inputs are retained whatever their score", asked, 100*least)
 	case asked > most:
-		to.note("coverage %v cannot be had: %.3g%% of the inputs are deferred whatever their score", asked, 100*(1-most))
+		rep.note("coverage %v cannot be had: %.3g%% of the inputs are deferred whatever their score", asked, 100*(1-most))
 	case math.Abs(got-asked) > off+1/float64(r.n):
-		to.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
+		rep.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
 			"one score or are decided by something else; expect that rather than the figure of the folds", asked, 100*got)
 	}
 }
 
 // noteReviews says how the reviews come about that the policy makes of its own recording.
-func (to *reporter) noteReviews(own eval.Selective) {
-	called, budget := count(to.run.predictedCritical), to.run.Objective.Reviews
+func (rep *reporter) noteReviews(own eval.Selective) {
+	called, budget := count(rep.run.predictedCritical), rep.run.Objective.Reviews
 	safe := own.Inputs - own.Retained - (called - own.Called)
-	to.note("of %v reviews per 1,000 inputs in all, %.1f are of critical calls, deferred or kept; the policy has %.1f left for inputs "+
-		"called safe, and defers %.1f of these", perMille(budget), per1000(called, to.Inputs),
-		1000*budget-per1000(called, to.Inputs), per1000(safe, to.Inputs))
+	rep.note("of %v reviews per 1,000 inputs in all, %.1f are of critical calls, deferred or kept; the policy has %.1f left for inputs "+
+		"called safe, and defers %.1f of these", perMille(budget), per1000(called, rep.Inputs),
+		1000*budget-per1000(called, rep.Inputs), per1000(safe, rep.Inputs))
 }
 
 // explainCoverage says why a candidate was chosen for a coverage.
-func (to *reporter) explainCoverage(c *choice) {
-	r := to.run
+func (rep *reporter) explainCoverage(c *choice) {
+	r := rep.run
 	first := "the best of the paper's scores"
 	if r.keepsCalls(r.Scope) {
 		first = string(policy.PCritical)
 	}
-	to.why("Of %d rules, %s is chosen for missing few critical inputs around %s on all %d inputs. The simplest rule, %s, is kept unless "+
-		"another misses fewer by more than one standard error.", len(c.candidates), c.one.inWords(), r.Objective.budget(), to.Inputs, first)
-	to.why("Its expected figures come from %d-fold cross-validation, in which fitting, choosing and placing thresholds are "+
+	rep.why("Of %d rules, %s is chosen for missing few critical inputs around %s on all %d inputs. The simplest rule, %s, is kept unless "+
+		"another misses fewer by more than one standard error.", len(c.candidates), c.rule.inWords(), r.Objective.budget(), rep.Inputs, first)
+	rep.why("Its expected figures come from %d-fold cross-validation, in which fitting, choosing and placing thresholds are "+
 		"repeated without the inputs that are then decided.", folds)
-	to.explainScope()
+	rep.explainScope()
 }
 
 // gain says what becomes of critical calls under the chosen rule and under the alternative, and what
 // must be true at the site for either to be right: nothing in a recording can tell. It returns ""
 // where there is nothing to compare.
-func (to *reporter) gain(chosen candidate) string {
+func (rep *reporter) gain(chosen candidate) string {
 	find := func(scope policy.Scope, suits func(*Row) bool) (best *Row) {
-		for i := range to.Comparison {
-			row := &to.Comparison[i]
+		for i := range rep.Comparison {
+			row := &rep.Comparison[i]
 			if row.Scope == scope && !row.Nothing && row.Rule != noDeferral && suits(row) && (best == nil || row.Missed < best.Missed) {
 				best = row
 			}
 		}
 		return best
 	}
-	own := find(to.Scope, func(row *Row) bool { return row.Calibrated })
+	own := find(rep.Scope, func(row *Row) bool { return row.Calibrated })
 	if own == nil {
 		return ""
 	}
 	does := fmt.Sprintf("With %.0f deferrals per 1,000 inputs this policy misses %d of %d critical inputs", per1000(own.Deferred, own.Inputs),
 		own.Missed, own.CriticalInputs)
-	unread := func(row *Row) string {
+	kept := func(row *Row) string {
 		return fmt.Sprintf("%d critical calls, %d of them false", row.CriticalKept, row.FalseKept)
 	}
+	look, unread := "nobody looks at", ", unread"
+	if rep.run.CriticalCalls == eval.Reviewed {
+		look, unread = "people review, beside what is deferred,", " to review"
+	}
 	switch {
-	case to.run.Objective.Reviews > 0:
-		without := to.run.everything(to.run.all())
+	case rep.run.Objective.Reviews > 0:
+		without := rep.run.everything(rep.run.all())
 		return fmt.Sprintf("At %.0f reviews per 1,000 inputs in all, %d of %d critical inputs are missed. People review the %d critical calls "+
 			"anyway, of which %d are false, and these count as reviews: by one rule both scopes miss the same.",
 			per1000(own.Reviews, own.Inputs), own.Missed, own.CriticalInputs, without.Called, without.FalseCalls)
-	case to.Scope == policy.AllInputs && !chosen.keepsCalls():
-		other := find(to.Scope, func(row *Row) bool { return row.KeepsCalls })
+	case rep.Scope == policy.AllInputs && !chosen.keepsCalls():
+		other := find(rep.Scope, func(row *Row) bool { return row.KeepsCalls })
 		if other == nil {
 			return does + "."
 		}
-		return fmt.Sprintf("%s, and nobody looks at %s. The rule on %s, which never defers an input called critical, would miss %d with %.0f "+
-			"deferrals, but leave %s, unread: it is chosen with --critical-calls acted-on.", does, unread(own), other.Rule,
-			other.Missed, per1000(other.Deferred, other.Inputs), unread(other))
+		return fmt.Sprintf("%s, and %s %s. The rule on %s, which never defers an input called critical, would miss %d with %.0f "+
+			"deferrals, but leave %s%s: it is chosen with --critical-calls acted-on.", does, look, kept(own), other.Rule,
+			other.Missed, per1000(other.Deferred, other.Inputs), kept(other), unread)
 	}
-	scope, suits := policy.AllInputs, func(row *Row) bool { return row.Calibrated }
-	if to.Scope == policy.AllInputs {
+	suits := func(row *Row) bool { return row.Calibrated }
+	if rep.Scope == policy.AllInputs {
 		suits = func(row *Row) bool { return !row.Calibrated && !row.KeepsCalls }
 	}
-	other := find(scope, suits)
+	other := find(policy.AllInputs, suits)
 	if other == nil {
 		return does + "."
 	}
-	what := "nobody looks at"
-	if to.run.CriticalCalls == eval.Reviewed {
-		what = "people review, and these count as reviews,"
-	}
 	return fmt.Sprintf("%s and defers no input called critical: %s %s. A rule that defers critical calls too would miss %d with %.0f "+
-		"deferrals, and leave %s.", does, what, unread(own), other.Missed, per1000(other.Deferred, other.Inputs), unread(other))
+		"deferrals, and leave %s%s.", does, look, kept(own), other.Missed, per1000(other.Deferred, other.Inputs), kept(other), unread)
 }
 
-func per1000(n, of int) float64 { return 1000 * float64(n) / float64(max(of, 1)) }
+func per1000(n, all int) float64 { return 1000 * float64(n) / float64(max(all, 1)) }

@@ -189,19 +189,19 @@ func TestEveryRule(t *testing.T) {
 			return
 		}
 		byGate := map[policy.Gate][]candidate{}
-		for _, one := range s.candidates {
-			byGate[one.gate] = append(byGate[one.gate], one)
+		for _, rule := range s.candidates {
+			byGate[rule.gate] = append(byGate[rule.gate], rule)
 		}
 		gate := rapid.SampledFrom(slices.Sorted(maps.Keys(byGate))).Draw(rt, "gate")
-		one := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
-		seen[one.gate]++
-		at := s.at(one, rapid.Float64Range(0, 1).Draw(rt, "coverage"))
+		rule := rapid.SampledFrom(byGate[gate]).Draw(rt, "rule")
+		seen[rule.gate]++
+		at := s.choiceAt(rule, rapid.Float64Range(0, 1).Draw(rt, "coverage"))
 		found := at.reported(r)
 		checkPolicy(rt, found, o)
 		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), found.Policy, nil))
 		for i, d := range decisions {
-			if got := s.final.retains(i, o.Scope, one, at.at); got != (d.Action == policy.Retain) {
-				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, one, at.at, got, d)
+			if got := s.final.retains(i, o.Scope, rule, at.thresholds); got != (d.Action == policy.Retain) {
+				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, rule, at.thresholds, got, d)
 			}
 		}
 	})

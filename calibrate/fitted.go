@@ -52,8 +52,8 @@ func (r *run) fit(p part) (*fitted, error) {
 // tooFewForRisk says why no risk could be fitted to the part of a search.
 func (s *search) tooFewForRisk() string {
 	others := 0
-	for i, in := range s.part.of {
-		others += index(in && !s.predictedCritical[i] && !s.critical[i])
+	for i, inside := range s.part.holds {
+		others += index(inside && !s.predictedCritical[i] && !s.critical[i])
 	}
 	return fmt.Sprintf("%d critical and %d non-critical inputs are called safe among those that it would be fitted to, expected %d or more of each",
 		s.part.count(s.missed), others, riskfit.FewestMissed)

@@ -83,8 +83,8 @@ func (l limit) counts(s *sample, i int) bool {
 // casesIn returns the number of inputs of a part that count for the limit.
 func (l limit) casesIn(s *sample, p part) int {
 	n := 0
-	for i, in := range p.of {
-		n += index(in && l.counts(s, i))
+	for i, inside := range p.holds {
+		n += index(inside && l.counts(s, i))
 	}
 	return n
 }
@@ -115,8 +115,8 @@ type evidence struct {
 // test tests the limit on the inputs of a part, of which a policy retains some.
 func (l limit) test(s *sample, p part, retained []bool) evidence {
 	e := evidence{limit: l}
-	in := make(map[int]*clustered.Group)
-	for i, inside := range p.of {
+	byGroup := make(map[int]*clustered.Group)
+	for i, inside := range p.holds {
 		if !inside || !l.counts(s, i) || l.figure == policy.CriticalFNR && !retained[i] {
 			continue
 		}
@@ -124,10 +124,10 @@ func (l limit) test(s *sample, p part, retained []bool) evidence {
 		e.cases++
 		e.misses += missed
 		if s.group != nil {
-			g := in[s.group[i]]
+			g := byGroup[s.group[i]]
 			if g == nil {
 				g = &clustered.Group{}
-				in[s.group[i]] = g
+				byGroup[s.group[i]] = g
 			}
 			g.Cases++
 			g.Misses += float64(missed)
@@ -135,7 +135,7 @@ func (l limit) test(s *sample, p part, retained []bool) evidence {
 	}
 	if s.group != nil {
 		e.groups = []clustered.Group{}
-		for _, g := range in {
+		for _, g := range byGroup {
 			e.groups = append(e.groups, *g)
 		}
 	}
@@ -288,12 +288,12 @@ func (all tested) largerBounds(alpha float64) string {
 	return strings.Join(larger, " and ")
 }
 
-// shareOf returns n/of, or 0 if of is 0.
-func shareOf(n, of float64) float64 {
-	if of == 0 {
+// shareOf returns n/all, or 0 if all is 0.
+func shareOf(n, all float64) float64 {
+	if all == 0 {
 		return 0
 	}
-	return n / of
+	return n / all
 }
 
 // mostCases is more critical inputs than any recording has.

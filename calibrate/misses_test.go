@@ -74,7 +74,7 @@ func TestCriticalCalls(t *testing.T) {
 			}
 			offered := slices.IndexFunc(found.Comparison, func(row Row) bool { return row.Rule == "risk" && row.Scope == policy.AllInputs })
 			if row := found.Comparison[offered]; !keeps &&
-				!strings.Contains(found.Gain, fmt.Sprintf("%d critical calls, %d of them false, unread", row.CriticalKept, row.FalseKept)) {
+				!strings.Contains(found.Gain, fmt.Sprintf("but leave %d critical calls, %d of them false", row.CriticalKept, row.FalseKept)) {
 				t.Errorf("%s, critical calls %q: gain %q does not offer %+v", objective, calls, found.Gain, row)
 			}
 		}
@@ -131,9 +131,9 @@ func TestGuardWithinCoverage(t *testing.T) {
 	o.Guard = 0.5
 	r := runOf(t, table, labels, o)
 	s := must(r.search(r.all(), o.Scope))
-	for _, one := range s.candidates {
-		if got := s.at(one, 0.99).selective(r.all()).Coverage(); one.guarded && got < 0.985 {
-			t.Errorf("%s retains a share of %v", one, got)
+	for _, rule := range s.candidates {
+		if got := s.choiceAt(rule, 0.99).selective(r.all()).Coverage(); rule.guarded && got < 0.985 {
+			t.Errorf("%s retains a share of %v", rule, got)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func TestPrevalence(t *testing.T) {
 	var thresholds [2]float64
 	for at, prevalence := range []float64{0, 0.01} {
 		r.Prevalence = prevalence
-		p := must(r.search(r.all(), o.Scope)).at(single(riskScore), 0.8).reported(r).Policy
+		p := must(r.search(r.all(), o.Scope)).choiceAt(single(riskScore), 0.8).reported(r).Policy
 		thresholds[at] = p.Primary.Threshold
 		for _, d := range must(eval.Decide(t.Context(), recording, p, nil)) {
 			retained[at] = append(retained[at], d.Action == policy.Retain)
@@ -245,7 +245,7 @@ func TestLead(t *testing.T) {
 	t.Parallel()
 	s := &search{sample: &sample{grouping: newGrouping([]int{0, 1, 0, 2})}}
 	// Group 0 differs by 1.5, group 1 by 0, group 2 by -1.
-	fewer, se := s.lead(&misses{of: []float64{0, 1, 0, 1}}, &misses{of: []float64{1, 1, 0.5, 0}})
+	fewer, se := s.lead(&misses{missed: []float64{0, 1, 0, 1}}, &misses{missed: []float64{1, 1, 0.5, 0}})
 	if fewer != 0.5 || math.Abs(se-math.Sqrt(1.5*1.5+1)) > 1e-15 {
 		t.Errorf("%v fewer, standard error %v", fewer, se)
 	}

@@ -7,23 +7,23 @@ import (
 
 // part is a subset of the inputs of a sample.
 type part struct {
-	of []bool
-	n  int
+	holds []bool
+	n     int
 }
 
 // partOf returns the part of some inputs.
 func (s *sample) partOf(inputs []int) part {
 	p := part{make([]bool, s.n), len(inputs)}
 	for _, i := range inputs {
-		p.of[i] = true
+		p.holds[i] = true
 	}
 	return p
 }
 
 func (s *sample) all() part {
 	p := part{make([]bool, s.n), s.n}
-	for i := range p.of {
-		p.of[i] = true
+	for i := range p.holds {
+		p.holds[i] = true
 	}
 	return p
 }
@@ -31,8 +31,8 @@ func (s *sample) all() part {
 // inputs returns the inputs of the part, ascending.
 func (p part) inputs() []int {
 	inputs := make([]int, 0, p.n)
-	for i, in := range p.of {
-		if in {
+	for i, inside := range p.holds {
+		if inside {
 			inputs = append(inputs, i)
 		}
 	}
@@ -41,8 +41,8 @@ func (p part) inputs() []int {
 
 // count returns how many inputs of the part are marked.
 func (p part) count(marks []bool) (n int) {
-	for i, in := range p.of {
-		n += index(in && marks[i])
+	for i, inside := range p.holds {
+		n += index(inside && marks[i])
 	}
 	return n
 }
@@ -115,9 +115,9 @@ func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
 
 // without returns the part less another one inside it.
 func (p part) without(out part) part {
-	rest := part{make([]bool, len(p.of)), p.n - out.n}
-	for i, in := range p.of {
-		rest.of[i] = in && !out.of[i]
+	rest := part{make([]bool, len(p.holds)), p.n - out.n}
+	for i, inside := range p.holds {
+		rest.holds[i] = inside && !out.holds[i]
 	}
 	return rest
 }

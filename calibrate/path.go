@@ -20,37 +20,37 @@ type path struct {
 }
 
 // path returns the path of a candidate over a part.
-func (s *sample) path(p part, scope policy.Scope, one candidate) *path {
+func (s *sample) path(p part, scope policy.Scope, rule candidate) *path {
 	if s.countsReviews {
 		scope = policy.PredictedSafe
 	}
-	to := &path{candidate: one, inputs: p.n}
+	way := &path{candidate: rule, inputs: p.n}
 	decided := make([]bool, s.n)
-	for i, in := range p.of {
-		if !in {
+	for i, inside := range p.holds {
+		if !inside {
 			continue
 		}
-		fate := s.fate(i, scope, one)
+		fate := s.fate(i, scope, rule)
 		decided[i] = fate == 0
-		to.fixed += index(fate != 0)
+		way.fixed += index(fate != 0)
 		if fate == policy.Retain {
-			to.kept++
-			to.unseen += index(!s.countsReviews || !s.predictedCritical[i])
+			way.kept++
+			way.unseen += index(!s.countsReviews || !s.predictedCritical[i])
 		}
 	}
-	for side := range one.sides() {
-		score := one.score(side)
+	for side := range rule.sides() {
+		score := rule.score(side)
 		for _, i := range s.order[score] {
-			if decided[i] && one.side(s.table, int(i)) == side {
-				to.scores[side] = append(to.scores[side], s.values(score)[i])
+			if decided[i] && rule.side(s.table, int(i)) == side {
+				way.scores[side] = append(way.scores[side], s.values(score)[i])
 			}
 		}
 	}
-	return to
+	return way
 }
 
-// at returns the thresholds for a coverage of the whole part. Both rise with the coverage.
-func (p *path) at(coverage float64) thresholds {
+// thresholds returns those for a coverage of the whole part. Both rise with the coverage.
+func (p *path) thresholds(coverage float64) thresholds {
 	retain := max(0, min(p.inputs-p.fixed, eval.Kept(coverage, p.inputs)-p.unseen))
 	primary, fallback := p.scores[byPrimary], p.scores[byFallback]
 	if p.sides() == 1 {

@@ -97,17 +97,17 @@ func TestThresholdOfNothing(t *testing.T) {
 func TestPath(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		s, scope, one := drawSample(t), drawScope(t), drawRule(t)
+		s, scope, rule := drawSample(t), drawScope(t), drawRule(t)
 		p := drawPart(t, s)
 		if p.n == 0 {
 			return
 		}
-		way := s.path(p, scope, one)
+		way := s.path(p, scope, rule)
 		last := thresholds{-1, -1}
 		for step := range p.n + 1 {
-			at := way.at(float64(step) / float64(p.n))
+			at := way.thresholds(float64(step) / float64(p.n))
 			kept, share := 0, [2]float64{}
-			for side := range one.sides() {
+			for side := range rule.sides() {
 				if at[side] < last[side] {
 					t.Fatalf("the thresholds fall from %v to %v", last, at)
 				}
@@ -127,7 +127,7 @@ func TestPath(t *testing.T) {
 				}
 				return len(scores) == 0 || scores[0] == 0
 			}
-			if one.gate == policy.AnyCritical && !tied(way.scores[0]) && !tied(way.scores[1]) &&
+			if rule.gate == policy.AnyCritical && !tied(way.scores[0]) && !tied(way.scores[1]) &&
 				math.Abs(share[0]-share[1]) > 0.51*(1/float64(len(way.scores[0]))+1/float64(len(way.scores[1]))) {
 				t.Fatalf("the sides retain shares of %v, of %d and %d inputs", share, len(way.scores[0]), len(way.scores[1]))
 			}

@@ -62,11 +62,11 @@ func TestHeldOutHalves(t *testing.T) {
 				// This does what Run does without the expected figures, which take five times as long.
 				r := runOf(t, first, firstLabels, o)
 				s := must(r.search(r.all(), c.scope))
-				found := s.at(s.best(coverage, r.keepsCalls(c.scope)), coverage).reported(r)
+				found := s.choiceAt(s.best(coverage, r.keepsCalls(c.scope)), coverage).reported(r)
 				var pick *choice
-				for _, one := range s.candidates {
-					at := s.at(one, coverage)
-					if one.gate == policy.Never && one.primary.InPaper() &&
+				for _, rule := range s.candidates {
+					at := s.choiceAt(rule, coverage)
+					if rule.gate == policy.Never && rule.primary.InPaper() &&
 						(pick == nil || at.selective(s.part).Missed < pick.selective(s.part).Missed) {
 						pick = at
 					}
@@ -77,7 +77,7 @@ func TestHeldOutHalves(t *testing.T) {
 					retained := decisions[i].Action == policy.Retain
 					covered += float64(index(retained)) / float64(halves*(table.Inputs-table.Inputs/2))
 					own += index(retained && all.missed[i])
-					naive += index(all.retains(i, c.scope, pick.one, pick.at) && all.missed[i])
+					naive += index(all.retains(i, c.scope, pick.rule, pick.thresholds) && all.missed[i])
 				}
 				if h == 0 {
 					if whole := calibrated(t, first, firstLabels, o); !reflect.DeepEqual(whole.Chosen, found.Chosen) {

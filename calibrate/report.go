@@ -101,28 +101,28 @@ func (r *Report) warn(format string, args ...any) {
 
 // expect reports what rules did with inputs that were held out, and what that stands for where the
 // model serves.
-func (to *reporter) expect(held *heldOut) {
-	all, retained := to.run.all(), held.own.retained
-	to.expectCoverage(all, retained)
-	e := to.Expected
-	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = to.run.missShares(all, retained)
-	to.noteServed(all, to.run.selective(all, retained))
-	to.noteGuard(held.own.guarded, all.n)
-	to.byClass = to.run.classLines(retained)
+func (rep *reporter) expect(held *heldOut) {
+	all, retained := rep.run.all(), held.own.retained
+	rep.expectCoverage(all, retained)
+	e := rep.Expected
+	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = rep.run.missShares(all, retained)
+	rep.noteServed(all, rep.run.selective(all, retained))
+	rep.noteGuard(held.own.guarded, all.n)
+	rep.byClass = rep.run.classLines(retained)
 }
 
 // noteGuard notes how many inputs the guard deferred.
-func (to *reporter) noteGuard(guarded, inputs int) {
-	if to.run.Guard > 0 {
-		to.note("the guard deferred %d of %d inputs as unfamiliar (%.3g per 1,000); coverage, reviews, misses and costs count them", guarded,
+func (rep *reporter) noteGuard(guarded, inputs int) {
+	if rep.run.Guard > 0 {
+		rep.note("the guard deferred %d of %d inputs as unfamiliar (%.3g per 1,000); coverage, reviews, misses and costs count them", guarded,
 			inputs, per1000(guarded, inputs))
 	}
 }
 
 // expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
-func (to *reporter) expectCoverage(of part, retained []bool) {
-	coverage, interval := to.run.share(of, of.of, retained)
-	to.Expected = &Expected{Coverage: *coverage, CoverageInterval: *interval}
+func (rep *reporter) expectCoverage(p part, retained []bool) {
+	coverage, interval := rep.run.share(p, p.holds, retained)
+	rep.Expected = &Expected{Coverage: *coverage, CoverageInterval: *interval}
 }
 
 // suspect takes the signs of a recording, and refuses to certify anything where one voids it.

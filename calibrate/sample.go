@@ -118,11 +118,11 @@ func handling(h policy.Handling) policy.Action {
 
 // fate returns the action for an input that does not depend on its score, by the rules of
 // policy.Decide. It returns 0 if the score decides.
-func (s *sample) fate(i int, scope policy.Scope, one candidate) policy.Action {
+func (s *sample) fate(i int, scope policy.Scope, rule candidate) policy.Action {
 	switch {
-	case one.guarded && s.unfamiliar(i):
+	case rule.guarded && s.unfamiliar(i):
 		return policy.Defer
-	case (one.keepsCalls() || scope == policy.PredictedSafe) && s.predictedCritical[i]:
+	case (rule.keepsCalls() || scope == policy.PredictedSafe) && s.predictedCritical[i]:
 		return policy.Retain
 	}
 	return s.handled[i]
@@ -141,8 +141,8 @@ func (s *sample) retains(i int, scope policy.Scope, r candidate, t thresholds) b
 // selective counts what a rule that retains the marked inputs retains of a part.
 func (s *sample) selective(p part, retained []bool) eval.Selective {
 	c := eval.Selective{Inputs: p.n}
-	for i, in := range p.of {
-		if in && retained[i] {
+	for i, inside := range p.holds {
+		if inside && retained[i] {
 			s.add(&c, i)
 		}
 	}
@@ -165,8 +165,8 @@ func (s *sample) missShares(p part, retained []bool) (rate *float64, rateInterva
 // are hits. It is nil where none counts.
 func (s *sample) share(p part, counts, hits []bool) (*float64, *[2]float64) {
 	k, n := 0, 0
-	for i, in := range p.of {
-		if in && counts[i] {
+	for i, inside := range p.holds {
+		if inside && counts[i] {
 			n++
 			k += index(hits[i])
 		}
@@ -182,24 +182,24 @@ func (s *sample) share(p part, counts, hits []bool) (*float64, *[2]float64) {
 // are hits. Both are marks by input. Inputs of one group count together.
 func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
 	n, k, most := 0, 0, 1
-	in := make(map[int]clustered.Group)
-	for i, inside := range p.of {
+	byGroup := make(map[int]clustered.Group)
+	for i, inside := range p.holds {
 		if !inside || !counts[i] {
 			continue
 		}
 		n++
 		k += index(hits[i])
-		g := in[s.groupOf(i)]
+		g := byGroup[s.groupOf(i)]
 		g.Cases++
 		g.Misses += float64(index(hits[i]))
-		in[s.groupOf(i)] = g
+		byGroup[s.groupOf(i)] = g
 		most = max(most, g.Cases)
 	}
 	if s.group == nil {
 		return exactInterval(k, n)
 	}
-	groups := make([]clustered.Group, 0, len(in))
-	for _, g := range in {
+	groups := make([]clustered.Group, 0, len(byGroup))
+	for _, g := range byGroup {
 		groups = append(groups, g)
 	}
 	low, high := clustered.Interval(groups, most, 0.95)
@@ -209,8 +209,8 @@ func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
 // constant reports whether a score is the same for all inputs of a part.
 func (s *sample) constant(p part, values []float64) bool {
 	least, most := math.Inf(1), math.Inf(-1)
-	for i, in := range p.of {
-		if in {
+	for i, inside := range p.holds {
+		if inside {
 			least, most = min(least, values[i]), max(most, values[i])
 		}
 	}

@@ -35,9 +35,9 @@ func (r *run) search(p part, scope policy.Scope) (*search, error) {
 	return s, nil
 }
 
-// at returns a candidate at a coverage of the part, as a policy will decide.
-func (s *search) at(one candidate, coverage float64) *choice {
-	return &choice{s, one, s.final.path(s.part, s.scope, one).at(coverage)}
+// choiceAt returns a candidate at a coverage of the part, as a policy will decide.
+func (s *search) choiceAt(rule candidate, coverage float64) *choice {
+	return &choice{s, rule, s.final.path(s.part, s.scope, rule).thresholds(coverage)}
 }
 
 // Candidates are compared at the requested coverage and at coverages near it, with Gaussian
@@ -68,20 +68,20 @@ func near(coverage float64) (coverages, weights []float64) {
 // and 1, and their sum. The risk of an input is that of a model fitted without it.
 type misses struct {
 	candidate
-	of  []float64
-	sum float64
+	missed []float64
+	sum    float64
 }
 
-func (s *search) missesOf(one candidate, coverage float64) *misses {
-	m := &misses{candidate: one, of: make([]float64, s.n)}
-	way := s.path(s.part, s.scope, one)
+func (s *search) missesOf(rule candidate, coverage float64) *misses {
+	m := &misses{candidate: rule, missed: make([]float64, s.n)}
+	way := s.path(s.part, s.scope, rule)
 	coverages, weights := near(coverage)
-	for at, coverage := range coverages {
-		t := way.at(coverage)
-		for i, in := range s.part.of {
-			if in && s.missed[i] && s.retains(i, s.scope, one, t) {
-				m.of[i] += weights[at]
-				m.sum += weights[at]
+	for step, coverage := range coverages {
+		t := way.thresholds(coverage)
+		for i, inside := range s.part.holds {
+			if inside && s.missed[i] && s.retains(i, s.scope, rule, t) {
+				m.missed[i] += weights[step]
+				m.sum += weights[step]
 			}
 		}
 	}
@@ -92,13 +92,13 @@ func (s *search) missesOf(one candidate, coverage float64) *misses {
 // of a sum over independent groups.
 func (s *search) lead(m, over *misses) (fewer, se float64) {
 	byGroup := map[int]float64{}
-	for i := range m.of {
-		if d := over.of[i] - m.of[i]; d != 0 {
+	for i := range m.missed {
+		if d := over.missed[i] - m.missed[i]; d != 0 {
 			fewer += d
 			byGroup[s.groupOf(i)] += d
 		}
 	}
-	for i := range m.of { // in one order, so that rounding is always the same
+	for i := range m.missed { // in one order, so that rounding is always the same
 		if d, has := byGroup[s.groupOf(i)]; has {
 			se += d * d
 			delete(byGroup, s.groupOf(i))
@@ -116,16 +116,16 @@ func (s *search) lead(m, over *misses) (fewer, se float64) {
 // is the first.
 func (s *search) best(coverage float64, keepsCalls bool) candidate {
 	var score, risk, pCritical, gate *misses
-	for _, one := range s.candidates {
-		if one.keepsCalls() && !keepsCalls {
+	for _, rule := range s.candidates {
+		if rule.keepsCalls() && !keepsCalls {
 			continue
 		}
-		switch m := s.missesOf(one, coverage); {
-		case one.gate != policy.Never:
+		switch m := s.missesOf(rule, coverage); {
+		case rule.gate != policy.Never:
 			gate = m
-		case one.primary == riskScore:
+		case rule.primary == riskScore:
 			risk = m
-		case one.primary == decomp.PCritical:
+		case rule.primary == decomp.PCritical:
 			pCritical = m
 		case score == nil || m.sum < score.sum:
 			score = m

@@ -26,9 +26,9 @@ func TestFolds(t *testing.T) {
 		if len(parts) != k {
 			t.Fatalf("%d folds, want %d", len(parts), k)
 		}
-		for _, one := range parts {
-			if one.n < p.n/k || one.n > (p.n+k-1)/k {
-				t.Fatalf("a fold of %d inputs, of %d", one.n, p.n)
+		for _, rule := range parts {
+			if rule.n < p.n/k || rule.n > (p.n+k-1)/k {
+				t.Fatalf("a fold of %d inputs, of %d", rule.n, p.n)
 			}
 		}
 		checkShares(t, s, p, parts, func(int, int) float64 { return 1 / float64(k) })
@@ -47,12 +47,12 @@ func TestSplitOfTheRecording(t *testing.T) {
 			t.Fatalf("%d and %d of %d inputs", chooses.n, certifies.n, s.n)
 		}
 		for i := range s.n {
-			if chooses.of[i] == certifies.of[i] {
+			if chooses.holds[i] == certifies.holds[i] {
 				t.Fatalf("input %d is in both parts or in none", i)
 			}
 			s.critical[i], s.missed[i] = !s.critical[i], !s.critical[i]
 		}
-		if again, _ := r.split(); !slices.Equal(again.of, chooses.of) {
+		if again, _ := r.split(); !slices.Equal(again.holds, chooses.holds) {
 			t.Fatal("the split depends on the labels")
 		}
 	})
@@ -82,7 +82,7 @@ func checkShares(t *rapid.T, s *sample, whole part, parts []part, share func(of,
 		}
 	}
 	for i := range s.n {
-		if in[i] != index(whole.of[i]) {
+		if in[i] != index(whole.holds[i]) {
 			t.Fatalf("input %d is in %d parts", i, in[i])
 		}
 	}
@@ -210,19 +210,19 @@ func TestPromises(t *testing.T) {
 		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.2, Confidence: 0.8}, policy.AllInputs, seed))
 		l := newLimitTest(r, newReporter(r))
 		own := must(l.compare(policy.AllInputs))
-		if rows := l.to.Comparison; !rows[0].Calibrated || len(rows) != len(own.candidates)+1 {
+		if rows := l.rep.Comparison; !rows[0].Calibrated || len(rows) != len(own.candidates)+1 {
 			t.Fatalf("seed %d: rows %+v", seed, rows)
 		}
-		for i, one := range own.candidates {
-			other, got := l.predict(own.search, one), l.to.Comparison[1+i]
+		for i, rule := range own.candidates {
+			other, got := l.predict(own.search, rule), l.rep.Comparison[1+i]
 			if other.last > own.last || other.last == own.last && other.pValue < own.pValue {
-				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, own.chosen, own.promise, one, other)
+				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, own.chosen, own.promise, rule, other)
 			}
 			want := eval.Selective{Inputs: l.certifies.n}
 			if other.last >= 0 {
-				want = own.at(one, coverageGrid()[other.last]).selective(l.certifies)
+				want = own.choiceAt(rule, coverageGrid()[other.last]).selective(l.certifies)
 			}
-			if got.Rule != one.String() || got.Nothing != (other.last < 0) || got.Missed != want.Missed ||
+			if got.Rule != rule.String() || got.Nothing != (other.last < 0) || got.Missed != want.Missed ||
 				got.CriticalRetained != want.Critical || got.Coverage != want.Coverage() || !isShare(got.Accuracy, want.Correct, want.Retained) {
 				t.Errorf("seed %d: row %+v, the certifying part shows %+v", seed, got, want)
 			}
@@ -263,7 +263,7 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 		// other not critical. The part that chooses stays the same.
 		swapped, swaps := slices.Clone(labels), 0
 		for i := 0; i+1 < r.n; i++ {
-			free := certifies.of[i] && certifies.of[i+1] && !r.predictedCritical[i] && !r.predictedCritical[i+1]
+			free := certifies.holds[i] && certifies.holds[i+1] && !r.predictedCritical[i] && !r.predictedCritical[i+1]
 			if free && r.missed[i] != r.missed[i+1] {
 				swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
 				swaps++
@@ -287,8 +287,8 @@ func calibrated(t *testing.T, table *eval.Table, labels []int, o Options) *Repor
 }
 
 // is reports whether the report names a candidate.
-func (c *Chosen) is(one candidate) bool {
-	return one.gate == c.Gate && one.primary.String() == c.Primary.Score && (c.Fallback == nil || one.fallback.String() == c.Fallback.Score)
+func (c *Chosen) is(rule candidate) bool {
+	return rule.gate == c.Gate && rule.primary.String() == c.Primary.Score && (c.Fallback == nil || rule.fallback.String() == c.Fallback.Score)
 }
 
 // isAt reports whether the report has these thresholds.
@@ -310,7 +310,7 @@ func checkChoice(t *testing.T, a, b *Report, by *search) {
 		way := by.final.path(by.part, by.scope, by.candidates[slices.IndexFunc(by.candidates, r.Chosen.is)])
 		onCurve := false
 		for step := range by.part.n + 1 {
-			onCurve = onCurve || r.Chosen.isAt(way.at(float64(step)/float64(by.part.n)))
+			onCurve = onCurve || r.Chosen.isAt(way.thresholds(float64(step)/float64(by.part.n)))
 		}
 		if !onCurve {
 			t.Errorf("%s: the thresholds of %+v are not on the path", r.Objective, r.Chosen)
