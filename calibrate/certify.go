@@ -196,7 +196,7 @@ func (l *limitTest) lastPassing(own *ranking, points []thresholds) int {
 // points returns the points that are tested, in their order: every input of the part that chooses
 // is a step where misses alone decide, else a grid from the point of the least predicted p-value.
 func (l *limitTest) points(own *ranking) (points []thresholds) {
-	way := own.final.path(own.part, own.scope, own.chosen)
+	way := own.path(own.part, own.scope, own.chosen)
 	if l.limits.riseOnly() {
 		for step := range l.chooses.n + 1 {
 			points = append(points, way.thresholds(float64(step)/float64(max(l.chooses.n, 1))))
@@ -220,7 +220,7 @@ func (l *limitTest) report(at *choice) {
 	}
 	got, guarded := at.selective(l.certifies), 0
 	for i, inside := range l.certifies.holds {
-		guarded += index(inside && at.rule.guarded && at.final.unfamiliar(i))
+		guarded += index(inside && at.rule.guarded && at.unfamiliar(i))
 	}
 	l.rep.expectCoverage(l.certifies, at.retained(l.certifies))
 	l.rep.Certificate = l.test(at).certificate(l.run.Objective.Confidence)
@@ -289,7 +289,7 @@ func (l *limitTest) refuse(all tested) {
 func (l *limitTest) wouldCertify(ranked []*ranking) {
 	would := &l.rep.Refusal.Would
 	for _, own := range ranked {
-		way := own.final.path(own.part, own.scope, own.chosen)
+		way := own.path(own.part, own.scope, own.chosen)
 		for c := len(coverageGrid()) - 1; c >= 0; c-- {
 			point := &choice{own.search, own.chosen, way.thresholds(coverageGrid()[c])}
 			got, all := point.selective(l.certifies), l.test(point)

@@ -229,7 +229,7 @@ func TestPointOfMissRate(t *testing.T) {
 		l := newLimitTest(r, newReporter(r))
 		s := must(r.search(l.chooses, o.Scope))
 		rule := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
-		way := s.final.path(s.part, s.scope, rule.chosen)
+		way := s.path(s.part, s.scope, rule.chosen)
 		last, next := -1, -1
 		for step := range l.chooses.n + 1 {
 			if l.passes(&rule, way.thresholds(float64(step)/float64(l.chooses.n))) {

@@ -20,13 +20,13 @@ type choice struct {
 func (c *choice) retained(p part) []bool {
 	retained := make([]bool, c.n)
 	for i, inside := range p.holds {
-		retained[i] = inside && c.final.retains(i, c.scope, c.rule, c.thresholds)
+		retained[i] = inside && c.retains(i, c.scope, c.rule, c.thresholds)
 	}
 	return retained
 }
 
 // selective counts what the choice retains of a part.
-func (c *choice) selective(p part) eval.Selective { return c.final.selective(p, c.retained(p)) }
+func (c *choice) selective(p part) eval.Selective { return c.sample.selective(p, c.retained(p)) }
 
 // chosen returns the choice as a report has it.
 func (c *choice) chosen() *Chosen {
@@ -38,7 +38,7 @@ func (c *choice) chosen() *Chosen {
 		chosen.Fallback = &Threshold{c.rule.fallback.String(), c.thresholds[byFallback]}
 	}
 	if c.rule.guarded {
-		chosen.Guard = &Threshold{string(policy.MI), c.final.guard}
+		chosen.Guard = &Threshold{string(policy.MI), c.guard}
 	}
 	return chosen
 }
@@ -56,7 +56,7 @@ func (c *choice) draft(r *run, found *Report) *policy.Draft {
 	}
 	p.Guard, p.Risk = nil, c.fitted.policy()
 	if c.rule.guarded {
-		p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.final.guard}
+		p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.guard}
 	}
 	if p.Kind != policy.Dirichlet {
 		p.ExpectedPasses = r.table.Passes
@@ -90,7 +90,7 @@ func (c *choice) meanRootRisk() float64 {
 	sum, n := 0.0, 0
 	for i, retained := range c.retained(c.all()) {
 		if retained && !c.predictedCritical[i] {
-			sum += math.Sqrt(c.final.risk[i])
+			sum += math.Sqrt(c.risk[i])
 			n++
 		}
 	}
@@ -103,7 +103,7 @@ func (c *choice) reread(classes []string) (all []Reread) {
 	const most = 10
 	risk := c.table.Scores[decomp.PCritical]
 	if c.model != nil {
-		risk = c.final.risk
+		risk = c.risk
 	}
 	for _, i := range ascending(risk) {
 		if c.missed[i] && len(all) < most {

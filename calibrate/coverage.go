@@ -77,7 +77,7 @@ func newHeldOut(r *run) *heldOut {
 func (h *heldOutRule) add(c *choice, out part) {
 	for i, retained := range c.retained(out) {
 		h.retained[i] = h.retained[i] || retained
-		h.guarded += index(out.holds[i] && c.rule.guarded && c.final.unfamiliar(i))
+		h.guarded += index(out.holds[i] && c.rule.guarded && c.unfamiliar(i))
 	}
 	h.decided += out.n
 }
@@ -115,7 +115,7 @@ func (rep *reporter) noteCoverage(c *choice) {
 	}
 	const off = 0.01
 	got, asked := own.Coverage(), r.Objective.Coverage
-	switch least, most := c.final.path(c.part, c.scope, c.rule).reach(); {
+	switch least, most := c.path(c.part, c.scope, c.rule).reach(); {
 	case asked < least:
 		rep.note("coverage %v cannot be had: %.3g%% of the inputs are retained whatever their score", asked, 100*least)
 	case asked > most:

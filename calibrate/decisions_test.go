@@ -200,7 +200,7 @@ func TestEveryRule(t *testing.T) {
 		checkPolicy(rt, found, o)
 		decisions := must(eval.Decide(t.Context(), fromFile(rec.passes), found.Policy, nil))
 		for i, d := range decisions {
-			if got := s.final.retains(i, o.Scope, rule, at.thresholds); got != (d.Action == policy.Retain) {
+			if got := s.retains(i, o.Scope, rule, at.thresholds); got != (d.Action == policy.Retain) {
 				rt.Fatalf("input %d by %v at %v: retained is %v, decided %+v", i, rule, at.thresholds, got, d)
 			}
 		}

@@ -5,25 +5,20 @@ import (
 	"math"
 
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
-	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// fitted holds what is learned from a part before any rule is compared: the guard, and the model of
-// the risk.
+// fitted is a sample with what is learned from a part before any rule is compared: the guard, and the
+// model of the risk. The risk rises with p_critical, so that the labels that it was fitted to decide no
+// comparison of rules.
 type fitted struct {
-	// model is nil where too few critical inputs are called safe.
-	model *riskfit.Fit
-	// heldOut has the risk of each input of the part by a model that was fitted without it: by these
-	// risks rules are compared. final has the risk of every input by the model of the whole part, as
-	// a policy will have it.
-	heldOut, final *sample
+	*sample
+	model *riskfit.Fit // nil where too few critical inputs are called safe
 }
 
 // fit fits a guard and the risk to a part. The same part gives the same fit.
 func (r *run) fit(p part) (*fitted, error) {
-	guarded := r.withGuard(p, r.guardShare())
-	f := &fitted{heldOut: guarded, final: guarded}
+	f := &fitted{sample: r.withGuard(p, r.guardShare())}
 	if r.table.Mean == nil { // without mean predictions there is nothing to fit
 		return f, nil
 	}
@@ -40,13 +35,13 @@ func (r *run) fit(p part) (*fitted, error) {
 	if err != nil || model.Risk == nil {
 		return f, err
 	}
-	f.model = model
-	own := make([]float64, r.n)
-	for at, i := range inputs {
-		own[i] = model.Held[at]
+	risk := riskfit.Risk(r.table, &model.Risk.Model)
+	for i, v := range risk {
+		if math.IsNaN(v) { // inputs called critical have none, and no rule looks at it
+			risk[i] = 0
+		}
 	}
-	f.heldOut, f.final = guarded.withRisk(seen(own)), guarded.withRisk(f.riskOf(r.table))
-	return f, nil
+	return &fitted{f.withRisk(risk), model}, nil
 }
 
 // tooFewForRisk says why no risk could be fitted to the part of a search.
@@ -57,20 +52,6 @@ func (s *search) tooFewForRisk() string {
 	}
 	return fmt.Sprintf("%d critical and %d non-critical inputs are called safe among those that it would be fitted to, expected %d or more of each",
 		s.part.count(s.missed), others, riskfit.FewestMissed)
-}
-
-// riskOf returns the risk of each input of a table by the model of the whole part.
-func (f *fitted) riskOf(t *eval.Table) []float64 { return seen(riskfit.Risk(t, &f.model.Risk.Model)) }
-
-// seen puts 0 in the place of risks that are not a number: inputs called critical have none, and no
-// rule looks at it.
-func seen(risk []float64) []float64 {
-	for i, v := range risk {
-		if math.IsNaN(v) {
-			risk[i] = 0
-		}
-	}
-	return risk
 }
 
 // policy returns the risk as a policy holds it; nil where there is no model.

@@ -9,12 +9,11 @@ import (
 
 // search compares the candidates on a part of a sample. Inputs outside the part have no influence.
 type search struct {
-	*sample
+	*fitted
 	part       part
 	scope      policy.Scope
 	candidates []candidate
 	notes      []string // what was left out
-	*fitted
 }
 
 // search prepares a search over the candidates of a scope, on a part.
@@ -26,7 +25,7 @@ func (r *run) search(p part, scope policy.Scope) (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &search{sample: fitted.heldOut, fitted: fitted, part: p, scope: scope}
+	s := &search{fitted: fitted, part: p, scope: scope}
 	s.candidates, s.notes = candidatesFor(s.sample, p, scope, r.reliability())
 	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
 		s.candidates = []candidate{single(decomp.MI)}
@@ -37,7 +36,7 @@ func (r *run) search(p part, scope policy.Scope) (*search, error) {
 
 // choiceAt returns a candidate at a coverage of the part, as a policy will decide.
 func (s *search) choiceAt(rule candidate, coverage float64) *choice {
-	return &choice{s, rule, s.final.path(s.part, s.scope, rule).thresholds(coverage)}
+	return &choice{s, rule, s.path(s.part, s.scope, rule).thresholds(coverage)}
 }
 
 // Candidates are compared at the requested coverage and at coverages near it, with Gaussian
@@ -65,7 +64,7 @@ func near(coverage float64) (coverages, weights []float64) {
 }
 
 // misses holds how far each input of the part is missed by a candidate around a coverage, between 0
-// and 1, and their sum. The risk of an input is that of a model fitted without it.
+// and 1, and their sum.
 type misses struct {
 	candidate
 	missed []float64

@@ -307,7 +307,7 @@ func checkChoice(t *testing.T, a, b *Report, by *search) {
 		if a.Chosen != nil && (r.Chosen.Gate != a.Chosen.Gate || r.Chosen.Primary.Score != a.Chosen.Primary.Score) {
 			t.Errorf("%s: chosen is %+v, and %+v", a.Objective, a.Chosen, r.Chosen)
 		}
-		way := by.final.path(by.part, by.scope, by.candidates[slices.IndexFunc(by.candidates, r.Chosen.is)])
+		way := by.path(by.part, by.scope, by.candidates[slices.IndexFunc(by.candidates, r.Chosen.is)])
 		onCurve := false
 		for step := range by.part.n + 1 {
 			onCurve = onCurve || r.Chosen.isAt(way.thresholds(float64(step)/float64(by.part.n)))

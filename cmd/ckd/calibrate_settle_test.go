@@ -317,7 +317,7 @@ func TestSettleRisk(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
 	certified := ensembleSettled("0.02", "--max-critical-fnr", "0.25", "--confidence", "0.9", "--settle-released", "0.3",
-		"--critical-calls", "acted-on")
+		"--critical-calls", "acted-on", "--guard", "0.02")
 	found, p := settledBy(t, certified)
 	c, fnr := p.Calibration.Certificate, found.EarlyStop.Rule.CriticalFNR
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.25 || c.Confidence != 0.9 || c.Cases != fnr.Inputs || c.Misses != fnr.Count ||

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/ckd-project/ckd/eval"
@@ -11,12 +12,8 @@ import (
 	"github.com/ckd-project/ckd/policy/risk"
 )
 
-const (
-	// FewestMissed is how many critical inputs called safe a model needs, and how many others.
-	FewestMissed = 10
-	// MostNumbers bounds the numbers of a model, intercept included.
-	MostNumbers = 12
-)
+// FewestMissed is how many critical inputs called safe a model needs, and how many others.
+const FewestMissed = 10
 
 // Options say how to fit.
 type Options struct {
@@ -29,8 +26,6 @@ type Options struct {
 	// of the table. Otherwise all log-odds are shifted by the difference of the two shares'
 	// log-odds, which holds if critical inputs, and the others, look as those of the table do.
 	Prevalence float64
-	// MostNumbers bounds the numbers of the model further, at least 2. 0 leaves it at MostNumbers.
-	MostNumbers int
 }
 
 // Fit is what was fitted on a table.
@@ -40,35 +35,19 @@ type Fit struct {
 	Risk *policy.Risk
 	// CalledSafe counts the inputs that are called safe, and Missed the critical ones among them.
 	CalledSafe, Missed int
-	// Budget is the most numbers that the model may have, and Numbers how many it has.
-	Budget, Numbers int
-	// Larger compares the best larger form with that of two numbers; nil where none is allowed.
-	Larger *Comparison
-	// Held has the risk of each input of the table, by the model fitted without the fold of the
-	// input, shifted by Options.Prevalence as the model is; NaN of an input called critical.
-	Held []float64
-	// Reliability has what Held is worth, before any shift.
+	// Reliability says what the risks of inputs are worth by the model fitted without their fold, before any
+	// shift.
 	Reliability *Reliability
-}
-
-// Comparison compares a larger form with that of two numbers on the inputs held out.
-type Comparison struct {
-	Numbers int
-	// Gain is how much lower the mean log loss of the larger form is, nats, and StandardError that of
-	// the mean difference, by group.
-	Gain, StandardError float64
-	Taken               bool
 }
 
 // New fits a model. It returns an error if the options do not fit the table.
 func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
-	if len(labels) != t.Inputs {
+	switch {
+	case len(labels) != t.Inputs:
 		return nil, fmt.Errorf("%d labels, expected %d", len(labels), t.Inputs)
-	}
-	if o.Groups != nil && len(o.Groups) != t.Inputs {
+	case o.Groups != nil && len(o.Groups) != t.Inputs:
 		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), t.Inputs)
-	}
-	if o.Prevalence != 0 && !(o.Prevalence > 0 && o.Prevalence < 1) {
+	case o.Prevalence != 0 && !(o.Prevalence > 0 && o.Prevalence < 1):
 		return nil, fmt.Errorf("prevalence %v, expected a share above 0 and below 1", o.Prevalence)
 	}
 	p := newProblem(t, labels, o)
@@ -76,17 +55,11 @@ func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
 	if min(p.missed, len(p.rows)-p.missed) < FewestMissed {
 		return f, nil
 	}
-	f.Budget = min(p.budget(), max(2, cmp.Or(o.MostNumbers, MostNumbers)))
-	folds := p.folds(o.Seed)
-	held := p.holdOut(folds, f.Budget)
-	size := 0
-	if f.Budget > 2 {
-		size, f.Larger = p.compare(held)
+	model := p.fit(nil, -1)
+	f.Risk = &policy.Risk{
+		Model:          risk.Model{Intercept: model.Intercept, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: model.Slope}}},
+		CalledCritical: p.calledCritical(), Prevalence: p.share(),
 	}
-	last := p.path(p.everything(), f.Budget, size)[size]
-	model := last.model(p)
-	f.Numbers = 1 + len(last.columns)
-	f.Risk = &policy.Risk{Model: *model, CalledCritical: p.calledCritical(), Prevalence: p.share()}
 	shift := 0.0
 	if o.Prevalence != 0 {
 		shift = logit(o.Prevalence) - logit(f.Risk.Prevalence)
@@ -95,15 +68,7 @@ func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
 		f.Risk.CalledCritical.Intercept += shift
 	}
 	f.Risk.Quantiles = p.quantiles(f.Risk, shift)
-	f.Reliability = p.reliability(held[size])
-	f.Reliability.Numbers, f.Reliability.Budget = f.Numbers, f.Budget
-	f.Held = make([]float64, t.Inputs)
-	for i := range f.Held {
-		f.Held[i] = math.NaN()
-	}
-	for r, i := range p.rows {
-		f.Held[i] = risk.Logistic(held[size][r] + shift)
-	}
+	f.Reliability = p.reliability(p.holdOut(p.folds(o.Seed)))
 	return f, nil
 }
 
@@ -143,18 +108,16 @@ func pCritical(t *eval.Table, i int) float64 {
 	return risk.Term{Feature: risk.PCritical, Class: -1}.Value(inputOf(t, i))
 }
 
-// problem holds the rows and columns of the regression. A row is an input called safe, a column a
-// feature; column 0 is p_critical.
+// problem holds the rows of the regression. A row is an input called safe.
 type problem struct {
 	table    *eval.Table
-	critical []bool // by input: truly critical
-	rows     []int  // the input of each row
-	y        []bool // by row: truly critical
+	critical []bool    // by input: truly critical
+	rows     []int     // the input of each row
+	x        []float64 // by row: the feature p_critical
+	y        []bool    // by row: truly critical
 	missed   int
 	group    []int // by row, from 0
 	groups   int
-	terms    []risk.Term // by column, without a weight
-	columns  [][]float64
 }
 
 func newProblem(t *eval.Table, labels []int, o Options) *problem {
@@ -173,44 +136,13 @@ func newProblem(t *eval.Table, labels []int, o Options) *problem {
 			seen[group] = len(seen)
 		}
 		p.rows, p.y, p.group = append(p.rows, i), append(p.y, p.critical[i]), append(p.group, seen[group])
+		p.x = append(p.x, pCritical(t, i))
 		if p.critical[i] {
 			p.missed++
 		}
 	}
 	p.groups = len(seen)
-	p.terms = terms(t)
-	for _, term := range p.terms {
-		column := make([]float64, len(p.rows))
-		for r, i := range p.rows {
-			column[r] = term.Value(inputOf(t, i))
-		}
-		p.columns = append(p.columns, column)
-	}
 	return p
-}
-
-// terms returns the terms that a model of a table may have, p_critical first.
-func terms(t *eval.Table) []risk.Term {
-	list := []risk.Term{{Feature: risk.PCritical, Class: -1}}
-	if t.K == 2 {
-		return list
-	}
-	for _, f := range risk.Features()[1:] {
-		classes := []int{-1}
-		switch of, _ := f.Of(); of {
-		case risk.CriticalClass:
-			classes = t.Spec.Critical
-		case risk.SafeClass:
-			classes = t.Spec.Safe
-		}
-		if len(t.Spec.Safe) == 0 && f != risk.LargestCriticalMean && f != risk.CriticalMean || len(classes) > eval.MaxMatrixClasses {
-			continue
-		}
-		for _, class := range classes {
-			list = append(list, risk.Term{Feature: f, Class: class})
-		}
-	}
-	return list
 }
 
 // share returns the share of critical inputs.
@@ -224,18 +156,18 @@ func (p *problem) share() float64 {
 	return float64(n) / float64(len(p.critical))
 }
 
-// budget returns the most numbers that a model may have.
-func (p *problem) budget() int {
-	return min(MostNumbers, max(2, min(p.missed, len(p.rows)-p.missed)/10), 1+len(p.terms))
-}
-
-// everything returns all rows.
-func (p *problem) everything() []int {
-	rows := make([]int, len(p.rows))
-	for r := range rows {
-		rows[r] = r
+// fit fits the line of the rows that are not of a fold; of all rows where fold is nil.
+func (p *problem) fit(fold []int, out int) policy.Logistic {
+	var x []float64
+	var y []bool
+	for r := range p.rows {
+		if fold == nil || fold[r] != out {
+			x, y = append(x, p.x[r]), append(y, p.y[r])
+		}
 	}
-	return rows
+	l := standardised(x, y)
+	l.centre, l.penalty, l.rises = [2]float64{0, l.deviation}, [2]float64{0, slopePenalty}, true
+	return l.line(l.fit([2]float64{0, l.deviation}))
 }
 
 // calledCritical fits the line of inputs called critical. Its intercept is penalised too, around what
@@ -251,16 +183,9 @@ func (p *problem) calledCritical() policy.Logistic {
 	if len(x) == 0 {
 		return policy.Logistic{Slope: 1}
 	}
-	mean, deviation := moments(x, nil)
-	for i := range x {
-		x[i] = (x[i] - mean) / deviation
-	}
-	b := logistic{
-		columns: [][]float64{x}, y: y,
-		centre: []float64{mean, deviation}, penalty: []float64{slopePenalty, slopePenalty}, atLeast0: []bool{false, true},
-	}.fit([]float64{mean, deviation})
-	slope := b[1] / deviation
-	return policy.Logistic{Intercept: b[0] - slope*mean, Slope: slope}
+	l := standardised(x, y)
+	l.centre, l.penalty, l.rises = [2]float64{l.mean, l.deviation}, [2]float64{slopePenalty, slopePenalty}, true
+	return l.line(l.fit(l.centre))
 }
 
 // quantiles returns the quantiles of the fitted probabilities over all inputs.
@@ -288,4 +213,69 @@ func (p *problem) quantiles(fitted *policy.Risk, shift float64) []float64 {
 	}
 	q[levels] = all[len(all)-1].value
 	return q
+}
+
+const folds = 10
+
+// folds deals the groups into folds at random, those with a critical row first, so that every fold
+// has its share. It returns the fold of each row.
+func (p *problem) folds(seed uint64) []int {
+	strata := make([][]int, 2)
+	has := make([]bool, p.groups)
+	for r, y := range p.y {
+		has[p.group[r]] = has[p.group[r]] || y
+	}
+	for g, critical := range has {
+		s := 1
+		if critical {
+			s = 0
+		}
+		strata[s] = append(strata[s], g)
+	}
+	const stream = 17 // of the seed, which other draws share
+	rng := rand.New(rand.NewPCG(seed, stream))
+	of, at := make([]int, p.groups), 0
+	for _, s := range strata {
+		rng.Shuffle(len(s), func(a, b int) { s[a], s[b] = s[b], s[a] })
+		for _, g := range s {
+			of[g] = at % folds
+			at++
+		}
+	}
+	fold := make([]int, len(p.rows))
+	for r := range fold {
+		fold[r] = of[p.group[r]]
+	}
+	return fold
+}
+
+// holdOut returns the log-odds of each row by the line that was fitted without its fold.
+func (p *problem) holdOut(fold []int) []float64 {
+	held := make([]float64, len(p.rows))
+	for out := range folds {
+		line := p.fit(fold, out)
+		for r, of := range fold {
+			if of == out {
+				held[r] = line.Intercept + line.Slope*p.x[r]
+			}
+		}
+	}
+	return held
+}
+
+// meanOf returns the mean of a number of each row, and its standard error by group.
+func (p *problem) meanOf(values []float64) (mean, standardError float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += v / n
+	}
+	sums := make([]float64, p.groups)
+	for r, v := range values {
+		sums[p.group[r]] += v - mean
+	}
+	for _, s := range sums {
+		standardError += s * s
+	}
+	g := float64(p.groups)
+	return mean, math.Sqrt(standardError*g/max(g-1, 1)) / n
 }

@@ -83,8 +83,8 @@ func TestTwoNumbersAreFound(t *testing.T) {
 	table, labels := world(20000, 2, 0, 1)
 	f := fit(t, table, labels, riskfit.Options{})
 	m := f.Risk.Model
-	if len(m.Terms) != 1 || m.Terms[0].Feature != risk.PCritical || f.Larger != nil || f.Numbers != 2 {
-		t.Fatalf("%+v, expected an intercept and p_critical: there are two classes", m)
+	if len(m.Terms) != 1 || m.Terms[0].Feature != risk.PCritical {
+		t.Fatalf("%+v, expected an intercept and p_critical", m)
 	}
 	// The standard errors are about 0.05 and 0.02.
 	if math.Abs(m.Intercept+1) > 0.2 || math.Abs(m.Terms[0].Weight-0.8) > 0.08 {
@@ -93,58 +93,27 @@ func TestTwoNumbersAreFound(t *testing.T) {
 	if c := f.Risk.CalledCritical; math.Abs(c.Intercept+1) > 0.2 || math.Abs(c.Slope-0.8) > 0.15 {
 		t.Errorf("called critical: %+v, expected -1 and 0.8", c)
 	}
-	for i, h := range f.Held {
-		if math.IsNaN(h) != (table.Predicted[i] == 1) {
-			t.Fatalf("input %d, predicted %d: risk %v", i, table.Predicted[i], h)
+	for i, v := range riskfit.Risk(table, &m) {
+		if math.IsNaN(v) != (table.Predicted[i] == 1) {
+			t.Fatalf("input %d, predicted %d: risk %v", i, table.Predicted[i], v)
 		}
 	}
 }
 
-func TestMoreNumbers(t *testing.T) {
-	taken := 0
-	for seed := range uint64(10) {
-		table, labels := world(800, 5, 0, seed)
-		f := fit(t, table, labels, riskfit.Options{Seed: seed})
-		if f.Larger == nil || f.Larger.Taken != (f.Numbers > 2) || f.Numbers > f.Budget || f.Budget > riskfit.MostNumbers {
-			t.Errorf("%d numbers of %d, %+v", f.Numbers, f.Budget, f.Larger)
-		}
-		if f.Numbers > 2 {
-			taken++
-		}
-	}
-	if taken > 4 { // a gain by chance reaches a standard error in some
-		t.Errorf("a larger form is taken in %d of 10 tables where it cannot help", taken)
-	}
-	table, labels := world(1500, 5, 1, 1)
-	f := fit(t, table, labels, riskfit.Options{})
-	at := slices.IndexFunc(f.Risk.Model.Terms, func(t risk.Term) bool {
-		return t.Feature == risk.PredictedVariation || t.Feature == risk.SafeVariation // nearly the same here
-	})
-	if at < 0 || math.Abs(f.Risk.Model.Terms[at].Weight-1) > 0.4 {
-		t.Errorf("%+v, expected a variation with a weight of about 1", f.Risk.Model)
-	}
-	if two := fit(t, table, labels, riskfit.Options{MostNumbers: 2}); two.Numbers != 2 || two.Reliability.Brier.Value <= f.Reliability.Brier.Value {
-		t.Errorf("two numbers: %d, Brier score %v, against %v", two.Numbers, two.Reliability.Brier.Value, f.Reliability.Brier.Value)
-	}
-}
-
-func TestBudget(t *testing.T) {
+func TestFewestMissed(t *testing.T) {
 	table, labels := world(3000, 6, 0, 1)
-	for _, c := range []struct {
-		missed, budget int // 0 for no model
-	}{{9, 0}, {10, 2}, {29, 2}, {30, 3}, {59, 5}, {150, 12}} {
+	for _, fewest := range []int{9, 10} {
 		some := slices.Clone(labels)
 		missed := 0
 		for i, p := range table.Predicted {
 			if some[i] >= 4 && p < 4 {
-				if missed++; missed > c.missed {
+				if missed++; missed > fewest {
 					some[i] = 0
 				}
 			}
 		}
-		f := fit(t, table, some, riskfit.Options{})
-		if f.Missed != c.missed || f.Budget != c.budget || (f.Risk == nil) != (c.budget == 0) {
-			t.Errorf("%d missed: %d, budget %d, model %v; expected budget %d", c.missed, f.Missed, f.Budget, f.Risk, c.budget)
+		if f := fit(t, table, some, riskfit.Options{}); f.Missed != fewest || (f.Risk == nil) != (fewest < riskfit.FewestMissed) {
+			t.Errorf("%d missed: %d, model %v", fewest, f.Missed, f.Risk)
 		}
 	}
 }
@@ -170,7 +139,7 @@ func TestSeparated(t *testing.T) {
 		table.Predicted[i], labels[i] = 0, i%4/3
 	}
 	f = fit(t, table, labels, riskfit.Options{})
-	if f.Numbers != 2 || math.Abs(riskfit.Risk(table, &f.Risk.Model)[0]-0.25) > 1e-6 {
+	if math.Abs(riskfit.Risk(table, &f.Risk.Model)[0]-0.25) > 1e-6 {
 		t.Errorf("constant: %+v", f.Risk)
 	}
 }
@@ -181,14 +150,6 @@ func TestPrevalence(t *testing.T) {
 	is := fit(t, table, labels, riskfit.Options{Prevalence: 0.02})
 	logit := func(p float64) float64 { return math.Log(p / (1 - p)) }
 	shift := logit(0.02) - logit(was.Risk.Prevalence)
-	for i := range was.Held {
-		if math.IsNaN(was.Held[i]) {
-			continue
-		}
-		if got := logit(is.Held[i]) - logit(was.Held[i]); math.Abs(got-shift) > 1e-9 {
-			t.Fatalf("input %d: shifted by %v, expected %v", i, got, shift)
-		}
-	}
 	if math.Abs(is.Risk.Model.Intercept-was.Risk.Model.Intercept-shift) > 1e-12 ||
 		math.Abs(is.Risk.CalledCritical.Intercept-was.Risk.CalledCritical.Intercept-shift) > 1e-12 || is.Risk.Prevalence != 0.02 {
 		t.Errorf("%+v, of %+v", is.Risk, was.Risk)

@@ -3,77 +3,46 @@ package riskfit
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"gonum.org/v1/gonum/mat"
 	"pgregory.net/rapid"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // TestFitIsTheMinimum checks the conditions of Karush, Kuhn and Tucker at the fitted weights, also of
-// classes that a column separates, of columns that are equal, and of constant ones.
+// classes that the column separates, and of a constant one.
 func TestFitIsTheMinimum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		n, columns := rapid.IntRange(4, 80).Draw(t, "rows"), rapid.IntRange(1, 5).Draw(t, "columns")
-		l := logistic{centre: []float64{0}, penalty: []float64{0}, atLeast0: []bool{false}}
-		for i := range n {
+		l := &logistic{rises: rapid.Bool().Draw(t, "rises")}
+		kind := rapid.SampledFrom([]string{"noise", "separates", "falls", "constant"}).Draw(t, "kind")
+		for i := range rapid.IntRange(4, 80).Draw(t, "rows") {
 			l.y = append(l.y, i == 0 || i > 1 && rng.Float64() < 0.3)
+			l.x = append(l.x, map[string]float64{"noise": rng.NormFloat64(), "separates": 3 * outcome(l.y[i]), "falls": -3 * outcome(l.y[i])}[kind])
 		}
-		kind := rapid.SampledFrom([]string{"noise", "separates", "equal", "constant"})
-		for j := range columns {
-			column, k := make([]float64, n), kind.Draw(t, "kind")
-			for i := range column {
-				switch {
-				case k == "separates" && l.y[i]:
-					column[i] = 3
-				case k == "equal" && j > 0:
-					column[i] = l.columns[0][i]
-				case k != "constant":
-					column[i] = rng.NormFloat64()
-				}
-			}
-			l.columns = append(l.columns, column)
-			l.centre = append(l.centre, rapid.SampledFrom([]float64{0, 2}).Draw(t, "centre"))
-			l.penalty = append(l.penalty, rapid.SampledFrom([]float64{0.1, 1, 10}).Draw(t, "penalty"))
-			l.atLeast0 = append(l.atLeast0, rapid.Bool().Draw(t, "at least 0"))
-		}
-		b := l.fit(make([]float64, columns+1))
-		z, gradient := make([]float64, n), make([]float64, columns+1)
-		l.loss(b, z)
-		l.derive(b, z, gradient, mat.NewSymDense(columns+1, nil))
+		l.centre[1] = rapid.SampledFrom([]float64{0, 2}).Draw(t, "centre")
+		l.penalty[1] = rapid.SampledFrom([]float64{0.1, 1, 10}).Draw(t, "penalty")
+		b := l.fit([2]float64{})
+		gradient, _ := l.step(b)
 		const tolerance = 1e-4 // of a gradient, against terms of about the number of rows
-		for j, g := range gradient {
-			switch {
-			case l.atLeast0[j] && b[j] < 0:
-				t.Errorf("weight %d is %v, expected at least 0", j, b[j])
-			case l.atLeast0[j] && b[j] == 0 && g < -tolerance:
-				t.Errorf("weight %d is held at 0, but the gradient is %v", j, g)
-			case !(l.atLeast0[j] && b[j] == 0) && !(math.Abs(g) < tolerance):
-				t.Errorf("weight %d is %v, but the gradient is %v", j, b[j], g)
-			}
+		held := l.rises && b[1] == 0
+		if !(math.Abs(gradient[0]) < tolerance) || held && gradient[1] < -tolerance || !held && !(math.Abs(gradient[1]) < tolerance) ||
+			l.rises && b[1] < 0 {
+			t.Errorf("%s, rises %v: weights %v, gradient %v", kind, l.rises, b, gradient)
 		}
 	})
 }
 
-// drawn returns a problem of one column p_critical and some without meaning, in groups.
+// drawn returns a problem whose column is higher for critical rows, in groups.
 func drawn(n, groups int, seed uint64) *problem {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	p := &problem{groups: groups, columns: make([][]float64, 3), terms: []risk.Term{{Feature: risk.PCritical, Class: -1}, {Feature: risk.SafeEntropy, Class: -1}, {Feature: risk.SafeVariation, Class: -1}}}
+	p := &problem{groups: groups}
 	for r := range n {
 		p.rows, p.group = append(p.rows, r), append(p.group, r%groups)
 		p.y = append(p.y, rng.Float64() < 0.2)
-		for j := range p.columns {
-			p.columns[j] = append(p.columns[j], rng.NormFloat64())
-		}
-		if p.y[r] {
-			p.columns[0][r]++
-			p.missed++
-		}
+		p.x = append(p.x, rng.NormFloat64()+outcome(p.y[r]))
+		p.missed += int(outcome(p.y[r]))
 	}
 	return p
 }
@@ -100,43 +69,19 @@ func TestHeldOut(t *testing.T) {
 			}
 		}
 		out := rapid.IntRange(0, folds-1).Draw(t, "out")
-		before := p.holdOut(fold, 3)
+		before := p.holdOut(fold)
 		for r, f := range fold {
 			if f == out {
 				p.y[r] = !p.y[r]
 			}
 		}
-		after := p.holdOut(fold, 3)
-		for s := range before {
-			for r, f := range fold {
-				if (before[s][r] == after[s][r]) != (f == out) {
-					t.Fatalf("size %d, row %d of fold %d: %v, and %v with other outcomes in fold %d", s, r, f, before[s][r], after[s][r], out)
-				}
+		after := p.holdOut(fold)
+		for r, f := range fold {
+			if (before[r] == after[r]) != (f == out) {
+				t.Fatalf("row %d of fold %d: %v, and %v with other outcomes in fold %d", r, f, before[r], after[r], out)
 			}
 		}
 	})
-}
-
-// TestRisingColumns checks that a column whose weight must not be negative is not added where it
-// would be, and that a column which another one makes superfluous is dropped.
-func TestRisingColumns(t *testing.T) {
-	p := drawn(400, 400, 1)
-	p.terms, p.columns = slices.Clone(p.terms[:2]), p.columns[:2]
-	p.terms[1].Feature = risk.LargestCriticalMean
-	for r, y := range p.y {
-		p.columns[1][r] -= 2 * outcome(y)
-	}
-	if forms := p.path(p.everything(), 3, 3); len(forms) != 1 {
-		t.Errorf("%+v, expected the form of two numbers alone", forms)
-	}
-	for r, y := range p.y { // the first column is the second with more noise of the same kind
-		noise := p.columns[1][r] + 2*outcome(y)
-		p.columns[0][r], p.columns[1][r] = 2*outcome(y)+2*noise, 2*outcome(y)+noise
-	}
-	forms := p.path(p.everything(), 3, 3)
-	if last := forms[len(forms)-1]; len(forms) != 2 || !slices.Equal(last.columns, []int{1}) {
-		t.Errorf("%+v, expected the second column alone at last", forms)
-	}
 }
 
 // TestMeanOf compares the standard error by group with that of the means of equal groups, and that of

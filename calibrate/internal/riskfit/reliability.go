@@ -40,9 +40,6 @@ type Reliability struct {
 	// CalledSafe counts these inputs, Critical those of them that are truly critical.
 	CalledSafe int `json:"called_safe"`
 	Critical   int `json:"critical"`
-	// Numbers counts those of the model, intercept included; Budget is the most that it may have.
-	Numbers int `json:"numbers"`
-	Budget  int `json:"budget"`
 	// Expected is the sum of the risks. Critical/Expected is above 1 where the risk is too low.
 	Expected             float64 `json:"expected"`
 	ObservedOverExpected Figure  `json:"observed_over_expected"`
@@ -121,22 +118,15 @@ func outcome(y bool) float64 {
 
 // slope regresses the outcome on log-odds.
 func (p *problem) slope(z []float64) Figure {
-	mean, deviation := moments(z, nil)
-	x := make([]float64, len(z))
-	for r, v := range z {
-		x[r] = (v - mean) / deviation
-	}
 	const little = 1e-6 // of a penalty: for log-odds that separate, or do not vary
-	l := logistic{
-		columns: [][]float64{x}, y: p.y,
-		centre: []float64{0, deviation}, penalty: []float64{0, little}, atLeast0: []bool{false, false},
-	}
-	b := l.fit([]float64{mean, deviation})
+	l := standardised(z, p.y)
+	l.centre, l.penalty = [2]float64{0, l.deviation}, [2]float64{0, little}
+	b := l.fit([2]float64{l.mean, l.deviation})
 	// The sandwich: the variance of the sums of the gradient by group, between inverses of the
 	// Hessian.
 	var h00, h01, h11 float64
 	sums := make([][2]float64, p.groups)
-	for r, v := range x {
+	for r, v := range l.x {
 		q := risk.Logistic(b[0] + b[1]*v)
 		w, e := q*(1-q), q-outcome(p.y[r])
 		h00, h01, h11 = h00+w, h01+w*v, h11+w*v*v
@@ -149,8 +139,8 @@ func (p *problem) slope(z []float64) Figure {
 		variance += d * d
 	}
 	g := float64(p.groups)
-	wide := 1.96 * math.Sqrt(variance*g/max(g-1, 1)) / deviation
-	value := b[1] / deviation
+	wide := 1.96 * math.Sqrt(variance*g/max(g-1, 1)) / l.deviation
+	value := b[1] / l.deviation
 	return Figure{value, value - wide, value + wide, ByGroup}
 }
 

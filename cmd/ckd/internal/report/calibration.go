@@ -325,9 +325,8 @@ func riskSection(r *calibrate.RiskReport, byGroup bool) document.Section {
 			Bands: []document.Band{band}, Lines: []document.Line{{Stroke: ideal, X: []float64{0, most}, Y: []float64{0, most}}, line},
 		}},
 	}
-	form := fmt.Sprintf("The model has %d numbers of at most %d that %d critical inputs allow.", r.Numbers, r.Budget, r.Critical)
 	return document.NewSection("risk", "Risk: the probability that an input called safe is truly critical",
-		"On inputs held out from the fit. Inputs called critical have no risk. "+form, figure, t, bins)
+		"On inputs held out from the fit. Inputs called critical have no risk.", figure, t, bins)
 }
 
 // costSection shows what thresholds on the risk cost.
