@@ -175,9 +175,3 @@ func TestSample(t *testing.T) {
 func tableOf(n int) *eval.Table {
 	return &eval.Table{Inputs: n, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}}}
 }
-
-// sample returns a sample of inputs that are drawn.
-func (m made) sample(rng *rand.Rand) *sample {
-	t, labels := m.table(rng)
-	return newSample(t, labels, policy.HandleDefer, policy.HandleByScore)
-}
