@@ -131,8 +131,6 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 		case values == nil && score == riskScore: // reporter.choose says why
 		case values == nil:
 			notes = append(notes, fmt.Sprintf("%s is not defined without the sets that it needs: left out", name))
-		case s.stopsEarly && score == decomp.OvAMI:
-			notes = append(notes, fmt.Sprintf("%s cannot be followed pass by pass, so that no input could stop early: left out", name))
 		case s.constant(p, values):
 			notes = append(notes, fmt.Sprintf("%s is the same for all inputs%s: no threshold can tell them apart, left out",
 				name, among))

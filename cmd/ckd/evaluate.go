@@ -19,10 +19,9 @@ import (
 
 // evaluateCmd turns recordings into evidence.
 type evaluateCmd struct {
-	Recording   recordingCmd   `cmd:"" default:"withargs" help:"Evaluate a labelled recording: what ckd evaluate does where it is told nothing else."`
+	Recording   recordingCmd   `cmd:"" default:"withargs" help:"Say from labelled passes what deferral is worth, with intervals and diagnosis."`
 	OOD         oodCmd         `cmd:"" name:"ood" help:"Tell foreign inputs (out of distribution) from known ones."`
 	Disentangle disentangleCmd `cmd:"" help:"See whether epistemic uncertainty rises with label noise."`
-	Settle      frontierCmd    `cmd:"" help:"See what deciding before the last pass saves, and what it costs: ckd evaluate --settle is the same."`
 }
 
 // recordingCmd evaluates one labelled recording.

@@ -152,8 +152,7 @@ func (p *Passes) Row(dst []float64, s, n int) []float64 {
 	return dst
 }
 
-// Note says in one line how the array was read. Values cannot tell which of the first two axes is
-// the passes, so that for S > N the note also says how to read it the other way round.
+// Note says in one line how the array was read.
 func (p *Passes) Note() string {
 	kind := "float32"
 	if p.Float64 != nil {
@@ -163,17 +162,25 @@ func (p *Passes) Note() string {
 	if p.Concentrations {
 		return fmt.Sprintf("read as concentrations of %s over %s (%s)", inputs, classes, kind)
 	}
-	passes := count(p.S, "pass", "passes")
-	note := fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", passes, inputs, classes, kind, p.Layout)
+	return fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", count(p.S, "pass", "passes"), inputs, classes, kind, p.Layout)
+}
+
+// Doubt goes on where Note ends, if the passes may be the inputs: it says how to read them the other
+// way round. Values cannot tell which of the first two axes is the passes.
+func (p *Passes) Doubt() string {
 	switch {
+	case p.Concentrations:
 	case p.looksSwapped():
-		note += fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
+		return fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
 			"if it is the other way round, say --layout %v", p.Layout.Other())
 	case p.S > p.N:
-		note += fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.Other())
+		return fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.Other())
 	}
-	return note
+	return ""
 }
+
+// Transpose takes what was read as passes for inputs, and the other way round.
+func (p *Passes) Transpose() { p.S, p.N, p.Layout = p.N, p.S, p.Layout.Other() }
 
 // looksSwapped reports whether the passes of an input vary at least twice as much as the inputs of a
 // pass: the sum over the classes of the variance along one axis, averaged over the other. In the 16

@@ -34,9 +34,13 @@ func main() {
 	}
 	found, err := calibrate.Run(ctx, recording, calibrate.Options{
 		Base: base, Objective: calibrate.Objective{Coverage: 0.8}, Scope: policy.AllInputs, Seed: 1,
-		EarlyStop: &calibrate.EarlyStopOptions{Disagreement: 0.05, Confidence: 0.9},
 	})
 	if err != nil {
+		log.Fatal(err)
+	}
+	if found, err = calibrate.LearnEarlyStop(ctx, recording, calibrate.EarlyStopOptions{
+		Base: found.Policy, Disagreement: 0.05, Confidence: 0.9, Seed: 1,
+	}); err != nil {
 		log.Fatal(err)
 	}
 	if found.Refused() || found.Policy.Hash != found.PolicyHash || found.Policy.EarlyStop() == nil {

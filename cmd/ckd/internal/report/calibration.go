@@ -8,14 +8,13 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
-	"github.com/ckd-project/ckd/outcome/plan"
 	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Calibration returns a calibration as a document, with a plan of audits, which may be nil. The policy
-// was written to policyFile; "" stands for the standard output.
-func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *document.Document {
+// Calibration returns a calibration as a document. The policy was written to policyFile; "" stands for
+// the standard output.
+func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	d := &document.Document{Title: titled("Calibration", r.PassesFile), Warnings: passcheck.Texts(r.Signs), Notes: r.Notes}
 	if r.Objective != "" {
 		of := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
@@ -42,11 +41,6 @@ func Calibration(r *calibrate.Report, audits *plan.Plan, policyFile string) *doc
 	}
 	if len(r.Lines) > 0 {
 		d.Sections = append(d.Sections, linesSection(r.Lines))
-	}
-	if audits != nil {
-		s := AuditSection(audits)
-		s.Intro += " These are the inputs that the policy was calibrated on, which flatters it a little: `ckd outcomes plan` takes others."
-		d.Sections = append(d.Sections, s)
 	}
 	if s := r.EarlyStop; s != nil {
 		d.Sections = append(d.Sections, earlyStopSection(s))
@@ -182,7 +176,7 @@ func linesSection(lines []calibrate.Line) document.Section {
 	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "alarm above", "from"}, TextColumns: 2}
 	names := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
 	origins := map[calibrate.LineOrigin]string{
-		calibrate.ExpectedLine: "upper end of what is expected", calibrate.KeptLine: "the policy as it was",
+		calibrate.ExpectedLine:  "upper end of what is expected",
 		calibrate.CertifiedLine: "the certificate", calibrate.StatedLine: "--alarm-above",
 	}
 	for _, l := range lines {

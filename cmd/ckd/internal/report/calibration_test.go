@@ -52,7 +52,7 @@ func calibrationByHand() *calibrate.Report {
 // TestCalibrationPage compares tables with the calibration made by hand.
 func TestCalibrationPage(t *testing.T) {
 	t.Parallel()
-	d := writePage(t, Calibration(calibrationByHand(), nil, "policy.yaml"))
+	d := writePage(t, Calibration(calibrationByHand(), "policy.yaml"))
 	d.expect(t, "Calibration: p.npy", "coverage 0.8, scope predicted-safe", "2,000 inputs of 30 passes", "471 are critical, and 58",
 		"Chosen: gate any-critical", "No certificate", "A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes",
 		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
@@ -100,7 +100,7 @@ func TestCalibrationGuarantees(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			r := calibrationByHand()
 			c.change(r)
-			d := writePage(t, Calibration(r, nil, "policy.yaml"))
+			d := writePage(t, Calibration(r, "policy.yaml"))
 			d.expect(t, title, c.says)
 			if loads := strings.Contains(d.text, "ckd serve"); loads == r.Refused() {
 				t.Errorf("refused %v, and the page says how to load the policy: %v", r.Refused(), loads)
