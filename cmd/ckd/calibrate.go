@@ -43,8 +43,8 @@ type calibrateRecordingCmd struct {
 
 	AlarmAbove    []string     `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
 	Scope         policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
-	CriticalCalls string       `name:"critical-calls" enum:"acted-on,reviewed" default:"acted-on" help:"What becomes of a retained input called critical: ${enum}. reviewed counts it among the reviews. (${default})"`
-	Guard         float64      `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for. Default: none."`
+	CriticalCalls string       `name:"critical-calls" enum:"unsaid,acted-on,reviewed" default:"unsaid" help:"What becomes of a retained input called critical: ${enum}. In scope all only acted-on lets a rule be chosen that never defers one. reviewed counts it among the reviews. (${default})"`
+	Guard         float64      `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for. Default: 0, no guard."`
 	Prevalence    *float64     `placeholder:"X" help:"Share of critical inputs where the model serves. Risk and its thresholds are shifted from the recording's share, which is usually higher. Default: the recording's."`
 
 	resultFlags
@@ -94,6 +94,9 @@ func (c *calibrateRecordingCmd) Validate() error {
 		return fmt.Errorf("--guard %v: expected a share of at least 0 and below 1", c.Guard)
 	case c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 0 && c.CriticalCalls == string(eval.Reviewed):
 		return errors.New("--reviews-per-1000 0 with --critical-calls reviewed leaves no review for critical calls: expected more")
+	case c.CostRatio != nil && c.Scope == policy.AllInputs && c.CriticalCalls != string(eval.ActedOn):
+		return errors.New("--cost-ratio sets a threshold on risk, which never defers an input called critical: expected --critical-calls acted-on, " +
+			"if critical calls are acted on at the site, or --scope predicted-safe")
 	case c.Confidence != nil && len(limits) == 0:
 		return errors.New("--confidence needs --max-critical-miss or --max-critical-fnr: nothing else has one")
 	case c.Coverage != nil && *c.Coverage == 0 || c.ReviewsPer1000 != nil && *c.ReviewsPer1000 == 1000:
@@ -154,10 +157,12 @@ func (c *calibrateRecordingCmd) calibrate(ctx *cmdContext, flags *labelledFlags,
 	defer bars.stop()
 	o := calibrate.Options{
 		Base: model, Objective: c.objective(), Scope: c.Scope, Seed: calibrationSeed, Guard: c.Guard, Progress: bars.update,
-		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
-		Source:        calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
+		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	o.AlarmAbove, _ = c.alarmAbove() // Validate has refused faults
+	if c.CriticalCalls != "unsaid" {
+		o.CriticalCalls = eval.CriticalCalls(c.CriticalCalls)
+	}
 	if c.Groups != "" {
 		if o.Groups, o.Source.Groups, err = readGroups(c.Groups, rec.passes); err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 func TestCalibrateByCost(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	runOK(t, calibrating("mcdropout", "--cost-ratio", "50", "--out", path)...)
+	runOK(t, calibrating("mcdropout", "--cost-ratio", "50", "--scope", "predicted-safe", "--out", path)...)
 	if p := readPolicy(t, path); p.Primary.Score != policy.RiskScore || p.Primary.Threshold != 0.02 || p.Calibration.Objective != "cost-ratio 50" {
 		t.Errorf("primary %+v, calibration %+v", p.Primary, p.Calibration)
 	}
@@ -189,6 +189,7 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank + " --coverage 1.2", "--coverage 1.2: expected a number from 0 to 1", exitUsage},
 		{lowrank + " --coverage 0", "a coverage of 0 defers everything", exitUsage},
 		{lowrank + " --reviews-per-1000 1000", "a coverage of 0 defers everything", exitUsage},
+		{lowrank + " --cost-ratio 50", "expected --critical-calls acted-on", exitUsage},
 		{lowrank + " --reviews-per-1000 0 --critical-calls reviewed", "no review for critical calls", exitUsage},
 		{lowrank + " --reviews-per-1000 100 --critical-calls reviewed", "called critical, expected a budget above that", exitFault},
 		{lowrank + " --reviews-per-1000 1001", "--reviews-per-1000 1001: expected a number from 0 to 1000", exitUsage},

@@ -43,7 +43,7 @@ type recordingCmd struct {
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
 
-// Help is the long text of ckd evaluate recording --help.
+// Help is the long text of ckd evaluate --help.
 func (*recordingCmd) Help() string {
 	return `Prints what a labelled recording says of the model, of every deferral score and of a policy: what is missed, at
 which number of reviews, and all the tables of the paper.
