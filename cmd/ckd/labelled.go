@@ -120,7 +120,7 @@ func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*l
 			return nil, err
 		}
 	}
-	note := l.passes.Note() + l.passes.Doubt()
+	note := l.passes.Note()
 	if c.Layout == unlaid {
 		note = lay(l.passes, l.labels, model)
 	}
@@ -145,7 +145,7 @@ func lay(p *record.Passes, labels []int, model *policy.Policy) (note string) {
 	if byLabels || byPolicy {
 		p.Transpose()
 	}
-	note = p.Note()
+	note = p.Form()
 	if p.S == p.N {
 		note += "; both axes are as long, and [passes, inputs, classes] is assumed"
 	}

@@ -60,7 +60,7 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 	if err != nil {
 		return nil, err
 	}
-	return passes, f.checkPasses(ctx, passes, passes.Note()+passes.Doubt(), model)
+	return passes, f.checkPasses(ctx, passes, passes.Note(), model)
 }
 
 // open reads the passes of a file, unlaid ones as [passes, inputs, classes].

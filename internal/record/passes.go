@@ -152,8 +152,23 @@ func (p *Passes) Row(dst []float64, s, n int) []float64 {
 	return dst
 }
 
-// Note says in one line how the array was read.
+// Note says in one line how the array was read. Values cannot tell which of the first two axes is
+// the passes, so that for S > N the note also says how to read it the other way round.
 func (p *Passes) Note() string {
+	note := p.Form()
+	switch {
+	case p.Concentrations:
+	case p.looksSwapped():
+		note += fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
+			"if it is the other way round, say --layout %v", p.Layout.Other())
+	case p.S > p.N:
+		note += fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.Other())
+	}
+	return note
+}
+
+// Form says how many passes, inputs and classes there are, and how they were read.
+func (p *Passes) Form() string {
 	kind := "float32"
 	if p.Float64 != nil {
 		kind = "float64"
@@ -163,20 +178,6 @@ func (p *Passes) Note() string {
 		return fmt.Sprintf("read as concentrations of %s over %s (%s)", inputs, classes, kind)
 	}
 	return fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", count(p.S, "pass", "passes"), inputs, classes, kind, p.Layout)
-}
-
-// Doubt goes on where Note ends, if the passes may be the inputs: it says how to read them the other
-// way round. Values cannot tell which of the first two axes is the passes.
-func (p *Passes) Doubt() string {
-	switch {
-	case p.Concentrations:
-	case p.looksSwapped():
-		return fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
-			"if it is the other way round, say --layout %v", p.Layout.Other())
-	case p.S > p.N:
-		return fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.Other())
-	}
-	return ""
 }
 
 // Transpose takes what was read as passes for inputs, and the other way round.
