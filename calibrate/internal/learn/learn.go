@@ -283,14 +283,6 @@ func (c *Counts) MeanPasses() float64 { return c.share(c.Used) }
 // Saving returns S over the mean number of passes used, at least 1.
 func (c *Counts) Saving() float64 { return float64(c.Passes) / max(c.MeanPasses(), 1) }
 
-// DisagreementShare returns the share of all inputs that disagree.
-func (c *Counts) DisagreementShare() float64 { return c.share(c.Disagreements) }
-
-// CriticalFNR returns the share of the retained critical inputs that were missed.
-func (c *Counts) CriticalFNR() float64 {
-	return float64(c.CriticalMissed) / max(float64(c.CriticalRetained), 1)
-}
-
 // run runs a rule on one sample, and returns the verdict with the number of passes used.
 func (s *samples) run(r *earlystop.Rule, i int) (verdict, int) {
 	for t := s.fewest; t < s.passes; {
