@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -171,9 +172,26 @@ func TestEarlyStopRiskByGroup(t *testing.T) {
 	}
 }
 
-// TestLeastSaving expects a rule that saves next to nothing to be refused.
+// TestLeastSaving expects a rule that saves next to nothing to be refused: here the last of four passes
+// decides nine tenths of the inputs, by chance.
 func TestLeastSaving(t *testing.T) {
 	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 3))
+	r := eval.Recording{Classes: 3, Passes: decomp.Tensor{Passes: 4, Inputs: 1000}}
+	for pass := range 4 {
+		for i := range 1000 {
+			suspect := []float32{0.05, 0.25, 0.15, 0.05 + 0.2*float32(rng.IntN(2))}[pass] + 0.04*rng.Float32()
+			if i%10 == 0 {
+				suspect /= 20
+			}
+			r.Passes.Float32 = append(r.Passes.Float32, 0.99-suspect, suspect, 0.01)
+		}
+	}
+	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: entropy, threshold: 0.5}", "passes: {expected: 4}")
+	found := must(LearnEarlyStop(t.Context(), r, EarlyStopOptions{Base: base, Disagreement: 0.02, Confidence: 0.9, Ordered: true, Seed: 1}))
+	if refused := found.EarlyStop.Refusal; refused == nil || !strings.Contains(refused.Reason, "no rule that stops any input early") || found.Policy != nil {
+		t.Errorf("%+v, rule %+v", refused, found.EarlyStop.Rule)
+	}
 	s := &EarlyStop{Passes: 30}
 	for used, refused := range map[int]bool{2700: false, 2728: true, 3000: true} {
 		why := s.savesTooLittle(&learn.Counts{Inputs: 100, Passes: 30, Used: used, Settled: 50})
