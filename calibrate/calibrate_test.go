@@ -349,7 +349,7 @@ func TestSecondAttempt(t *testing.T) {
 					t.Fatal(err)
 				}
 				draft.Calibration.Recording.PassesSHA256 = o.Source.Passes.SHA256
-				if err := (&calibration{Options: o, seeks: true, report: report, draft: draft}).finish(); err != nil {
+				if err := (&calibration{Options: o, report: report, draft: draft}).finish(); err != nil {
 					t.Fatal(err)
 				}
 				return report

@@ -120,8 +120,6 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 		case values == nil && score == riskScore: // reporter.choose says why
 		case values == nil:
 			leaveOut("%s is not defined without the sets that it needs", name)
-		case s.stopsEarly && score == decomp.OvAMI:
-			leaveOut("%s cannot be followed pass by pass, so that no input could stop early", name)
 		case s.constant(p, values):
 			leaveOut("%s is the same for all inputs%s, no threshold can tell them apart", name, among)
 		default:

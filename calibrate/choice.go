@@ -61,9 +61,6 @@ func (c *choice) draft(r *run, found *Report) *policy.Draft {
 	if p.Kind != policy.Dirichlet {
 		p.ExpectedPasses = r.table.Passes
 		p.FewestPasses = r.table.Passes // the thresholds are for so many
-		if r.EarlyStop != nil {         // will say what fewer mean
-			p.FewestPasses = fewestToLearn(r.Base, c.rule.gate, c.rule.reliability, r.table.Passes)
-		}
 	}
 	p.Calibration = &policy.Calibration{
 		Recording: policy.Recording{Inputs: r.n, CriticalInputs: found.Critical, Passes: r.table.Passes},

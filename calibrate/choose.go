@@ -21,7 +21,6 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	}
 	r := &run{Options: o, ctx: ctx, steps: steps{progress: o.Progress}}
 	r.sample = newSample(t, labels, o.Base.Degenerate, o.Base.Saturated)
-	r.sample.stopsEarly = o.EarlyStop != nil
 	if r.grouping = newGrouping(o.Groups); r.group != nil && r.groups < 2 {
 		return nil, nil, fmt.Errorf("all %d inputs are of one group, expected at least 2: one to choose a rule, another to measure it on", r.n)
 	}

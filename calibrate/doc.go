@@ -2,8 +2,8 @@
 // of them.
 //
 // [Run] takes a recording and an objective. It chooses the gate, the scores and their thresholds,
-// learns an early-stopping rule if asked to, and returns the policy, built and hashed, with a
-// report. [DrawFrontier] draws what stopping early would save.
+// and returns the policy, built and hashed, with a report. [LearnEarlyStop] completes a policy with
+// an early-stopping rule; [FromOutcomes] calibrates one anew on what people found.
 //
 // # The way from passes to thresholds
 //
@@ -26,8 +26,8 @@
 // Bounds choose on one part of the recording and measure on the rest, which chooses
 // the point on the path and nothing else. Certificates hold for inputs drawn as those of the
 // recording were, and for one attempt on one recording: a second attempt on the same data is
-// noticed by a file beside the passes, or by the policy that the new one replaces (attempts.go), and
-// voids the certificate. Inputs of one group (Options.Groups) never part.
+// noticed by the policy that the new one completes or replaces (attempts.go), and voids the
+// certificate. Inputs of one group (Options.Groups) never part.
 //
 // Stability: Run, Options and Report are meant to stay. Fields may be added. Which policy comes of
 // a seed may change with a version, since better candidates may be compared.

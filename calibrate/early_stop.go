@@ -13,15 +13,19 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/clustered"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// EarlyStopOptions ask for an early-stopping rule.
+// EarlyStopOptions ask for an early-stopping rule of a policy.
 type EarlyStopOptions struct {
+	// Base is the policy to complete. It has thresholds, and stays as it is but for its rule.
+	Base *policy.Policy
 	// Disagreement, in (0,1), is the largest share of inputs that the rule may decide otherwise than
 	// all passes do, with Confidence, in (0,1).
 	Disagreement, Confidence float64
@@ -31,13 +35,29 @@ type EarlyStopOptions struct {
 	// Ordered passes are the members of an ensemble, one fixed list: they keep their order, here and
 	// live.
 	Ordered bool
+	// Seed, Groups, Source, Replaces and Progress mean the same as in Options.
+	Seed     uint64
+	Groups   []int
+	Source   Source
+	Replaces *policy.Policy
+	Progress Progress
 }
 
 // DefaultReleased is the share of EarlyStopOptions.Released if none is given.
 const DefaultReleased = 0.05
 
+// LeastSaving is how many times fewer passes a rule has to use on average. A rule that saves less is
+// refused: its policy would decide some inputs otherwise for next to nothing.
+const LeastSaving = 1.1
+
 func (o *EarlyStopOptions) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
+	if o.Base == nil {
+		return errors.New("no policy to complete")
+	}
+	if o.Seed > math.MaxInt64 { // a policy cannot hold a larger seed
+		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
+	}
 	if !inside(o.Disagreement) || !inside(o.Confidence) || !inside(o.released()) {
 		return fmt.Errorf("early stopping with a share of %v decided otherwise and one of %v released, at confidence %v: expected all "+
 			"above 0 and below 1", o.Disagreement, o.released(), o.Confidence)
@@ -147,11 +167,62 @@ type EarlyStopRefusal struct {
 	FewestDeferred int `json:"fewest_deferred"`
 }
 
-// checkEarlyStop refuses a policy for which there can be no early-stopping rule, before the work.
-func (o *Options) checkEarlyStop(r eval.Recording, seeks bool) error {
-	if o.EarlyStop == nil || seeks && o.Base.Kind != policy.Dirichlet {
-		return nil
+// stopping makes a policy with an early-stopping rule.
+type stopping struct {
+	EarlyStopOptions
+	// learns and certifies are the two halves of the inputs.
+	learns, certifies []int
+
+	report *Report
+	draft  *policy.Draft // nil where nothing certifies
+}
+
+// LearnEarlyStop learns an early-stopping rule for a policy from one half of the inputs of a
+// recording, at random, and certifies it on the other. Labels may be nil. The error is about the
+// options or the recording. If nothing can be certified, there is no error but a Refusal in the
+// report, and no policy.
+func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (*Report, error) {
+	if err := o.check(); err != nil {
+		return nil, err
 	}
+	if r.Classes != len(o.Base.Classes) {
+		return nil, fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, o.Base.Name, len(o.Base.Classes))
+	}
+	if r.Labels != nil {
+		if err := r.CheckLabels(); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.checkBase(r); err != nil {
+		return nil, err
+	}
+	if o.Groups != nil && len(o.Groups) != r.Passes.Inputs {
+		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), r.Passes.Inputs)
+	}
+	table, err := eval.NewTable(ctx, r, engine.Spec(o.Base), o.Progress.of("decomposing"))
+	if err != nil {
+		return nil, err
+	}
+	c := &stopping{EarlyStopOptions: o}
+	if o.Groups == nil {
+		c.Groups = table.Copies
+	}
+	c.learns, c.certifies = halves(r.Passes.Inputs, c.Groups, o.Seed)
+	c.keep(r, table)
+	c.report.Software, c.report.PassesFile, c.report.LabelsFile = o.Source.Software, o.Source.Passes, o.Source.Labels
+	if o.Groups != nil {
+		c.report.GroupsFile = &o.Source.Groups
+	}
+	if c.draft != nil {
+		if err := c.learn(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return c.report, c.finish()
+}
+
+// checkBase refuses a policy for which there can be no early-stopping rule, before the work.
+func (o *EarlyStopOptions) checkBase(r eval.Recording) error {
 	base := *o.Base
 	base.FewestPasses = fewestToLearn(o.Base, o.Base.Gate, o.Base.ReliabilityThreshold, r.Passes.Passes)
 	switch why := base.WhyNoEarlyStop(); {
@@ -164,22 +235,88 @@ func (o *Options) checkEarlyStop(r eval.Recording, seeks bool) error {
 	return nil
 }
 
+// keep drafts the policy as it is, without a rule, and starts the report.
+func (c *stopping) keep(r eval.Recording, table *eval.Table) {
+	p := c.Base
+	d := p.Draft()
+	d.EarlyStopping = nil
+	d.FewestPasses = fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes)
+	c.draft = &d
+	c.report = &Report{
+		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,
+		Groups: newGrouping(c.Groups).groups, Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
+	}
+	signs := table.Signs
+	if r.Labels != nil {
+		signs = table.Suspect(r.Labels)
+	}
+	if c.report.suspect(signs) {
+		c.draft = nil
+		return
+	}
+	for i, label := range r.Labels {
+		if slices.Contains(p.Critical, label) {
+			c.report.Critical++
+			if !slices.Contains(p.Critical, table.Predicted[i]) {
+				c.report.Missed++
+			}
+		}
+	}
+}
+
+// kept returns what a policy decides by.
+func kept(p *policy.Policy) *Chosen {
+	primary, fallback := Threshold{Score: string(p.Primary.Score), Threshold: p.Primary.Threshold},
+		&Threshold{Score: string(p.Fallback.Score), Threshold: p.Fallback.Threshold}
+	switch {
+	case !p.Gate.ReachesFallback():
+		fallback = nil
+	case !p.Gate.ReachesPrimary():
+		primary, fallback = *fallback, nil
+	}
+	return &Chosen{Gate: p.Gate, ReliabilityThreshold: p.ReliabilityThreshold, Primary: primary, Fallback: fallback, Compared: 1}
+}
+
+// finish builds the policy, and warns if its rule is not the first attempt.
+func (c *stopping) finish() error {
+	d, r := c.draft, c.report
+	if d == nil {
+		return nil
+	}
+	p, err := build(*d)
+	if err != nil {
+		return err
+	}
+	if certifiedAsItIs(c.Base) {
+		d.Calibration.PolicyHash = p.Hash
+	}
+	r.PolicyHash = p.Hash
+	c.noticeEarlierRule()
+	if err := r.put(d); err != nil {
+		return err
+	}
+	if r.Policy.EarlyStop() == nil {
+		return errors.New("internal fault, please report it: the rule is not in force in the policy that it was learned for")
+	}
+	return nil
+}
+
 // learn learns an early-stopping rule on one half of the inputs, certifies it on the other, and
 // puts it into the draft. If nothing certifies, the report gets a refusal and there is no error.
-func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
+func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	p, err := build(*c.draft)
 	if err != nil {
 		return err
 	}
 	s := &EarlyStop{
-		Epsilon: c.EarlyStop.Disagreement, Released: c.EarlyStop.released(), Confidence: c.EarlyStop.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
+		Epsilon: c.Disagreement, Released: c.released(), Confidence: c.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
 	}
-	if c.EarlyStop.Ordered {
+	if c.Ordered {
 		s.Order = policy.MembersOrder
 	}
 	c.report.EarlyStop = s
 	risk := c.riskToTest(r.Labels != nil)
-	recording := learnable(r, c.EarlyStop.Ordered)
+	recording := learnable(r, c.Ordered)
 	recording.Groups = numbered(c.Groups)
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
 	learns, certifies, orders := c.withinMemory(recording.Passes)
@@ -218,7 +355,7 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	}
 	if deferred := d.Deferred(certifies); deferred < leastDeferred {
 		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d%s are needed to show that "+
-			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --settle-released",
+			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --max-released",
 			deferred, len(certifies), leastDeferred, among, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
 	}
 	sequence, err := learn.Learn(ctx, d, learns, learn.Options{Orders: orders, Seed: c.Seed})
@@ -236,8 +373,8 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	if got.Counts.Settled == 0 {
-		return refuse("no rule that stops any input early keeps to these shares")
+	if why := s.savesTooLittle(&got.Counts); why != "" {
+		return refuse(why)
 	}
 	progress(3, steps)
 	differ, err := learn.Noise(ctx, d, certifies, c.Seed)
@@ -255,6 +392,18 @@ func (c *calibration) learn(ctx context.Context, r eval.Recording) error {
 	c.renewRiskCertificate(got)
 	c.noteOnEarlyStop()
 	return nil
+}
+
+// savesTooLittle says why a rule that certifies is not worth having; empty where it is.
+func (s *EarlyStop) savesTooLittle(n *learn.Counts) string {
+	switch saving := n.Saving(); {
+	case n.Settled == 0:
+		return "no rule that stops any input early keeps to these shares"
+	case saving < LeastSaving:
+		return fmt.Sprintf("the boldest rule that certifies uses %.3g of %d passes on average, which is %.3g times fewer, expected at least %v times: "+
+			"keep all passes, or allow a larger --max-disagreement", n.MeanPasses(), s.Passes, saving, LeastSaving)
+	}
+	return ""
 }
 
 // tooFew says how many inputs it takes to certify without a disagreement.
@@ -414,7 +563,7 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 
 // earlyStopping returns the rule in the form of the policy's block settle. hash is that of the
 // policy without it.
-func (c *calibration) earlyStopping(hash string, rule *earlystop.Rule) *policy.EarlyStopping {
+func (c *stopping) earlyStopping(hash string, rule *earlystop.Rule) *policy.EarlyStopping {
 	s, r := c.report.EarlyStop, c.report.EarlyStop.Rule
 	halvesDiffer := sixDigits(s.HalvesDiffer.Share)
 	b := &policy.EarlyStopping{
@@ -448,7 +597,7 @@ const mostStatistics = 3_000_000
 
 // withinMemory shortens the two halves, whose inputs are in random order, to what memory allows.
 // orders is the number of pass orders to learn from for each input.
-func (c *calibration) withinMemory(passes int) (learns, certifies []int, orders int) {
+func (c *stopping) withinMemory(passes int) (learns, certifies []int, orders int) {
 	most := max(mostStatistics/passes, 1)
 	cut := func(inputs []int, what string) []int {
 		if len(inputs) <= most {
@@ -463,21 +612,15 @@ func (c *calibration) withinMemory(passes int) (learns, certifies []int, orders 
 }
 
 // noteOnEarlyStop adds the notes that a reader of the rule needs.
-func (c *calibration) noteOnEarlyStop() {
+func (c *stopping) noteOnEarlyStop() {
 	s, r := c.report.EarlyStop, c.report
-	if c.seeks {
-		r.note("the recording was parted at random: %d inputs calibrated and learned when inputs stop early, and the other %d certified that; "+
-			"all figures but those of the rule are of the first part, so that intervals are wider and certificates harder to get than "+
-			"from all %d", s.LearnedFrom, s.CertifiedOn, s.LearnedFrom+s.CertifiedOn)
-	} else {
-		r.note("the recording was parted at random: from %d inputs it was learned when inputs stop early, and the other %d certified that",
-			s.LearnedFrom, s.CertifiedOn)
-		if on := c.Base.Calibration; on != nil && on.Recording.PassesSHA256 != "" && on.Recording.PassesSHA256 == c.Source.Passes.SHA256 {
-			r.note("the thresholds of the policy were calibrated on this recording, the inputs that certify the rule included, which is not " +
-				"quite independent; an objective beside --settle keeps the two apart")
-		}
+	r.note("the recording was parted at random: from %d inputs it was learned when inputs stop early, and the other %d certified that",
+		s.LearnedFrom, s.CertifiedOn)
+	if on := c.Base.Calibration; on != nil && on.Recording.PassesSHA256 != "" && on.Recording.PassesSHA256 == c.Source.Passes.SHA256 {
+		r.note("the thresholds of the policy were calibrated on this recording, the inputs that certify the rule included, which is not " +
+			"quite independent: another recording keeps the two apart")
 	}
-	if !c.EarlyStop.Ordered && s.Passes <= 10 {
+	if !c.Ordered && s.Passes <= 10 {
 		r.note("%d passes are few for draws of one posterior: for the members of an ensemble say --ordered", s.Passes)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -85,13 +86,13 @@ func TestEarlyStopByGroup(t *testing.T) {
 	r := ctgRecording("ensemble")
 	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.03}", "passes: {expected: 5}")
 	learned := func(size int) *Report {
-		o := Options{Base: base, EarlyStop: &EarlyStopOptions{Disagreement: 0.04, Released: 0.2, Confidence: 0.8}, Seed: 1}
+		o := EarlyStopOptions{Base: base, Disagreement: 0.04, Released: 0.2, Confidence: 0.8, Seed: 1}
 		for i := range r.Passes.Inputs {
 			if size > 0 {
 				o.Groups = append(o.Groups, -i/size)
 			}
 		}
-		found := must(Run(t.Context(), r, o))
+		found := must(LearnEarlyStop(t.Context(), r, o))
 		if found.Refused() {
 			t.Fatalf("groups of %d: %+v", size, found.EarlyStop.Refusal)
 		}
@@ -114,33 +115,89 @@ func TestEarlyStopByGroup(t *testing.T) {
 	if !strings.Contains(fours.EarlyStop.Rule.Statement, "for groups of at most 4 inputs") {
 		t.Error(fours.EarlyStop.Rule.Statement)
 	}
-	o := Options{Base: base, EarlyStop: &EarlyStopOptions{Disagreement: 0.04, Released: 0.2, Confidence: 0.8}, Groups: make([]int, r.Passes.Inputs)}
-	if one := must(Run(t.Context(), r, o)); one.EarlyStop.Refusal == nil {
+	o := EarlyStopOptions{Base: base, Disagreement: 0.04, Released: 0.2, Confidence: 0.8, Groups: make([]int, r.Passes.Inputs)}
+	if one := must(LearnEarlyStop(t.Context(), r, o)); one.EarlyStop.Refusal == nil {
 		t.Errorf("one group certifies: %s", one.EarlyStop.Rule.Statement)
 	}
 }
 
-// TestEarlyStopRiskByGroup expects a certificate about misses of groups to be tested again with the rule
-// in force, by groups.
+// TestEarlyStopRiskByGroup certifies misses of groups on one half of a recording, and expects the
+// certificate to be tested again with the rule in force on the other, by groups. On the half that
+// calibrated the policy it is dropped.
 func TestEarlyStopRiskByGroup(t *testing.T) {
 	t.Parallel()
 	r := ctgRecording("ensemble")
-	o := options(t, Objective{MaxCriticalMiss: 0.15, Confidence: 0.8}, policy.AllInputs, 42)
-	o.EarlyStop = &EarlyStopOptions{Disagreement: 0.05, Released: 0.2, Confidence: 0.8, Ordered: true}
-	for i := range r.Passes.Inputs {
-		o.Groups = append(o.Groups, i/2)
+	half := func(part int, name string) (eval.Recording, Source, []int) { // every second pair of inputs
+		to := eval.Recording{Classes: r.Classes, Passes: decomp.Tensor{Passes: r.Passes.Passes}}
+		var groups []int
+		for pass := range r.Passes.Passes {
+			for i := range r.Passes.Inputs {
+				if i/2%2 != part {
+					continue
+				}
+				at := (pass*r.Passes.Inputs + i) * r.Classes
+				to.Passes.Float32 = append(to.Passes.Float32, r.Passes.Float32[at:at+r.Classes]...)
+				if pass == 0 {
+					to.Labels, groups = append(to.Labels, r.Labels[i]), append(groups, i/2)
+				}
+			}
+		}
+		to.Passes.Inputs = len(groups)
+		return to, Source{Passes: eval.File{Name: name, SHA256: strings.Repeat(name, 64)}}, groups
 	}
-	found := must(Run(t.Context(), r, o))
-	if found.Refused() || found.EarlyStop.Risk == nil || !found.EarlyStop.Risk.Kept {
-		t.Fatalf("refusal %+v, %+v, early stopping %+v", found.Refusal, found.EarlyStop.Refusal, found.EarlyStop.Risk)
+	first, source, groups := half(0, "a")
+	o := options(t, Objective{MaxCriticalMiss: 0.12, Confidence: 0.8}, policy.AllInputs, 42)
+	o.Source, o.Groups = source, groups
+	certified := must(Run(t.Context(), first, o))
+	if certified.Refused() {
+		t.Fatalf("%+v", certified.Refusal)
 	}
-	c := found.Policy.Calibration.Certificate
-	if c.Groups == 0 || c.Groups > found.EarlyStop.Groups || !strings.Contains(c.Statement, "of at most 2 critical inputs each") ||
-		strings.Contains(c.Statement, policy.IfIndependent) {
-		t.Errorf("certificate %+v", c)
+	certified.Policy.Calibration.Certificate.Target = 0.2 // which leaves some room to the rule
+	for name, kept := range map[string]bool{"a": false, "b": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			again, source, groups := half(map[bool]int{true: 1}[kept], name)
+			found := must(LearnEarlyStop(t.Context(), again, EarlyStopOptions{
+				Base: certified.Policy, Disagreement: 0.06, Released: 0.5, Confidence: 0.8, Ordered: true, Seed: 42, Source: source, Groups: groups,
+			}))
+			if found.Refused() || found.EarlyStop.Risk == nil || found.EarlyStop.Risk.Kept != kept {
+				t.Fatalf("%+v, %+v", found.EarlyStop.Refusal, found.EarlyStop.Risk)
+			}
+			c := found.Policy.Calibration.Certificate
+			if kept && (c.Groups == 0 || c.Groups > found.EarlyStop.Groups || !strings.Contains(c.Statement, "of at most 2 critical inputs each") ||
+				strings.Contains(c.Statement, policy.IfIndependent)) || !kept && (c != nil || found.Certificate.Void == "") {
+				t.Errorf("certificate %+v", c)
+			}
+		})
 	}
-	if got := found.Inputs + found.EarlyStop.CertifiedOn; got != r.Passes.Inputs || found.Inputs%2 != 0 {
-		t.Errorf("%d inputs calibrate and %d certify", found.Inputs, found.EarlyStop.CertifiedOn)
+}
+
+// TestLeastSaving expects a rule that saves next to nothing to be refused: here the last of four passes
+// decides nine tenths of the inputs, by chance.
+func TestLeastSaving(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 3))
+	r := eval.Recording{Classes: 3, Passes: decomp.Tensor{Passes: 4, Inputs: 1000}}
+	for pass := range 4 {
+		for i := range 1000 {
+			suspect := []float32{0.05, 0.25, 0.15, 0.05 + 0.2*float32(rng.IntN(2))}[pass] + 0.04*rng.Float32()
+			if i%10 == 0 {
+				suspect /= 20
+			}
+			r.Passes.Float32 = append(r.Passes.Float32, 0.99-suspect, suspect, 0.01)
+		}
+	}
+	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: entropy, threshold: 0.5}", "passes: {expected: 4}")
+	found := must(LearnEarlyStop(t.Context(), r, EarlyStopOptions{Base: base, Disagreement: 0.02, Confidence: 0.9, Ordered: true, Seed: 1}))
+	if refused := found.EarlyStop.Refusal; refused == nil || !strings.Contains(refused.Reason, "no rule that stops any input early") || found.Policy != nil {
+		t.Errorf("%+v, rule %+v", refused, found.EarlyStop.Rule)
+	}
+	s := &EarlyStop{Passes: 30}
+	for used, refused := range map[int]bool{2700: false, 2728: true, 3000: true} {
+		why := s.savesTooLittle(&learn.Counts{Inputs: 100, Passes: 30, Used: used, Settled: 50})
+		if refused != strings.Contains(why, "expected at least 1.1 times") {
+			t.Errorf("%d passes of 100 inputs: %q", used, why)
+		}
 	}
 }
 
@@ -164,66 +221,31 @@ func TestFewestPasses(t *testing.T) {
 	}
 }
 
-// TestDominance checks the notes that compare the learned rule with the other methods: they name
-// the shares at which it saves no less, and leave out shares that a method does not reach.
-func TestDominance(t *testing.T) {
-	t.Parallel()
-	at := func(savings ...float64) (all []FrontierAt) { // a negative saving stands for a share that is not reached
-		for i, s := range savings {
-			all = append(all, FrontierAt{Disagreement: frontierShares[i], Saving: math.Abs(s), Reached: s > 0})
-		}
-		return all
-	}
-	f := &Frontier{Methods: []FrontierMethod{
-		{Name: LearnedRule, At: at(1.5, 2, 3, -4)},
-		{Name: ScoreOnlyRule, At: at(1.6, 2.001, -2.5, 5)},
-		{Name: FewerPasses, At: at(1, 1, 1, 1)},
-	}}
-	want := []string{
-		"the learned rule against the score alone: it saves no less at 0.25%, less at 0.1% (1.50x against 1.60x)",
-		"the learned rule against fewer passes for every input: it saves no less at every share where they can be compared",
-	}
-	if got := dominance(f); !slices.Equal(got, want) {
-		t.Errorf("%q, expected %q", got, want)
-	}
-}
-
 // TestCancelledWhileLearning checks that a calibration that is cancelled ends with the step at
 // hand, and that nothing of it works on once it has returned.
 func TestCancelledWhileLearning(t *testing.T) {
 	t.Parallel()
 	r := ctgRecording("ensemble")
 	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.03}", "passes: {expected: 5}")
-	for name, run := range map[string]func(context.Context, Progress) error{
-		"Run": func(ctx context.Context, p Progress) error {
-			_, err := Run(ctx, r, Options{Base: base, EarlyStop: &EarlyStopOptions{Disagreement: 0.05, Confidence: 0.9}, Progress: p})
-			return err
-		},
-		"DrawFrontier": func(ctx context.Context, p Progress) error {
-			_, err := DrawFrontier(ctx, r, base, FrontierOptions{Progress: p})
-			return err
-		},
-	} {
-		for step := 1; step <= 3; step++ {
-			t.Run(fmt.Sprint(name, " at step ", step), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					last := 0
-					err := run(ctx, func(stage string, done, _ int) {
-						if !strings.HasPrefix(stage, "learning") {
-							return
-						}
-						if last = done; done == step {
-							cancel()
-						}
-					})
-					synctest.Wait() // until goroutines that were left behind have ended
-					if !errors.Is(err, context.Canceled) || last != step {
-						t.Errorf("error %v, progress to step %d, expected to end at step %d", err, last, step)
+	for step := 1; step <= 3; step++ {
+		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				last := 0
+				_, err := LearnEarlyStop(ctx, r, EarlyStopOptions{Base: base, Disagreement: 0.05, Confidence: 0.9, Progress: func(stage string, done, _ int) {
+					if !strings.HasPrefix(stage, "learning") {
+						return
 					}
-				})
+					if last = done; done == step {
+						cancel()
+					}
+				}})
+				synctest.Wait() // until goroutines that were left behind have ended
+				if !errors.Is(err, context.Canceled) || last != step {
+					t.Errorf("error %v, progress to step %d, expected to end at step %d", err, last, step)
+				}
 			})
-		}
+		})
 	}
 }

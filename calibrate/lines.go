@@ -23,28 +23,18 @@ type LineOrigin string
 // The origins, the stronger ones last.
 const (
 	ExpectedLine  LineOrigin = "expected"  // the upper end of the 95% interval of the expected share
-	KeptLine      LineOrigin = "kept"      // the policy had it
 	CertifiedLine LineOrigin = "certified" // the target of a Learn-then-Test certificate
 	StatedLine    LineOrigin = "stated"    // Options.AlarmAbove
 )
 
 // setLines writes to a draft, and returns, what outcomes are tested against. byClass has what is
-// expected of single classes. A policy that was kept has its lines, unless others are stated.
+// expected of single classes.
 //
 // A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
 // calibrations lie above it from the first day.
 func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
-	if d.Calibration == nil {
-		if len(o.AlarmAbove) == 0 {
-			return nil
-		}
-		d.Calibration = &policy.Calibration{}
-	}
-	c, origin := d.Calibration, ExpectedLine
+	c := d.Calibration
 	derived := c.DerivedLines()
-	if c.Lines != nil {
-		derived, origin = *c.Lines, KeptLine
-	}
 	var all []Line
 	put := func(l Line) {
 		if i := slices.IndexFunc(all, func(old Line) bool { return old.Bounds == l.Bounds && old.Class == l.Class }); i >= 0 {
@@ -53,15 +43,15 @@ func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 			all = append(all, l)
 		}
 	}
-	put(Line{policy.CriticalFNR, "", derived.CriticalFNR, origin})
-	put(Line{policy.CriticalMissRate, "", derived.CriticalMissRate, origin})
+	put(Line{policy.CriticalFNR, "", derived.CriticalFNR, ExpectedLine})
+	put(Line{policy.CriticalMissRate, "", derived.CriticalMissRate, ExpectedLine})
 	for _, l := range byClass {
 		put(l)
 	}
 	for _, l := range derived.Classes {
-		put(Line{policy.CriticalFNR, l.Class, l.CriticalFNR, origin})
+		put(Line{policy.CriticalFNR, l.Class, l.CriticalFNR, ExpectedLine})
 	}
-	if c.Certificate != nil && origin != KeptLine {
+	if c.Certificate != nil {
 		for _, l := range c.Certificate.Limits() {
 			if l.Class == "" || l.Bounds == policy.CriticalFNR {
 				put(Line{l.Bounds, l.Class, l.Target, CertifiedLine})
@@ -95,10 +85,10 @@ func forPolicy(all []Line) *policy.Lines {
 }
 
 // dropCertifiedLines takes back the lines of a certificate that turned out to be void.
-func (c *calibration) dropCertifiedLines() {
-	if k := c.draft.Calibration; k != nil && k.Certificate == nil && c.report.Lines != nil {
-		c.report.Lines = slices.DeleteFunc(c.report.Lines, func(l Line) bool { return l.From == CertifiedLine })
-		k.Lines = forPolicy(c.report.Lines)
+func (r *Report) dropCertifiedLines(d *policy.Draft) {
+	if k := d.Calibration; k != nil && k.Certificate == nil && r.Lines != nil {
+		r.Lines = slices.DeleteFunc(r.Lines, func(l Line) bool { return l.From == CertifiedLine })
+		k.Lines = forPolicy(r.Lines)
 	}
 }
 

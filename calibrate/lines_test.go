@@ -119,29 +119,14 @@ func TestLinesOfVoidCertificates(t *testing.T) {
 	if diff := cmp.Diff(&policy.Lines{CriticalFNR: 0.3, CriticalMissRate: 0.1}, d.Calibration.Lines); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
-	c.dropCertifiedLines()
+	c.report.dropCertifiedLines(c.draft)
 	if len(c.report.Lines) != 2 {
 		t.Errorf("a certificate that holds lost its line: %+v", c.report.Lines)
 	}
 	d.Calibration.Certificate = nil
-	c.dropCertifiedLines()
+	c.report.dropCertifiedLines(c.draft)
 	if diff := cmp.Diff(&policy.Lines{CriticalFNR: 0.3}, d.Calibration.Lines); diff != "" || len(c.report.Lines) != 1 {
 		t.Errorf("lines %+v (-want +got):\n%s", c.report.Lines, diff)
-	}
-}
-
-// TestAlarmAboveKept states lines for a policy that is otherwise kept.
-func TestAlarmAboveKept(t *testing.T) {
-	t.Parallel()
-	o := options(t, Objective{}, policy.AllInputs, 1)
-	o.AlarmAbove = []ClassLimit{{"2", policy.CriticalFNR, 0.3}}
-	d := o.Base.Draft()
-	d.Calibration = &policy.Calibration{Lines: &policy.Lines{CriticalFNR: 0.1, Classes: []policy.ClassLine{{Class: "1", CriticalFNR: 0.2}}}}
-	want := []Line{
-		{policy.CriticalFNR, "", 0.1, KeptLine}, {policy.CriticalFNR, "1", 0.2, KeptLine}, {policy.CriticalFNR, "2", 0.3, StatedLine},
-	}
-	if diff := cmp.Diff(want, o.setLines(&d, nil)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -43,9 +43,6 @@ type ClassLimit struct {
 	Most float64
 }
 
-// given reports whether there is an objective.
-func (o *Objective) given() bool { return o.coverage() != 0 || o.CostRatio != 0 || o.bounds() > 0 }
-
 // coverage returns the share of inputs that nobody looks at, 0 where the objective has none: the
 // coverage itself, or what is left of all inputs by a budget of reviews.
 func (o *Objective) coverage() float64 {

@@ -21,8 +21,8 @@ type Report struct {
 	// GroupsFile is nil without groups.
 	GroupsFile *eval.File `json:"groups_file,omitempty"`
 
-	// Objective states the objective in words. It is empty if gate, scores and thresholds were
-	// kept.
+	// Objective states the objective in words. It is empty of LearnEarlyStop, which keeps gate, scores
+	// and thresholds.
 	Objective string       `json:"objective"`
 	Scope     policy.Scope `json:"scope"`
 	Seed      uint64       `json:"seed"`

@@ -73,7 +73,7 @@ type Overdue struct {
 // or none in some tenth of what the new policy retains: weights would then speak for inputs that
 // nobody saw.
 //
-// Of the options Base, Objective, Scope, Seed, Attempts, Replaces and Source.Software count.
+// Of the options Base, Objective, Scope, Seed, Replaces and Source.Software count.
 func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -85,11 +85,7 @@ func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 		return nil, errors.New("calibration from outcomes needs bounds on misses with a confidence: a critical miss rate, a critical FNR")
 	}
 	o.Source.Passes = eval.File{Name: r.Name, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(o.Base.Hash+"\n"+r.Name)))}
-	c := &calibration{Options: o, seeks: true}
-	var err error
-	if c.attempts, err = o.remember(); err != nil {
-		return nil, err
-	}
+	c := &calibration{Options: o}
 	t := newOutcomeTest(&r, &c.Options)
 	c.report = t.report
 	c.report.Software, c.report.PassesFile = o.Source.Software, o.Source.Passes

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -171,7 +170,6 @@ func TestFromOutcomesBet(t *testing.T) {
 func TestFromOutcomesAttempts(t *testing.T) {
 	r := site{rand.New(rand.NewPCG(3, 3))}.reviewed(30000)
 	o := siteOptions(t, 0.15, 0.8)
-	o.Attempts = filepath.Join(t.TempDir(), "attempts.jsonl")
 	for attempt, target := range []float64{0.15, 0.15, 0.16} {
 		o.Objective.MaxCriticalFNR = target
 		report, err := FromOutcomes(r, o)
@@ -181,6 +179,7 @@ func TestFromOutcomesAttempts(t *testing.T) {
 		if void, other := report.Certificate.Void != "", attempt == 2; void != other {
 			t.Errorf("attempt %d: void %q", attempt, report.Certificate.Void)
 		}
+		o.Replaces = report.Policy
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // riskToTest returns what the policy's certificate about misses promises, to be tested with the
 // early-stopping rule in force. It returns nil if there is no certificate, or none that can be
 // tested; the report then says why.
-func (c *calibration) riskToTest(labelled bool) *learn.Risk {
+func (c *stopping) riskToTest(labelled bool) *learn.Risk {
 	if c.draft.Calibration == nil || c.draft.Calibration.Certificate == nil {
 		return nil
 	}
@@ -28,7 +28,6 @@ func (c *calibration) riskToTest(labelled bool) *learn.Risk {
 		fate.Dropped = "it is of groups, and without --groups the certificate of the rule is of independent inputs"
 	case !labelled:
 		fate.Dropped = "without labels it cannot be tested with the rule in force"
-	case c.seeks:
 	case !certifiedAsItIs(c.Base):
 		fate.Dropped = "it is not told that the policy is still the one that was certified"
 	case on == "" || now == "":
@@ -59,7 +58,7 @@ func (s *EarlyStop) certify(
 
 // renewRiskCertificate puts the certificate that holds with the rule in force into the policy, or
 // drops the one that was there and warns of it.
-func (c *calibration) renewRiskCertificate(got *learn.Certificate) {
+func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 	fate := c.report.EarlyStop.Risk
 	if fate == nil {
 		return
@@ -93,9 +92,5 @@ func (c *calibration) renewRiskCertificate(got *learn.Certificate) {
 	}
 	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
 		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases, drawn)
-	if c.seeks {
-		c.report.note("on the part that calibrated, %d of %d were called safe without a rule, which certified the same of all passes; the "+
-			"certificate is of the rule in force, on the other part", was.Misses, was.Cases)
-	}
 	in.Certificate, c.report.Certificate = &renewed, reportOf(&renewed)
 }

@@ -17,8 +17,6 @@ type sample struct {
 	n     int
 	grouping
 	outcomes
-	// stopsEarly leaves out scores that cannot be followed pass by pass.
-	stopsEarly bool
 	// countsReviews says that a coverage is what reviews leave, and that critical calls are reviewed
 	// whether they are deferred or not. Only inputs called safe then use up what is to be deferred, and
 	// scope all has the thresholds of scope predicted-safe.

@@ -264,7 +264,7 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 	t.expect(r, threshold)
 	to.note("every figure is weighted by how probably each input was reviewed; misses and cases of the certificate are counts without weights")
 	if base.EarlyStopping != nil {
-		to.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate --settle learns one from passes")
+		to.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
 	}
 
 	d := base.Draft()

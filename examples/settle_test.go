@@ -29,8 +29,7 @@ const share = 0.02
 func settling(t *testing.T) (address string) {
 	t.Helper()
 	rule := filepath.Join(t.TempDir(), "policy.yaml")
-	r := run(t, ckd, "calibrate", "--passes", recording, "--policy", policyFile, "--settle", fmt.Sprint(share), "--out", rule,
-		"--attempts", filepath.Join(t.TempDir(), "attempts.jsonl"))
+	r := run(t, ckd, "calibrate", "early-stop", "--passes", recording, "--policy", policyFile, "--max-disagreement", fmt.Sprint(share), "--out", rule)
 	if r.Code != 0 {
 		t.Fatalf("calibrate: exit %d\n%s", r.Code, r.Stderr)
 	}

@@ -4,33 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/ckd-project/ckd/internal/timed"
 )
-
-// TestFrontier checks that docs/settle-frontier.svg, the picture in the README, is what the command
-// draws.
-func TestFrontier(t *testing.T) {
-	t.Parallel()
-	if runtime.GOARCH != "amd64" {
-		t.Skip("other processors round otherwise")
-	}
-	timed.Full(t)
-	want, err := os.ReadFile("../docs/settle-frontier.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := mustRun(t, "evaluate", "--settle", "--policy", "testdata/lowrank.yaml", "--format", "svg",
-		"--passes", recording("ctg-lowrank", ".passes.npy"), "--labels", recording("ctg-lowrank", ".labels.npy"))
-	if out.Stdout != string(want) {
-		t.Error("ckd evaluate --settle --policy integration_test/testdata/lowrank.yaml --format svg, with the passes and labels of " +
-			"ctg-lowrank, does not draw docs/settle-frontier.svg")
-	}
-}
 
 // TestEarlyStopping learns a rule and replays real passes with it. A third of the passes must be
 // enough, and nearly all decisions must be those of all passes. Then it serves a rule that settles
@@ -40,8 +19,7 @@ func TestEarlyStopping(t *testing.T) {
 	t.Parallel()
 	const inputs = 2126
 	passes, file := recording("ctg-lowrank", ".passes.npy"), filepath.Join(t.TempDir(), "settled.yaml")
-	mustRun(t, "calibrate", "--settle", "0.01", "--policy", "testdata/lowrank.yaml", "--passes", passes, "--out", file,
-		"--attempts", filepath.Join(t.TempDir(), "attempts.jsonl"))
+	mustRun(t, "calibrate", "early-stop", "--policy", "testdata/lowrank.yaml", "--passes", passes, "--out", file)
 	if text := mustRun(t, "check", file).Stdout; !strings.Contains(text, "With confidence 0.9, at most 1% of the inputs are then decided otherwise") {
 		t.Errorf("check does not tell of the rule:\n%s", text)
 	}

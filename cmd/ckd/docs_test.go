@@ -97,7 +97,6 @@ func TestDocsNameFields(t *testing.T) {
 		{"evaluate-json.md", "## The JSON of `ckd evaluate`", eval.Report{}},
 		{"evaluate-json.md", "## The JSON of `ckd evaluate ood`", eval.OODReport{}},
 		{"evaluate-json.md", "## The JSON of `ckd evaluate disentangle`", eval.DisentangleReport{}},
-		{"evaluate-json.md", "## The JSON of `ckd evaluate settle`", calibrate.Frontier{}},
 		{"calibrate-json.md", "## The JSON", calibrate.Report{}},
 	} {
 		t.Run(reflect.TypeOf(c.report).String(), func(t *testing.T) {

@@ -19,10 +19,9 @@ import (
 
 // evaluateCmd turns recordings into evidence.
 type evaluateCmd struct {
-	Recording   recordingCmd   `cmd:"" default:"withargs" help:"Evaluate a labelled recording: what ckd evaluate does where it is told nothing else."`
+	Recording   recordingCmd   `cmd:"" default:"withargs" help:"Say from labelled passes what deferral is worth, with intervals and diagnosis."`
 	OOD         oodCmd         `cmd:"" name:"ood" help:"Tell foreign inputs (out of distribution) from known ones."`
 	Disentangle disentangleCmd `cmd:"" help:"See whether epistemic uncertainty rises with label noise."`
-	Settle      frontierCmd    `cmd:"" help:"See what deciding before the last pass saves, and what it costs: ckd evaluate --settle is the same."`
 }
 
 // recordingCmd evaluates one labelled recording.
@@ -44,7 +43,7 @@ type recordingCmd struct {
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
 
-// Help is the long text of ckd evaluate recording --help.
+// Help is the long text of ckd evaluate --help.
 func (*recordingCmd) Help() string {
 	return `Prints what a labelled recording says of the model, of every deferral score and of a policy: what is missed, at
 which number of reviews, and all the tables of the paper.

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -87,10 +86,6 @@ func handNames(t *testing.T, names ...string) string {
 // runCommand runs a command line as main does.
 func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	if len(args) > 0 && args[0] == "calibrate" && !slices.Contains(args, "--attempts") && slices.Contains(args, "--passes") {
-		// Recordings are shared by tests, and each command is to be a first attempt.
-		args = append(slices.Clone(args), "--attempts", filepath.Join(t.TempDir(), "attempts.jsonl"))
-	}
 	var out, errs bytes.Buffer
 	code = run(&cmdContext{t.Context(), strings.NewReader(""), &out, &errs}, args)
 	return out.String(), errs.String(), code

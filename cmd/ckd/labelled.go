@@ -87,11 +87,20 @@ func (l *labelledRecording) sort(groups []int) {
 	l.index = r.Index
 }
 
+// unlaid is the layout of passes whose axes tell themselves which is which: see lay.
+const unlaid record.Layout = -1
+
+// unlaidFlags name a recording whose policy or lack of one says all else, and whose labels tell which
+// axis is the inputs. labels and policyFile may be empty.
+func unlaidFlags(passes, labels, policyFile string) *labelledFlags {
+	return &labelledFlags{Passes: passes, Labels: labels, rowFlags: rowFlags{Layout: unlaid}, policyFlags: policyFlags{Policy: policyFile}}
+}
+
 // readRecording reads the passes, and the labels if a file is named. model may be nil.
 func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*labelledRecording, error) {
 	var l labelledRecording
 	var err error
-	if l.passes, err = c.read(ctx, c.Passes, model); err != nil {
+	if l.passes, err = c.open(c.Passes, model); err != nil {
 		return nil, err
 	}
 	if model != nil {
@@ -103,17 +112,44 @@ func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*l
 			return nil, err
 		}
 	}
-	if l.passesFile, err = hashFile(c.Passes); err != nil || c.Labels == "" {
-		return &l, err
+	if c.Labels != "" {
+		if l.labels, err = readLabels(c.Labels, l.classes); err != nil {
+			return nil, err
+		}
+		if l.labelsFile, err = hashFile(c.Labels); err != nil {
+			return nil, err
+		}
 	}
-	if l.labels, err = readLabels(c.Labels, l.classes); err != nil {
+	note := l.passes.Note()
+	if c.Layout == unlaid {
+		note = lay(l.passes, l.labels, model)
+	}
+	if err := c.checkPasses(ctx, l.passes, note, model); err != nil {
 		return nil, err
 	}
-	if err := l.forEval().CheckLabels(); err != nil {
-		return nil, fmt.Errorf("%s: %w%s", c.Labels, err, otherLayout(l.passes, len(l.labels)))
+	if l.labels != nil {
+		if err := l.forEval().CheckLabels(); err != nil {
+			return nil, fmt.Errorf("%s: %w%s", c.Labels, err, otherLayout(l.passes, len(l.labels)))
+		}
 	}
-	l.labelsFile, err = hashFile(c.Labels)
+	l.passesFile, err = hashFile(c.Passes)
 	return &l, err
+}
+
+// lay finds out which axis of passes, read as [passes, inputs, classes], is the inputs: the one that
+// is as long as the labels, or without labels the one that is not as long as the policy's passes. It
+// says how the passes are read.
+func lay(p *record.Passes, labels []int, model *policy.Policy) (note string) {
+	byLabels := labels != nil && len(labels) == p.S && len(labels) != p.N
+	byPolicy := labels == nil && model != nil && model.ExpectedPasses == p.N && model.ExpectedPasses != p.S
+	if byLabels || byPolicy {
+		p.Transpose()
+	}
+	note = p.Form()
+	if p.S == p.N {
+		note += "; both axes are as long, and [passes, inputs, classes] is assumed"
+	}
+	return note
 }
 
 // readLabels reads labels by number, by name or one-hot. classes has the names.
@@ -148,7 +184,7 @@ func ambiguous(label int, classes []string) error {
 // otherLayout says how to read passes so that they have this many inputs, where that takes the other
 // layout.
 func otherLayout(p *record.Passes, inputs int) string {
-	if inputs == p.N || inputs != p.S {
+	if inputs == p.N || inputs != p.S { // calibrate has turned them round
 		return ""
 	}
 	return fmt.Sprintf(" (it was read with as many passes: if these are the inputs, say --layout %v)", p.Layout.Other())
@@ -161,8 +197,8 @@ func readGroups(path string, passes *record.Passes) ([]int, eval.File, error) {
 		return nil, eval.File{}, err
 	}
 	if len(groups) != passes.N {
-		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s%s", path, len(groups), passes.N,
-			passes.Name, otherLayout(passes, len(groups)))
+		return nil, eval.File{}, fmt.Errorf("%s has %d groups, expected %d: one for each input of %s", path, len(groups), passes.N,
+			passes.Name)
 	}
 	file, err := hashFile(path)
 	return groups, file, err

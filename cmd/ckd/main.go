@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -32,13 +33,11 @@ type cli struct {
 	Check     checkCmd       `cmd:"" help:"Say what is wrong with policy files, or what they mean."`
 	Decompose decomposeCmd   `cmd:"" help:"Decompose recorded passes, input by input."`
 	Evaluate  evaluateCmd    `cmd:"" help:"Say from labelled passes what deferral is worth, with intervals and diagnosis."`
-	Calibrate calibrateCmd   `cmd:"" help:"Choose a policy's gate, scores and thresholds from a labelled recording."`
+	Calibrate calibrateCmd   `cmd:"" help:"Make policies from labelled recordings, and from outcomes."`
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
 	Outcomes  outcomesCmd    `cmd:"" help:"Send back what was true, and read what the ledger made of it."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`
-
-	ShowVersion kong.VersionFlag `name:"version" help:"Say which build this is, as ckd version does."`
 }
 
 // cmdContext is what a command may use of its surroundings.
@@ -73,11 +72,11 @@ func run(ctx *cmdContext, args []string) (code int) {
 			code = int(e)
 		}
 	}()
-	command, err := parser.Parse(settleForm(args))
+	command, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(ctx.Stderr, "ckd: %v\n", err)
 		if parse := (*kong.ParseError)(nil); errors.As(err, &parse) && parse.Context.Command() != "" {
-			fmt.Fprintf(ctx.Stderr, "Run \"ckd %s --help\" for its flags.\n", parse.Context.Command())
+			fmt.Fprintf(ctx.Stderr, "Run \"ckd %s --help\" for its flags.\n", strings.TrimSpace(parse.Context.Command()))
 		} else {
 			fmt.Fprintln(ctx.Stderr, `Run "ckd --help" for the commands.`)
 		}
@@ -96,32 +95,48 @@ func run(ctx *cmdContext, args []string) (code int) {
 	return exitOK
 }
 
+// newParser returns the parser of the command line. A command that stands for its group, as ckd
+// evaluate does, has no name of its own.
 func newParser(ctx *cmdContext) (*kong.Kong, error) {
-	return kong.New(&cli{},
+	parser, err := kong.New(&cli{},
 		kong.Name("ckd"),
 		kong.Description(description),
-		kong.Vars{"version": versionLine()},
 		kong.Writers(ctx.Stdout, ctx.Stderr),
 		kong.Exit(func(code int) { panic(exitRequest(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 	)
+	if err != nil {
+		return nil, err
+	}
+	parser.Model.HelpFlag.Hidden = true
+	for _, group := range parser.Model.Children {
+		if group.DefaultCmd != nil {
+			group.DefaultCmd.Name = ""
+		}
+	}
+	return parser, nil
 }
 
-// printHelp prints the help of a command. If the command stands for another when no subcommand is
-// named, it prints that help too.
+// printHelp prints the help of a command: of a group that of the command that stands for it, and the
+// names of the others.
 func printHelp(o kong.HelpOptions, ctx *kong.Context) error {
-	if err := kong.DefaultHelpPrinter(o, ctx); err != nil {
-		return err
-	}
 	node := ctx.Selected()
 	if node == nil || node.DefaultCmd == nil {
-		return nil
+		return kong.DefaultHelpPrinter(o, ctx)
 	}
-	fmt.Fprintln(ctx.Stdout)
 	implied := *ctx
 	implied.Path = append(slices.Clone(ctx.Path), &kong.Path{Parent: node, Command: node.DefaultCmd})
-	return kong.DefaultHelpPrinter(o, &implied)
+	if err := kong.DefaultHelpPrinter(o, &implied); err != nil {
+		return err
+	}
+	fmt.Fprintln(ctx.Stdout, "\nCommands beside it:")
+	for _, other := range node.Children {
+		if other != node.DefaultCmd {
+			fmt.Fprintf(ctx.Stdout, "  %-24s%s\n", other.Path(), other.Help)
+		}
+	}
+	return nil
 }
 
 // exitRequest is the exit code that kong asked for.

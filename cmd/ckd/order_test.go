@@ -116,7 +116,7 @@ func TestOrderOfTheFile(t *testing.T) {
 					return ofFile.ReplaceAllString(out, "")
 				}
 				calibrated := func(more ...string) string {
-					return run("calibrate", append(more, "--format", "json", "--attempts", filepath.Join(t.TempDir(), "a"))...)
+					return run("calibrate", append(more, "--format", "json")...)
 				}
 				return map[string]string{
 					"evaluate":           run("evaluate", "--bootstrap", "20"),

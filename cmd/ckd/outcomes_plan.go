@@ -40,18 +40,12 @@ func (c *outcomesPlanCmd) Validate() error {
 	switch {
 	case c.Policy == "":
 		return errors.New("expected --policy: audits are planned for a policy")
+	case !(c.InputsPerDay > 0) || math.IsInf(c.InputsPerDay, 1):
+		return fmt.Errorf("--inputs-per-day %v: expected a number above 0", c.InputsPerDay)
 	case !(c.RunLength >= 1) || math.IsInf(c.RunLength, 1):
 		return fmt.Errorf("--run-length %v: expected a number of at least 1", c.RunLength)
 	}
-	return cmp.Or(checkTraffic(c.InputsPerDay), c.check())
-}
-
-// checkTraffic refuses inputs a day that are no traffic.
-func checkTraffic(perDay float64) error {
-	if !(perDay > 0) || math.IsInf(perDay, 1) {
-		return fmt.Errorf("--inputs-per-day %v: expected a number above 0", perDay)
-	}
-	return nil
+	return c.check()
 }
 
 // Run makes the plan and prints it.

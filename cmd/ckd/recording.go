@@ -56,24 +56,18 @@ func (f *rowFlags) spec(k int) decomp.Spec {
 // read reads the passes of a file, and prints how it read them. If model is not nil, it says what
 // the rows are.
 func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*record.Passes, error) {
-	kind, tolerance := policy.Probabilities, decomp.DefaultSumTolerance
-	switch {
-	case model != nil:
-		kind, tolerance = model.Kind, model.SumTolerance
-	default:
-		if f.Kind != nil {
-			kind = policy.Kind(*f.Kind)
-		}
-		if f.SumTolerance != nil {
-			tolerance = *f.SumTolerance
-		}
-	}
-	passes, err := record.ReadPasses(path, record.Options{Layout: f.Layout, Concentrations: kind == policy.Dirichlet})
+	passes, err := f.open(path, model)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", path, passes.Note())
-	if err := checkRows(passes, kind, tolerance); err != nil {
+	return passes, f.checkPasses(ctx, passes, passes.Note(), model)
+}
+
+// open reads the passes of a file, unlaid ones as [passes, inputs, classes].
+func (f *rowFlags) open(path string, model *policy.Policy) (*record.Passes, error) {
+	kind, _ := f.rows(model)
+	passes, err := record.ReadPasses(path, record.Options{Layout: max(f.Layout, record.SNK), Concentrations: kind == policy.Dirichlet})
+	if err != nil {
 		return nil, err
 	}
 	if model != nil && passes.K != len(model.Classes) {
@@ -81,6 +75,28 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 			len(model.Classes), firstNames(model.Classes))
 	}
 	return passes, nil
+}
+
+// checkPasses prints a note on how passes were read, and finds those that are not rows of their kind.
+func (f *rowFlags) checkPasses(ctx *cmdContext, passes *record.Passes, note string, model *policy.Policy) error {
+	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", passes.Name, note)
+	kind, tolerance := f.rows(model)
+	return checkRows(passes, kind, tolerance)
+}
+
+// rows returns what the rows are, by the policy if there is one.
+func (f *rowFlags) rows(model *policy.Policy) (kind policy.Kind, tolerance float64) {
+	if model != nil {
+		return model.Kind, model.SumTolerance
+	}
+	kind, tolerance = policy.Probabilities, decomp.DefaultSumTolerance
+	if f.Kind != nil {
+		kind = policy.Kind(*f.Kind)
+	}
+	if f.SumTolerance != nil {
+		tolerance = *f.SumTolerance
+	}
+	return kind, tolerance
 }
 
 // warn prints the signs that the passes of a file are not what they seem, for commands without a report
@@ -270,31 +286,34 @@ func (f *policyFlags) check() error {
 }
 
 // load reads the policy that the flags name, and returns nil if they name none.
-func (f *policyFlags) load() (*policy.Policy, error) {
-	if f.Policy == "" {
+func (f *policyFlags) load() (*policy.Policy, error) { return loadPolicy(f.Policy, f.Model, "--model") }
+
+// loadPolicy reads the policy of a model from a file or folder; nil without one. The flag chooses
+// among several models.
+func loadPolicy(path, model, flag string) (*policy.Policy, error) {
+	if path == "" {
 		return nil, nil
 	}
-	set, err := store.Load(f.Policy)
+	set, err := store.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	all := set.All()
-	if f.Model == "" && len(all) == 1 {
+	if model == "" && len(all) == 1 {
 		return all[0], nil
 	}
-	if p, ok := set.Get(f.Model); ok {
+	if p, ok := set.Get(model); ok {
 		return p, nil
 	}
 	names := make([]string, len(all))
 	for i, p := range all {
 		names[i] = p.Name
 	}
-	if f.Model == "" {
-		return nil, usageError("%s has %d models, expected --model with one of: %s", f.Policy, len(all),
-			firstNames(names))
+	if model == "" {
+		return nil, usageError("%s has %d models, expected %s with one of: %s", path, len(all), flag, firstNames(names))
 	}
-	return nil, usageError("--model %s is not in %s, expected one of: %s%s", f.Model, f.Policy, firstNames(names),
-		strictyaml.Suggest(f.Model, names))
+	return nil, usageError("%s %s is not in %s, expected one of: %s%s", flag, model, path, firstNames(names),
+		strictyaml.Suggest(model, names))
 }
 
 // hashFile returns the name and the SHA-256 of a file. For a member of an archive it is that of the

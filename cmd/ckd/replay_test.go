@@ -226,8 +226,8 @@ func TestReplaySettles(t *testing.T) {
 	const recording = "../../internal/recordings/ctg-lowrank.passes.npy"
 	const inputs, passes, at = 2126, 30, 0.02
 	rule := filepath.Join(t.TempDir(), "policy.yaml")
-	_, stderr, code := runCommand(t, "calibrate", "--passes", recording, "--policy", writeFile(t, "policy.yaml", settlesPolicy),
-		"--settle", fmt.Sprint(at), "--out", rule)
+	_, stderr, code := runCommand(t, "calibrate", "early-stop", "--passes", recording, "--policy", writeFile(t, "policy.yaml", settlesPolicy),
+		"--max-disagreement", fmt.Sprint(at), "--out", rule)
 	if code != exitOK {
 		t.Fatalf("calibrate: exit code %d, %s", code, stderr)
 	}

@@ -387,8 +387,8 @@ func TestDashboardsShow(t *testing.T) {
 	t.Parallel()
 	binary := testbed.Program(t, "prometheus", "PROMETHEUS")
 	policies := t.TempDir()
-	calibrate(t, policies, "digits", "digits-id", "--posterior", "low-rank", "--classes", digitNames, "--critical", "three,five")
-	calibrate(t, policies, "heart", "ctg-mcdropout", "--posterior", "mc-dropout", "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
+	calibrate(t, policies, "digits", "digits-id", "--classes", digitNames, "--critical", "three,five")
+	calibrate(t, policies, "heart", "ctg-mcdropout", "--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic")
 	addGate(t, filepath.Join(policies, "heart.yaml"))
 	for _, name := range []string{"digits.yaml", "heart.yaml"} {
 		addRisk(t, filepath.Join(policies, name))

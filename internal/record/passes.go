@@ -155,17 +155,9 @@ func (p *Passes) Row(dst []float64, s, n int) []float64 {
 // Note says in one line how the array was read. Values cannot tell which of the first two axes is
 // the passes, so that for S > N the note also says how to read it the other way round.
 func (p *Passes) Note() string {
-	kind := "float32"
-	if p.Float64 != nil {
-		kind = "float64"
-	}
-	inputs, classes := count(p.N, "input", "inputs"), count(p.K, "class", "classes")
-	if p.Concentrations {
-		return fmt.Sprintf("read as concentrations of %s over %s (%s)", inputs, classes, kind)
-	}
-	passes := count(p.S, "pass", "passes")
-	note := fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", passes, inputs, classes, kind, p.Layout)
+	note := p.Form()
 	switch {
+	case p.Concentrations:
 	case p.looksSwapped():
 		note += fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
 			"if it is the other way round, say --layout %v", p.Layout.Other())
@@ -174,6 +166,22 @@ func (p *Passes) Note() string {
 	}
 	return note
 }
+
+// Form says how many passes, inputs and classes there are, and how they were read.
+func (p *Passes) Form() string {
+	kind := "float32"
+	if p.Float64 != nil {
+		kind = "float64"
+	}
+	inputs, classes := count(p.N, "input", "inputs"), count(p.K, "class", "classes")
+	if p.Concentrations {
+		return fmt.Sprintf("read as concentrations of %s over %s (%s)", inputs, classes, kind)
+	}
+	return fmt.Sprintf("read as %s of %s over %s (%s, layout %v)", count(p.S, "pass", "passes"), inputs, classes, kind, p.Layout)
+}
+
+// Transpose takes what was read as passes for inputs, and the other way round.
+func (p *Passes) Transpose() { p.S, p.N, p.Layout = p.N, p.S, p.Layout.Other() }
 
 // looksSwapped reports whether the passes of an input vary at least twice as much as the inputs of a
 // pass: the sum over the classes of the variance along one axis, averaged over the other. In the 16

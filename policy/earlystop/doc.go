@@ -7,7 +7,7 @@
 // few numbers, for all numbers of passes at once:
 //
 //	live:        the engine follows an input -> Statistics -> Rule.Settled
-//	calibration: calibrate.Run learns and certifies -> Rule, in the policy
+//	calibration: calibrate.LearnEarlyStop learns and certifies -> Rule, in the policy
 //
 // # Invariants
 //

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
 import os
@@ -171,20 +170,15 @@ def evaluate(passes: Any, labels: Any, **settings: Any) -> Evaluation:
     return Evaluation(json.loads(_run([*command, "--format", "json"], files)), command, files)
 
 
-def calibrate(passes: Any, labels: Any = None, **settings: Any) -> Calibration:
+def calibrate(passes: Any, labels: Any, **settings: Any) -> Calibration:
     """Chooses a policy from labelled passes, as ckd calibrate does.
 
-    passes and labels are as for evaluate. settings are the flags of ckd calibrate, with an objective
-    such as coverage=0.8 or max_critical_miss=0.05, or max_critical_miss={"pathologic": 0.02} for
-    classes. Raises NotCertifiedError where nothing certifies, or CommandError.
-
-    Attempts at a certificate are remembered by the content of the recording, in the user's cache
-    folder, or in the file attempts: a certificate is worth less the more often one has tried.
+    passes and labels are as for evaluate; the labels tell which axis of the passes is the inputs.
+    settings are the flags of ckd calibrate, with an objective such as coverage=0.8 or
+    max_critical_miss=0.05, or max_critical_miss={"pathologic": 0.02} for classes. Raises
+    NotCertifiedError where nothing certifies, or CommandError.
     """
-    _check_order(passes, labels, settings)
     files = _Files()
-    if "attempts" not in settings and not isinstance(passes, (str, os.PathLike)):
-        settings["attempts"] = _attempts(numeric(passes, "passes"))
     command = ["calibrate", *files.flags(passes=passes, labels=labels, **settings), "--format", "json"]
     return _calibrated(command, files)
 
@@ -263,14 +257,6 @@ def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in entry.items():
         row.update(_flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
     return row
-
-
-def _attempts(values: Any) -> pathlib.Path:
-    """Returns the file that remembers attempts at certificates on a recording with these values."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ckd", "attempts")
-    cache.mkdir(parents=True, exist_ok=True)
-    content = hashlib.sha256(np.ascontiguousarray(values).tobytes() + str(values.shape).encode())
-    return cache / f"{content.hexdigest()}.jsonl"
 
 
 def _rule(chosen: Mapping[str, Any]) -> str:

@@ -63,22 +63,18 @@ def test_calibrate_then_serve(recording, tmp_path):
     assert 0.7 < retained < 0.9, retained
 
 
-def test_what_does_not_certify(recording, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_what_does_not_certify(recording, tmp_path):
     passes, labels = recording
-    for attempt in range(1, 3):
-        with pytest.raises(ckd.NotCertifiedError) as raised:
-            ckd.calibrate(passes[:, :200], labels[:200], max_critical_miss={"pathologic": 0.0001}, **SETS)
-        assert raised.value.report["chosen"] is None and raised.value.report.policy == ""
-        # It says what was asked, and what was reached.
-        assert "pathologic=0.0001" in str(raised.value) and "misses 0 of" in str(raised.value), raised.value
-        assert len(str(raised.value.report).splitlines()) == 5
-        again = pickle.loads(pickle.dumps(raised.value))
-        assert str(again) == str(raised.value) and dict(again.report) == dict(raised.value.report)
-        with pytest.raises(ValueError, match="no policy to write"):
-            raised.value.report.write(tmp_path / "policy.yaml")
-    (attempts,) = (tmp_path / "ckd/attempts").iterdir()  # both are remembered, by the content
-    assert attempts.stat().st_size > 0
+    with pytest.raises(ckd.NotCertifiedError) as raised:
+        ckd.calibrate(passes[:, :200], labels[:200], max_critical_miss={"pathologic": 0.0001}, **SETS)
+    assert raised.value.report["chosen"] is None and raised.value.report.policy == ""
+    # It says what was asked, and what was reached.
+    assert "pathologic=0.0001" in str(raised.value) and "misses 0 of" in str(raised.value), raised.value
+    assert len(str(raised.value.report).splitlines()) == 5
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value) and dict(again.report) == dict(raised.value.report)
+    with pytest.raises(ValueError, match="no policy to write"):
+        raised.value.report.write(tmp_path / "policy.yaml")
 
 
 def test_faults_are_the_programs(recording):
@@ -97,12 +93,8 @@ def test_faults_are_the_programs(recording):
     spoilt[3, 5] = 2
     with pytest.raises(ckd.CommandError, match="ckd: passes: input 5: pass 3"):  # no temporary file is named
         ckd.calibrate(spoilt, labels, coverage=0.8, **SETS)
-    for ask in (
-        lambda: ckd.evaluate(passes.transpose(1, 0, 2), labels, **SETS),
-        lambda: ckd.calibrate(passes.transpose(1, 0, 2), labels, coverage=0.8, **SETS),
-    ):
-        with pytest.raises(ValueError, match="layout='nsk'"):
-            ask()
+    with pytest.raises(ValueError, match="layout='nsk'"):
+        ckd.evaluate(passes.transpose(1, 0, 2), labels, **SETS)
     with pytest.raises(TypeError, match="passes: found"):
         ckd.calibrate(object(), labels, coverage=0.8)
 

@@ -59,6 +59,15 @@ func (d *Decisions) evidenceOf(inputs []int, count func(c *Counts, input int)) E
 	return d.evidence(byGroup)
 }
 
+// full counts what all passes decide on an input.
+func (d *Decisions) full(c *Counts, input int) {
+	c.Inputs++
+	c.add(d.final[input], d.final[input], c.Passes)
+	if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
+		c.label(d.final[input], d.final[input])
+	}
+}
+
 // groupOf returns the group of an input, 0 where all are independent.
 func (d *Decisions) groupOf(input int) int {
 	if d.recording.Groups == nil {

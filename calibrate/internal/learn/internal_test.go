@@ -217,31 +217,29 @@ func TestRun(t *testing.T) {
 	d := decided(p, r.Passes.S, r.Passes.N, r.Passes.Float32)
 	inputs := rand.New(rand.NewPCG(1, 2)).Perm(r.Passes.N)
 	open := d.follower.Another()
-	for _, kind := range []Kind{Learned, ScoreOnly} {
-		sequence := must(Learn(t.Context(), d, inputs[:300], Options{Kind: kind, Orders: 3}))
-		rule := sequence.Rules[len(sequence.Rules)/2]
-		impatient := *rule
-		impatient.Patience = 0
-		s := must(d.follow(t.Context(), inputs[300:], 1, rule.Fewest, rand.New(rand.NewPCG(3, 4))))
-		same := rand.New(rand.NewPCG(3, 4))
-		later := 0
-		for i, input := range s.inputs {
-			order := d.order(same)
-			action, used := d.arrive(open, rule, input, order)
-			want := s.final[i].defers
-			if action != earlystop.Open {
-				want = action == earlystop.Defer
-			}
-			if got, after := s.run(rule, i); got.defers != want || after != used {
-				t.Fatalf("kind %d, input %d: deferred %v after %d passes, expected %v after %d", kind, input, got.defers, after, want, used)
-			}
-			if _, first := d.arrive(open, &impatient, input, order); first < used {
-				later++ // a pass was skipped after which it could have stopped
-			}
+	sequence := must(Learn(t.Context(), d, inputs[:300], Options{Orders: 3}))
+	rule := sequence.Rules[len(sequence.Rules)/2]
+	impatient := *rule
+	impatient.Patience = 0
+	s := must(d.follow(t.Context(), inputs[300:], 1, rule.Fewest, rand.New(rand.NewPCG(3, 4))))
+	same := rand.New(rand.NewPCG(3, 4))
+	later := 0
+	for i, input := range s.inputs {
+		order := d.order(same)
+		action, used := d.arrive(open, rule, input, order)
+		want := s.final[i].defers
+		if action != earlystop.Open {
+			want = action == earlystop.Defer
 		}
-		if later == 0 {
-			t.Errorf("kind %d: no input stops later for patience, expected some", kind)
+		if got, after := s.run(rule, i); got.defers != want || after != used {
+			t.Fatalf("input %d: deferred %v after %d passes, expected %v after %d", input, got.defers, after, want, used)
 		}
+		if _, first := d.arrive(open, &impatient, input, order); first < used {
+			later++ // a pass was skipped after which it could have stopped
+		}
+	}
+	if later == 0 {
+		t.Error("no input stops later for patience, expected some")
 	}
 }
 

@@ -19,8 +19,6 @@ type Options struct {
 	Fewest int
 	// Orders counts the orders of the passes of each input; 0 for DefaultOrders.
 	Orders int
-	// Kind says what rules look at.
-	Kind Kind
 	// Seed draws the orders.
 	Seed uint64
 }
@@ -28,25 +26,12 @@ type Options struct {
 // DefaultOrders is the number of orders of the passes of each input.
 const DefaultOrders = 40
 
-// Kind says what rules look at.
-type Kind uint8
-
-// Rules are of these kinds.
-const (
-	// Learned rules look at all statistics.
-	Learned Kind = iota
-	// ScoreOnly rules look at the score over its threshold alone: a baseline.
-	ScoreOnly
-)
-
 // Sequence holds rules from cautious to bold.
 type Sequence struct{ Rules []*earlystop.Rule }
 
-// patience holds the patience of rules of each kind. Twice as much saves half a percent more passes
-// on all recordings, but the rule then looks more often (see docs/settle-measured.md). ScoreOnly rules
-// have a quarter of it because they measure in logarithms of the score, one of which is worth about
-// four log-odds.
-var patience = [...]float64{Learned: 8, ScoreOnly: 2}
+// patience is the patience of rules. Twice as much saves half a percent more passes on all
+// recordings, but the rule then looks more often (see docs/settle-measured.md).
+const patience = 8
 
 // caution of a rule is the price of a disagreement, in passes, and a margin to the boundaries that
 // follow from the price.
@@ -90,26 +75,21 @@ func Learn(ctx context.Context, d *Decisions, inputs []int, o Options) (*Sequenc
 	if err != nil {
 		return nil, err
 	}
-	return s.learn(ctx, o.Kind)
+	return s.learn(ctx)
 }
 
-// learn learns a sequence of rules of one kind.
-func (s *samples) learn(ctx context.Context, kind Kind) (*Sequence, error) {
+// learn learns a sequence of rules.
+func (s *samples) learn(ctx context.Context) (*Sequence, error) {
 	asks := asked(s.fewest, s.passes)
 	knots := knotsOf(asks, s.fewest)
-	form := &earlystop.Form{
-		Retain: []earlystop.Term{{Of: earlystop.StatisticNames[earlystop.Own], Weight: 1}},
-		Defer:  []earlystop.Term{{Of: earlystop.StatisticNames[earlystop.Own], Weight: -1}},
+	first, last := knots[0], knots[len(knots)-1]
+	form := &earlystop.Form{}
+	var err error
+	if form.Retain, err = s.terms(ctx, asks, false, first, last); err != nil {
+		return nil, err
 	}
-	if kind == Learned {
-		var err error
-		first, last := knots[0], knots[len(knots)-1]
-		if form.Retain, err = s.terms(ctx, asks, false, first, last); err != nil {
-			return nil, err
-		}
-		if form.Defer, err = s.terms(ctx, asks, true, first, last); err != nil {
-			return nil, err
-		}
+	if form.Defer, err = s.terms(ctx, asks, true, first, last); err != nil {
+		return nil, err
 	}
 	in, err := newInduction(ctx, s, s.weighed(form, knots), asks)
 	if err != nil {
@@ -131,7 +111,7 @@ func (s *samples) learn(ctx context.Context, kind Kind) (*Sequence, error) {
 	nest(forms)
 	sequence := &Sequence{}
 	for _, f := range forms {
-		rule := f.Rule(s.passes, patience[kind])
+		rule := f.Rule(s.passes, patience)
 		sequence.Rules = append(sequence.Rules, &rule)
 	}
 	return sequence, nil
@@ -302,14 +282,6 @@ func (c *Counts) MeanPasses() float64 { return c.share(c.Used) }
 
 // Saving returns S over the mean number of passes used, at least 1.
 func (c *Counts) Saving() float64 { return float64(c.Passes) / max(c.MeanPasses(), 1) }
-
-// DisagreementShare returns the share of all inputs that disagree.
-func (c *Counts) DisagreementShare() float64 { return c.share(c.Disagreements) }
-
-// CriticalFNR returns the share of the retained critical inputs that were missed.
-func (c *Counts) CriticalFNR() float64 {
-	return float64(c.CriticalMissed) / max(float64(c.CriticalRetained), 1)
-}
 
 // run runs a rule on one sample, and returns the verdict with the number of passes used.
 func (s *samples) run(r *earlystop.Rule, i int) (verdict, int) {

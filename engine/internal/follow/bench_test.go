@@ -74,8 +74,8 @@ func BenchmarkRecording(b *testing.B) {
 			if gate.ReadsSkewness() {
 				p.FewestPasses = 4
 			}
-			found, err := calibrate.Run(b.Context(), eval.Recording{Classes: k, Passes: decomp.Tensor{Passes: s, Inputs: n, Float32: r.Passes.Float32}},
-				calibrate.Options{Base: p, Seed: 1, EarlyStop: &calibrate.EarlyStopOptions{Disagreement: 0.01, Confidence: 0.9}})
+			found, err := calibrate.LearnEarlyStop(b.Context(), eval.Recording{Classes: k, Passes: decomp.Tensor{Passes: s, Inputs: n, Float32: r.Passes.Float32}},
+				calibrate.EarlyStopOptions{Base: p, Seed: 1, Disagreement: 0.01, Confidence: 0.9})
 			if err != nil || found.Refused() {
 				b.Fatal(err, found)
 			}

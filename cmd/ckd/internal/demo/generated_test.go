@@ -22,7 +22,7 @@ const generatedHead = `# The early-stopping rule of the demo's policy, learned a
 #
 # which tunes the demo's policy and runs, on the inputs that tune it,
 #
-#   ckd calibrate --settle 0.01 --confidence 0.9 --policy tuned.yaml --passes tuning.npy --out settled.yaml
+#   ckd calibrate early-stop --policy tuned.yaml --passes tuning.npy --out settled.yaml
 `
 
 // TestGenerated checks that the committed rule is in force: that it was learned for the policy as
@@ -74,8 +74,8 @@ func learnRule(t *testing.T, r *recordings.Recording, tuning []int) string {
 		t.Fatal(err)
 	}
 	// Leave out the version of the working tree, which changes with each commit.
-	calibrate := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "../..", "calibrate", "--settle", "0.01",
-		"--confidence", "0.9", "--policy", in("tuned.yaml"), "--passes", in("tuning.npy"), "--out", in("settled.yaml"))
+	calibrate := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "../..", "calibrate", "early-stop",
+		"--policy", in("tuned.yaml"), "--passes", in("tuning.npy"), "--out", in("settled.yaml"))
 	if out, err := calibrate.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

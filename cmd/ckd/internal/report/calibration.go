@@ -176,7 +176,7 @@ func linesSection(lines []calibrate.Line) document.Section {
 	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "alarm above", "from"}, TextColumns: 2}
 	names := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
 	origins := map[calibrate.LineOrigin]string{
-		calibrate.ExpectedLine: "upper end of what is expected", calibrate.KeptLine: "the policy as it was",
+		calibrate.ExpectedLine:  "upper end of what is expected",
 		calibrate.CertifiedLine: "the certificate", calibrate.StatedLine: "--alarm-above",
 	}
 	for _, l := range lines {

@@ -16,12 +16,12 @@ import (
 func Plan(p *plan.Plan, model string, passes eval.File) *document.Document {
 	return &document.Document{
 		Title: titled("Audits of "+model, passes), Notes: p.Notes,
-		Sections: []document.Section{AuditSection(p)},
+		Sections: []document.Section{auditSection(p)},
 	}
 }
 
-// AuditSection shows what audit rates cost and show.
-func AuditSection(p *plan.Plan) document.Section {
+// auditSection shows what audit rates cost and show.
+func auditSection(p *plan.Plan) document.Section {
 	name := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}[p.Bounds]
 	cost := &document.Table{Caption: "Audit rates", Head: []string{
 		"audit rate", "reviews per 1,000 inputs", "of these deferred", "of these audits", "interval after a month", "width", "inputs between false alarms",

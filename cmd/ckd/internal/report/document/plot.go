@@ -2,7 +2,6 @@ package document
 
 import (
 	"html/template"
-	"io"
 	"math"
 	"slices"
 )
@@ -21,41 +20,6 @@ func picture(f *Figure) template.HTML {
 	var c canvas
 	height := c.stack(f.Plots, margin) + margin
 	return c.svg(figureWidth, height, f.Title+". "+f.Says)
-}
-
-// SVG writes the plots of a figure as an SVG file of its own, with its title and legend. The file
-// loads nothing and follows the reader's light or dark theme.
-func SVG(w io.Writer, f *Figure) error {
-	const titleHeight, row = 20, 17
-	var c canvas
-	c.text(point{margin, margin + 8}, 13, start, false, f.Title)
-	top := margin + titleHeight
-	for i, key := range f.Legend {
-		at := point{margin + float64(i%2)*figureWidth/2, top + row*float64(i/2) + 6}
-		key.draw(&c, at)
-		c.text(point{at.x + 36, at.y}, textSize, start, false, key.Text)
-	}
-	top += row*float64((len(f.Legend)+1)/2) + 6
-	height := c.stack(f.Plots, top) + margin
-	file, err := c.file(figureWidth, height, f.Title+". "+f.Says)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(file)
-	return err
-}
-
-// draw draws the mark of a legend's entry, 28 wide.
-func (k Key) draw(c *canvas, at point) {
-	right := point{at.x + 28, at.y}
-	switch k.Mark {
-	case MarkCircle, MarkTriangle, MarkDiamond:
-		c.mark(k.Mark, k.Ink, 1, 4.5, point{at.x + 14, at.y})
-	case MarkBand, MarkBox:
-		c.fill(k.Ink, 0.3, []point{{at.x, at.y - 5}, {right.x, at.y - 5}, {right.x, at.y + 5}, {at.x, at.y + 5}})
-	default:
-		c.line(Stroke{k.Ink, k.Mark, 2}, []point{at, right})
-	}
 }
 
 // stack draws plots below each other from top on, with the left and right ends of their x axes in

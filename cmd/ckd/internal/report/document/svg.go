@@ -167,17 +167,3 @@ func (c *canvas) svg(width, height float64, name string) template.HTML {
 	return template.HTML(fmt.Sprintf("<svg viewBox=\"0 0 %s %s\" role=\"img\" aria-label=\"%s\">\n%s</svg>\n", number(width), number(height),
 		escape(name), c.String()))
 }
-
-// file returns a picture as a file of its own, with the colours of style.css.
-func (c *canvas) file(width, height float64, name string) ([]byte, error) {
-	style, err := files.ReadFile("style.css")
-	if err != nil {
-		return nil, err
-	}
-	colours, _, _ := strings.Cut(string(style), "* {") // they come first
-	name = escape(name)
-	w, h := number(width), number(height)
-	return fmt.Appendf(nil, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\" role=\"img\" "+
-		"aria-label=\"%s\" font-family=\"Liberation Sans, Arial, Helvetica, sans-serif\">\n<title>%s</title>\n<style>\n%s</style>\n"+
-		"<rect width=\"100%%\" height=\"100%%\" style=\"fill:var(--bg)\"/>\n%s</svg>\n", w, h, w, h, name, name, colours, c.String()), nil
-}

@@ -123,15 +123,15 @@ func writeLedger(t *testing.T, overdue uint64) (dir string) {
 	return dir
 }
 
-// TestCalibrateLedger calibrates a policy anew on the outcomes of its decisions.
-func TestCalibrateLedger(t *testing.T) {
+// TestCalibrateOutcomes calibrates a policy anew on the outcomes of its decisions.
+func TestCalibrateOutcomes(t *testing.T) {
 	dir, out := writeLedger(t, 0), t.TempDir()
 	current := filepath.Join(out, "current.yaml")
 	if err := os.WriteFile(current, []byte(sitePolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := func(limit, name string, more ...string) []string {
-		return append([]string{"calibrate", "--ledger", dir, "--policy", current, "--since", "2026-10-31", "--max-critical-fnr", limit,
+		return append([]string{"calibrate", "outcomes", "--ledger", dir, "--policy", current, "--since", "2026-10-31", "--max-critical-fnr", limit,
 			"--confidence", "0.9", "--out", filepath.Join(out, name)}, more...)
 	}
 	report := runOK(t, args("0.1", "next.yaml")...)
@@ -153,26 +153,26 @@ func TestCalibrateLedger(t *testing.T) {
 		t.Errorf("the report is\n%s", report)
 	}
 
-	_, _, code := runCommand(t, args("0.11", "other.yaml")...)
-	if second, err := os.ReadFile(filepath.Join(out, "other.yaml")); code != 0 || err != nil || !strings.Contains(string(second), "earlier_attempt") {
+	_, _, code := runCommand(t, args("0.11", "next.yaml")...)
+	if second, err := os.ReadFile(filepath.Join(out, "next.yaml")); code != 0 || err != nil || !strings.Contains(string(second), "earlier_attempt") {
 		t.Errorf("a second attempt exits with %d: %v\n%s", code, err, second)
 	}
 	if _, stderr, code := runCommand(t, args("0.1", "none.yaml", "--model-version", "4")...); code != 1 || !strings.Contains(stderr, "4") {
 		t.Errorf("another version exits with %d: %s", code, stderr)
 	}
-	if _, stderr, code := runCommand(t, args("0.1", "none.yaml", "--passes", "x.npy")...); code != 2 || !strings.Contains(stderr, "--passes") {
-		t.Errorf("passes beside a ledger exit with %d: %s", code, stderr)
+	if _, stderr, code := runCommand(t, args("0.1", "none.yaml", "--since", "yesterday")...); code != 2 || !strings.Contains(stderr, "expected a day as 2026-10-31") {
+		t.Errorf("a date that is none exits with %d: %s", code, stderr)
 	}
 }
 
-// TestCalibrateLedgerOverdue expects reviews that never came to count as missed.
-func TestCalibrateLedgerOverdue(t *testing.T) {
+// TestCalibrateOutcomesOverdue expects reviews that never came to count as missed.
+func TestCalibrateOutcomesOverdue(t *testing.T) {
 	dir, out := writeLedger(t, 500), t.TempDir()
 	current := filepath.Join(out, "current.yaml")
 	if err := os.WriteFile(current, []byte(sitePolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, code := runCommand(t, "calibrate", "--ledger", dir, "--policy", current, "--since", "2026-10-31", "--max-critical-fnr", "0.1", "--confidence",
+	stdout, stderr, code := runCommand(t, "calibrate", "outcomes", "--ledger", dir, "--policy", current, "--since", "2026-10-31", "--max-critical-fnr", "0.1", "--confidence",
 		"0.9", "--out", filepath.Join(out, "next.yaml"))
 	if code != 3 || !strings.Contains(stdout+stderr, "500") {
 		t.Errorf("exits with %d:\n%s%s", code, stdout, stderr)

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/ckd-project/ckd/calibrate"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// resultFlags say where a policy and the report on it go.
+type resultFlags struct {
+	Format string `enum:"table,json" default:"table" help:"Form of the report: ${enum}. (${default})"`
+	Out    string `placeholder:"PATH" help:"Write the policy to a file, and the report to the standard output. Default: the policy to the standard output, the report to the standard error; JSON has both."`
+}
+
+// write makes a policy, and writes it and the report. It fails before the work if --out cannot be
+// written, or is one of the inputs.
+func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() (*calibrate.Report, error)) error {
+	out, err := openOutput(ctx, f.Out, inputs...)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	found, err := calibrated()
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	for _, w := range found.Warnings {
+		fmt.Fprintf(ctx.Stderr, "ckd: warning: %s\n", w)
+	}
+	to := ctx.Stderr
+	if f.Out != "" || f.Format == "json" {
+		to = ctx.Stdout
+	}
+	if found.Refused() {
+		if err := f.writeReport(to, found); err != nil {
+			return err
+		}
+		return fail(exitUncertified, errors.New("nothing certifies: no policy is written"))
+	}
+	if f.Out != "" || f.Format != "json" {
+		out.WriteString(found.PolicyText)
+		if err := out.commit(); err != nil {
+			return err
+		}
+	}
+	return f.writeReport(to, found)
+}
+
+func (f *resultFlags) writeReport(w io.Writer, found *calibrate.Report) error {
+	if f.Format == "json" {
+		return writeJSON(w, found)
+	}
+	return writeDocument(w, report.Calibration(found, f.Out), f.Format)
+}
+
+// atOut returns the policy that --out holds already, or nil. The file will be replaced, so it must
+// hold a policy of the same model, and no other.
+func (f *resultFlags) atOut(model string) (*policy.Policy, error) {
+	if f.Out == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(f.Out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || info.Size() == 0: // a pipe or a device holds no policy
+		return nil, nil
+	case info.Size() > policy.MaxFileBytes:
+		return nil, usageError("--out %s is there and too large for a policy, expected a new file or a policy of one model", f.Out)
+	}
+	data, err := os.ReadFile(f.Out)
+	if err != nil {
+		return nil, err
+	}
+	set, err := policy.Parse(policy.File{Name: f.Out, Data: data})
+	if err != nil {
+		return nil, usageError("--out %s is there and no policy, expected a new file or a policy of one model: %w", f.Out, err)
+	}
+	for _, p := range set.All() {
+		if p.Name != model {
+			return nil, usageError("--out %s holds the policy of model %s, expected a new file or one of model %s alone: all of "+
+				"it would be replaced", f.Out, p.Name, model)
+		}
+	}
+	return set.All()[0], nil
+}
