@@ -32,11 +32,11 @@ func ways(t *rapid.T, plan *decomp.Plan, passes [][][]float64, kept, block int) 
 		}
 		said[fmt.Sprintf("%s: input %d", way, i)] = text
 	}
-	single := func(values []float64) (to []float32) {
+	single := func(values []float64) (rounded []float32) {
 		for _, v := range values {
-			to = append(to, float32(v))
+			rounded = append(rounded, float32(v))
 		}
-		return to
+		return rounded
 	}
 	var snk, nsk []float64
 	for _, inputs := range passes {

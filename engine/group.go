@@ -148,7 +148,7 @@ type CheckState uint8
 
 // The states of full-pass checks.
 const (
-	NotChecked CheckState = iota
+	notChecked CheckState = iota
 	Judged
 	Lost // the input ended before its last pass
 )
@@ -266,10 +266,10 @@ func (g *Group) feedEach(b *Batch, block *Block, a Answers) (late int) {
 	if block.Fault == nil {
 		values = b.read(block.Values, block.Passes*count*width)
 	}
-	for at := range count {
-		i := at
+	for column := range count {
+		i := column
 		if block.Inputs != nil {
-			i = int(block.Inputs[at])
+			i = int(block.Inputs[column])
 		}
 		switch {
 		case i < 0:
@@ -280,7 +280,7 @@ func (g *Group) feedEach(b *Batch, block *Block, a Answers) (late int) {
 			late += block.Passes
 		default:
 			for pass := range block.Passes {
-				if err := g.add(b, i, values[(pass*count+at)*width:][:width], a); err != nil {
+				if err := g.add(b, i, values[(pass*count+column)*width:][:width], a); err != nil {
 					g.Fail(i, err, a)
 					break
 				}
@@ -324,13 +324,13 @@ func (g *Group) askRule(b *Batch, first, n int, a Answers) {
 	ended := g.stopper.stopped.Load()
 	from := -1 // first of a run of neighbours to decide together
 	for i := first; i < first+n; i++ {
-		in, stops := &g.inputs[i], false
-		if in.open && in.stopped == earlystop.Open && (in.checked || !ended) {
-			if in.stopped = g.following.Settled(i, g.stopper.rule); in.stopped != earlystop.Open {
-				stops = !in.checked
-				if in.checked {
+		state, stops := &g.inputs[i], false
+		if state.open && state.stopped == earlystop.Open && (state.checked || !ended) {
+			if state.stopped = g.following.Settled(i, g.stopper.rule); state.stopped != earlystop.Open {
+				stops = !state.checked
+				if state.checked {
 					_, class := g.following.Decide(i)
-					in.passes, in.critical = int32(g.following.Passes(i)), g.model.critical[class]
+					state.passes, state.critical = int32(g.following.Passes(i)), g.model.critical[class]
 				}
 			}
 		}
@@ -397,28 +397,28 @@ func (g *Group) begin(b *Batch, first, n int) error {
 
 // decide closes input i with the outcome at this place of the batch.
 func (g *Group) decide(b *Batch, at, i int, a Answers) {
-	o, in := b.outcome, &g.inputs[i]
+	o, state := b.outcome, &g.inputs[i]
 	if err := b.decide(at, o); err != nil {
 		g.Fail(i, err, a)
 		return
 	}
 	early := g.isEarly(i)
-	if early && (o.Decision.Action == policy.Defer) != (in.stopped == earlystop.Defer) {
-		in.stopped = earlystop.Open // at the threshold itself, where roundings differ: it goes on
+	if early && (o.Decision.Action == policy.Defer) != (state.stopped == earlystop.Defer) {
+		state.stopped = earlystop.Open // at the threshold itself, where roundings differ: it goes on
 		return
 	}
 	b.run.Count(o.Squashed)
 	c := &g.closing
-	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || in.checked}
+	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || state.checked}
 	if g.following != nil {
 		c.Planned = g.options.Passes
 	}
 	switch {
-	case in.checked && o.Passes >= g.options.Passes:
-		c.Check = g.judge(in, o)
-	case in.checked:
+	case state.checked && o.Passes >= g.options.Passes:
+		c.Check = g.judge(state, o)
+	case state.checked:
 		c.Check = g.lose()
-	case g.following != nil && in.stopped == earlystop.Open:
+	case g.following != nil && state.stopped == earlystop.Open:
 		c.Planned = o.Passes // the caller ended it, or it has all passes: the rule saved none
 	}
 	g.close(i, a)
@@ -431,24 +431,24 @@ func (g *Group) isEarly(i int) bool {
 }
 
 // judge compares what the rule said of a checked input with the decision by all passes.
-func (g *Group) judge(in *input, o *Outcome) Check {
+func (g *Group) judge(state *input, o *Outcome) Check {
 	result := Check{State: Judged, Passes: g.options.Passes}
-	if in.stopped != earlystop.Open {
-		result.Passes = int(in.passes)
+	if state.stopped != earlystop.Open {
+		result.Passes = int(state.passes)
 	}
-	result.Verdict = verdict(in, o.Decision.Action == policy.Defer, g.model.critical[o.Predicted])
+	result.Verdict = verdict(state, o.Decision.Action == policy.Defer, g.model.critical[o.Predicted])
 	result.Stops = g.stopper.judge(result.Verdict)
 	return result
 }
 
 // verdict compares what the rule said with what all passes decide.
-func verdict(in *input, defers, critical bool) fullpass.Verdict {
+func verdict(state *input, defers, critical bool) fullpass.Verdict {
 	switch {
-	case in.stopped == earlystop.Retain && defers:
+	case state.stopped == earlystop.Retain && defers:
 		return fullpass.WronglyRetained
-	case in.stopped == earlystop.Defer && !defers:
+	case state.stopped == earlystop.Defer && !defers:
 		return fullpass.WronglyDeferred
-	case in.stopped == earlystop.Retain && in.critical != critical:
+	case state.stopped == earlystop.Retain && state.critical != critical:
 		return fullpass.OtherSide
 	case defers:
 		return fullpass.SameDefer

@@ -35,16 +35,16 @@ func drawRanking(t *rapid.T, most int) (*ranking, []outcome) {
 func TestResampleEqualsSorting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 60)
-		by := newGroups(rapid.SliceOfN(rapid.IntRange(0, 9), len(inputs), len(inputs)).Draw(t, "groups"))
+		grouped := newGroups(rapid.SliceOfN(rapid.IntRange(0, 9), len(inputs), len(inputs)).Draw(t, "groups"))
 		if rapid.Bool().Draw(t, "independent") {
-			by = nil
+			grouped = nil
 		}
-		resample := newResample(inputs, by)
-		at := rapid.Float64Range(0.001, 1).Draw(t, "coverage")
+		resample := newResample(inputs, grouped)
+		requested := rapid.Float64Range(0.001, 1).Draw(t, "coverage")
 		seed := rapid.Uint64().Draw(t, "seed")
 		for b := range uint64(3) { // the memory is used again
 			resample.draw(seed, b)
-			g := newGrid(len(resample.drawn), at)
+			g := newGrid(len(resample.drawn), requested)
 			var got [coverages + 1]counts
 			g.walk(r.order, r.ties, resample.times, &got)
 
@@ -119,10 +119,10 @@ func TestResampleIsWithReplacement(t *testing.T) {
 func TestCutsOfGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5000).Draw(t, "N")
-		at := rapid.OneOf(rapid.Float64Range(1e-9, 1), rapid.Map(rapid.IntRange(0, coverages-1), coverage)).Draw(t, "coverage")
-		g := newGrid(n, at)
-		if !slices.IsSorted(g.cuts[:]) || g.cuts[g.at] != uint32(Kept(at, n)) {
-			t.Fatalf("cuts %v, of them %d that of %v", g.cuts, g.at, at)
+		requested := rapid.OneOf(rapid.Float64Range(1e-9, 1), rapid.Map(rapid.IntRange(0, coverages-1), coverage)).Draw(t, "coverage")
+		g := newGrid(n, requested)
+		if !slices.IsSorted(g.cuts[:]) || g.cuts[g.requested] != uint32(Kept(requested, n)) {
+			t.Fatalf("cuts %v, of them %d that of %v", g.cuts, g.requested, requested)
 		}
 		for c := range coverages {
 			if got, want := g.cuts[g.cut(c)], uint32(Kept(coverage(c), n)); got != want {
@@ -163,15 +163,15 @@ func TestWholeCurveOverAllOrders(t *testing.T) {
 func permutations(n int, each func([]int32)) {
 	order := inputsOf(n)
 	var from func(at int)
-	from = func(at int) {
-		if at == n {
+	from = func(start int) {
+		if start == n {
 			each(order)
 			return
 		}
-		for i := at; i < n; i++ {
-			order[at], order[i] = order[i], order[at]
-			from(at + 1)
-			order[at], order[i] = order[i], order[at]
+		for i := start; i < n; i++ {
+			order[start], order[i] = order[i], order[start]
+			from(start + 1)
+			order[start], order[i] = order[i], order[start]
 		}
 	}
 	from(0)
@@ -264,12 +264,12 @@ func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
 // TestSamples compares the figures of a resample with those of its counts.
 func TestSamples(t *testing.T) {
 	g, s := newGrid(10, 0.8), newSamples(Options{Bootstrap: 2})
-	var at [coverages + 1]counts
-	for c := range at {
-		at[c] = counts{retained: 10, critical: 4, missed: 4} // FNR 1
+	var counted [coverages + 1]counts
+	for c := range counted {
+		counted[c] = counts{retained: 10, critical: 4, missed: 4} // FNR 1
 	}
-	at[g.at] = counts{retained: 8, critical: 4, missed: 1, criticalWrong: 3, wrong: 2}
-	s.set(1, g, &at, 0)
+	counted[g.requested] = counts{retained: 8, critical: 4, missed: 1, criticalWrong: 3, wrong: 2}
+	s.set(1, g, &counted, 0)
 	got := []Figure{s.ausc[1], s.criticalFNR[1], s.criticalError[1], s.accuracy[1]}
 	for f, want := range []Figure{0.95, 0.25, 0.75, 0.75} {
 		if math.Abs(float64(got[f]-want)) > 1e-12 {
@@ -302,11 +302,11 @@ func TestResampleAllocatesNothing(t *testing.T) {
 	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
 	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r)
 	s := newSamples(Options{Bootstrap: 1, Bands: true})
-	var at [coverages + 1]counts
+	var counted [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {
 		resample.draw(1, 2)
-		g.walk(p.order, p.ties, resample.times, &at)
-		s.set(0, g, &at, 0)
+		g.walk(p.order, p.ties, resample.times, &counted)
+		s.set(0, g, &counted, 0)
 	})
 	if allocations != 0 {
 		t.Errorf("%v allocations a resample", allocations)

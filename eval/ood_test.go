@@ -144,15 +144,15 @@ func TestDetectNotes(t *testing.T) {
 }
 
 func TestDetectErrors(t *testing.T) {
-	one := handTable(5, []float64{.1}, []float64{1}, []float64{0})
+	single := handTable(5, []float64{.1}, []float64{1}, []float64{0})
 	for _, c := range []struct {
 		id, ood []*eval.Table
 		classes []string
 		want    string
 	}{
 		{nil, nil, []string{"a", "b"}, "0 recordings of known inputs and 0 of foreign ones"},
-		{[]*eval.Table{one, one}, []*eval.Table{one}, []string{"a", "b"}, "expected one of each for every seed"},
-		{[]*eval.Table{one}, []*eval.Table{one}, []string{"a", "b", "c"}, "seed 0 has 2 classes: expected 3"},
+		{[]*eval.Table{single, single}, []*eval.Table{single}, []string{"a", "b"}, "expected one of each for every seed"},
+		{[]*eval.Table{single}, []*eval.Table{single}, []string{"a", "b", "c"}, "seed 0 has 2 classes: expected 3"},
 	} {
 		if _, err := eval.Detect(c.id, c.ood, c.classes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)

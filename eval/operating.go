@@ -30,7 +30,7 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	}
 	point := &OperatingPoint{
 		Model: p.Name, Hash: p.Hash, Scope: p.Scope, Observes: p.Observes(),
-		At:         e.at(retention{whole: retained}),
+		At:         e.figuresAt(retention{whole: retained}),
 		ByFallback: share(byFallback, e.t.Inputs),
 		Differs:    []string{},
 	}

@@ -279,11 +279,11 @@ func TestOrderOfInputs(t *testing.T) {
 		permuted, permutedLabels := *table, make([]int, len(labels))
 		permuted.Predicted = make([]int, len(labels))
 		score, permutedGroups := make([]float64, len(labels)), slices.Clone(groups)
-		for to, from := range order {
-			permuted.Predicted[to], permutedLabels[to] = table.Predicted[from], labels[from]
-			score[to] = table.Scores[decomp.MI][from]
+		for place, from := range order {
+			permuted.Predicted[place], permutedLabels[place] = table.Predicted[from], labels[from]
+			score[place] = table.Scores[decomp.MI][from]
 			if groups != nil {
-				permutedGroups[to] = groups[from]
+				permutedGroups[place] = groups[from]
 			}
 		}
 		permuted.Scores[decomp.Entropy], permuted.Scores[decomp.MI] = score, score
@@ -314,16 +314,16 @@ func TestBootstrapDoesNotDependOnGoroutines(t *testing.T) {
 			},
 		})
 	}
-	one := run(1, 20, 1)
+	alone := run(1, 20, 1)
 	if told.Load() != 20 {
 		t.Errorf("told of progress %d times", told.Load())
 	}
-	if diff := cmp.Diff(one, run(4, 20, 1), cmpopts.EquateNaNs(), number); diff != "" {
+	if diff := cmp.Diff(alone, run(4, 20, 1), cmpopts.EquateNaNs(), number); diff != "" {
 		t.Error("four goroutines give another report than one")
 	}
 	more, other := run(2, 30, 1), run(2, 20, 2)
-	for r := range one.Policies {
-		samples := one.Policies[r].Bootstrap.Samples
+	for r := range alone.Policies {
+		samples := alone.Policies[r].Bootstrap.Samples
 		if !cmp.Equal(samples, more.Policies[r].Bootstrap.Samples[:20], cmpopts.EquateNaNs(), number) {
 			t.Error("the first resamples depend on how many there are")
 		}

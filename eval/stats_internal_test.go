@@ -163,12 +163,12 @@ func TestSeparateProperties(t *testing.T) {
 		slices.Reverse(thresholds)
 		var precision, recall, fpr float64
 		for i, threshold := range slices.Compact(thresholds) {
-			out, in := above(outside, threshold), above(inside, threshold)
+			out, within := above(outside, threshold), above(inside, threshold)
 			r := out / float64(len(outside))
 			if i == 0 || recall < 0.95 {
-				fpr = in / float64(len(inside))
+				fpr = within / float64(len(inside))
 			}
-			precision += (r - recall) * out / (out + in)
+			precision += (r - recall) * out / (out + within)
 			recall = r
 		}
 		s := separate(inside, outside)

@@ -50,15 +50,15 @@ func TestTableIsTheResults(t *testing.T) {
 		if err := batch.Result(i, r); err != nil {
 			t.Fatal(err)
 		}
-		at := slice(i*3, 3)
+		part := slice(i*3, 3)
 		for s, column := range table.Scores {
 			if column[i] != r.Scores[s] {
 				t.Fatalf("input %d: %v is %v, want %v", i, decomp.Score(s), column[i], r.Scores[s])
 			}
 		}
 		agree := table.Predicted[i] == r.Predicted && table.SumC[i] == r.SumC &&
-			table.ExpectedEntropy[i] == r.ExpectedEntropy && slices.Equal(at(table.Mean), r.Mean) && slices.Equal(at(table.C), r.C) &&
-			slices.Equal(at(table.Skewness), r.Skewness) && table.Degenerate[i] == r.Degenerate &&
+			table.ExpectedEntropy[i] == r.ExpectedEntropy && slices.Equal(part(table.Mean), r.Mean) && slices.Equal(part(table.C), r.C) &&
+			slices.Equal(part(table.Skewness), r.Skewness) && table.Degenerate[i] == r.Degenerate &&
 			table.Saturated[i] == r.Saturated && table.CriticalSkewness[i] == max(r.Skewness[1], r.Skewness[2]) &&
 			table.DecidingSkewness[i] == r.Skewness[r.CCritMaxClass]
 		if !agree {

@@ -185,16 +185,16 @@ func (s *sample) foreign(passes []int) (foreign []int, typical float64) {
 // agreement returns how far each pass agrees with the others in a column, or in all columns together for
 // the column behind the last, and in how many inputs the typical pass varies there.
 func (s *sample) agreement(passes []int, column int) (varying float64, agreements []float64) {
-	from, to := column, column+1
+	from, end := column, column+1
 	if column == s.columns {
-		from, to = 0, s.columns
+		from, end = 0, s.columns
 	}
-	width := to - from
+	width := end - from
 	centered := make([][]float32, len(passes)) // of length 1
 	var inputs []float64
-	for at, pass := range passes {
+	for index, pass := range passes {
 		v, square, fourth := make([]float32, s.inputs*width), 0., 0.
-		for c := from; c < to; c++ {
+		for c := from; c < end; c++ {
 			mean := s.moments(pass, c).mean
 			for i := range s.inputs {
 				v[i*width+c-from] = s.values[pass][i*s.columns+c] - float32(mean)
@@ -217,17 +217,17 @@ func (s *sample) agreement(passes []int, column int) (varying float64, agreement
 		} else {
 			inputs = append(inputs, 0)
 		}
-		centered[at] = v
+		centered[index] = v
 	}
 	agreements = make([]float64, len(passes))
-	for at := range passes {
+	for index := range passes {
 		var correlations []float64
 		for _, other := range spread(len(passes), mostOthers+1) {
-			if other != at && len(correlations) < mostOthers {
-				correlations = append(correlations, dot(centered[at], centered[other]))
+			if other != index && len(correlations) < mostOthers {
+				correlations = append(correlations, dot(centered[index], centered[other]))
 			}
 		}
-		agreements[at] = upperMedian(correlations)
+		agreements[index] = upperMedian(correlations)
 	}
 	return upperMedian(inputs), agreements
 }
@@ -308,10 +308,10 @@ func (s *sample) near() (pairs [][2]int) {
 	projection := make([]float64, passes)
 	for i := range s.inputs {
 		ofInput := 0.
-		for at := i * s.columns; at < (i+1)*s.columns; at++ {
-			sign := float64(int64(mix(hashSeed, uint64(at))&2) - 1)
+		for column := i * s.columns; column < (i+1)*s.columns; column++ {
+			sign := float64(int64(mix(hashSeed, uint64(column))&2) - 1)
 			for pass, values := range s.values {
-				d := float64(values[at]) - mean[at]
+				d := float64(values[column]) - mean[column]
 				ofInput += d * d
 				projection[pass] += sign * d
 			}

@@ -59,19 +59,19 @@ func labelSlope(labels []int, mean []float64, classes int) (slope, deviation flo
 	}
 	// Sums over inputs: covariance of means and labels, variance of means, and variance of labels as it
 	// is and as the means expect it.
-	var with, of, is, expected float64
+	var covariance, variance, found, expected float64
 	for k, s := range share {
-		is += n * s * (1 - s)
+		found += n * s * (1 - s)
 		expected += n * average[k] * (1 - average[k])
 	}
 	for i, label := range labels {
 		row := mean[i*classes:][:classes]
-		with += row[label] - average[label]
+		covariance += row[label] - average[label]
 		for k, mu := range row {
-			of += (mu - average[k]) * (mu - average[k])
+			variance += (mu - average[k]) * (mu - average[k])
 		}
 	}
-	if rounding := 1e-9 * n; of <= rounding || is <= rounding {
+	if rounding := 1e-9 * n; variance <= rounding || found <= rounding {
 		return 0, math.Inf(1)
 	}
 	// The variance of the sum over inputs of the mean of their label, over all orders of the labels, is
@@ -88,8 +88,8 @@ func labelSlope(labels []int, mean []float64, classes int) (slope, deviation flo
 			sum += n * share[k] * v * v
 		}
 	}
-	scale := max(1, expected/is) / of
-	return scale * with, scale * math.Sqrt(sum/(n-1))
+	scale := max(1, expected/found) / variance
+	return scale * covariance, scale * math.Sqrt(sum/(n-1))
 }
 
 // distinct counts the groups of n inputs.

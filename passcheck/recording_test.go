@@ -50,21 +50,21 @@ func readAll(t testing.TB) (all []*recorded) {
 
 // some returns some passes of some inputs, in any order and with repetitions.
 func (r *recorded) some(passes, inputs []int) *recorded {
-	to := &recorded{name: r.name, inputs: len(inputs), classes: r.classes}
+	chosen := &recorded{name: r.name, inputs: len(inputs), classes: r.classes}
 	for _, s := range passes {
 		values := make([]float32, 0, len(inputs)*r.classes)
 		for _, i := range inputs {
 			values = append(values, r.row(s, i)...)
 		}
-		to.passes = append(to.passes, values)
+		chosen.passes = append(chosen.passes, values)
 	}
 	if r.labels != nil {
-		to.labels = make([]int, len(inputs))
+		chosen.labels = make([]int, len(inputs))
 		for at, i := range inputs {
-			to.labels[at] = r.labels[i]
+			chosen.labels[at] = r.labels[i]
 		}
 	}
-	return to
+	return chosen
 }
 
 func (r *recorded) row(s, i int) []float32 { return r.passes[s][i*r.classes:][:r.classes] }
@@ -80,13 +80,13 @@ func first(n int) []int {
 
 // with returns a copy of which each row was changed.
 func (r *recorded) with(change func(s, i int, row []float32)) *recorded {
-	to := r.some(first(len(r.passes)), first(r.inputs))
-	for s := range to.passes {
-		for i := range to.inputs {
-			change(s, i, to.row(s, i))
+	changed := r.some(first(len(r.passes)), first(r.inputs))
+	for s := range changed.passes {
+		for i := range changed.inputs {
+			change(s, i, changed.row(s, i))
 		}
 	}
-	return to
+	return changed
 }
 
 // normalised scales a row to the sum 1.
@@ -113,13 +113,13 @@ func (r *recorded) signs(t testing.TB) []passcheck.Name {
 func (r *recorded) look(t testing.TB) []passcheck.Sign {
 	t.Helper()
 	tensor := decomp.Tensor{Passes: len(r.passes), Inputs: r.inputs, Float32: slices.Concat(r.passes...)}
-	in, err := passcheck.Decompose(tensor, decomp.Spec{Classes: r.classes, SumTolerance: 0.05})
+	inputs, err := passcheck.Decompose(tensor, decomp.Spec{Classes: r.classes, SumTolerance: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
-	signs, groups := passcheck.Passes(tensor, decomp.Probabilities, r.classes, in)
+	signs, groups := passcheck.Passes(tensor, decomp.Probabilities, r.classes, inputs)
 	if r.labels != nil {
-		signs = append(signs, passcheck.Labels(r.labels, in.Mean, r.classes, groups)...)
+		signs = append(signs, passcheck.Labels(r.labels, inputs.Mean, r.classes, groups)...)
 	}
 	return signs
 }
@@ -258,17 +258,17 @@ var broken = []struct {
 		return to
 	}},
 	{"labels made from the predictions", passcheck.PerfectLabels, func(r *recorded, _ *rand.Rand) *recorded {
-		to := r.some(first(len(r.passes)), first(r.inputs))
-		for i := range to.labels {
+		changed := r.some(first(len(r.passes)), first(r.inputs))
+		for i := range changed.labels {
 			sum := make([]float64, r.classes)
 			for s := range r.passes {
 				for k, v := range r.row(s, i) {
 					sum[k] += float64(v)
 				}
 			}
-			to.labels[i] = slices.Index(sum, slices.Max(sum))
+			changed.labels[i] = slices.Index(sum, slices.Max(sum))
 		}
-		return to
+		return changed
 	}},
 }
 
@@ -389,18 +389,18 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 	want := r.look(t)
-	for name, of := range map[string]struct {
+	for name, form := range map[string]struct {
 		tensor decomp.Tensor
 		kind   decomp.Kind
 	}{
 		"nsk":    {decomp.Tensor{Passes: s, Inputs: n, Layout: decomp.NSK, Float64: turned}, decomp.Probabilities},
 		"logits": {decomp.Tensor{Passes: s, Inputs: n, Float32: logits}, decomp.Logits},
 	} {
-		in, err := passcheck.Decompose(of.tensor, decomp.Spec{Classes: k, Kind: of.kind, SumTolerance: 0.05})
+		inputs, err := passcheck.Decompose(form.tensor, decomp.Spec{Classes: k, Kind: form.kind, SumTolerance: 0.05})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := passcheck.Passes(of.tensor, of.kind, k, in); len(want) != 1 || !slices.EqualFunc(got, want, func(a, b passcheck.Sign) bool {
+		if got, _ := passcheck.Passes(form.tensor, form.kind, k, inputs); len(want) != 1 || !slices.EqualFunc(got, want, func(a, b passcheck.Sign) bool {
 			return a.Name == b.Name && slices.Equal(a.Passes, b.Passes)
 		}) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)

@@ -32,14 +32,14 @@ type Sign struct {
 	Text string `json:"text"`
 }
 
-// Voids reports whether nothing can be certified on a recording with this sign. Copies of inputs void
+// voids reports whether nothing can be certified on a recording with this sign. Copies of inputs void
 // nothing where they count as one group, and labels may agree in full because the model is good.
-func (s Sign) Voids() bool { return s.Name != EqualInputs && s.Name != PerfectLabels }
+func (s Sign) voids() bool { return s.Name != EqualInputs && s.Name != PerfectLabels }
 
 // Void returns the signs that void a recording.
 func Void(signs []Sign) (void []Sign) {
 	for _, s := range signs {
-		if s.Voids() {
+		if s.voids() {
 			void = append(void, s)
 		}
 	}

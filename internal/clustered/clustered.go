@@ -67,15 +67,15 @@ func upper(groups []Group, most int, tail float64) float64 {
 			a = (low + high) / 2
 		}
 		// The Illinois rule halves the value at an end that stays, so that both ends move.
-		switch at := above(a); {
-		case at > 0:
-			low, atLow = a, at
+		switch tail := above(a); {
+		case tail > 0:
+			low, atLow = a, tail
 			if side++; side > 1 {
 				atHigh /= 2
 			}
 			side = max(side, 1)
 		default:
-			high, atHigh = a, at
+			high, atHigh = a, tail
 			if side--; side < -1 {
 				atLow /= 2
 			}
@@ -173,7 +173,7 @@ func (t *test) pValue(times float64) float64 {
 		curvature += one.n * one.d * one.d / ((1 - one.d*c) * (1 - one.d*c))
 	}
 	width := 1 / math.Sqrt(curvature)
-	at := func(u float64) complex128 {
+	integrand := func(u float64) complex128 {
 		s := complex(c, u)
 		sum := -cmplx.Log(s)
 		for _, one := range terms {
@@ -186,10 +186,10 @@ func (t *test) pValue(times float64) float64 {
 		step     = 1. / 32
 		vanished = -40 // exponent beside the middle's
 	)
-	middle := real(at(0))
+	middle := real(integrand(0))
 	sum := 0.5
 	for x := step; ; x += step {
-		v := at(width*math.Sinh(x)) - complex(middle, 0)
+		v := integrand(width*math.Sinh(x)) - complex(middle, 0)
 		grown := math.Cosh(x)
 		if real(v)+math.Log(grown) < vanished {
 			break

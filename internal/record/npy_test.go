@@ -258,7 +258,7 @@ func TestReadErrors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := readBytes(tt.file)
-			var format *FormatError
+			var format *formatError
 			if !errors.As(err, &format) {
 				t.Fatalf("got %v, want a FormatError", err)
 			}
@@ -281,7 +281,7 @@ func TestReadCutAnywhere(t *testing.T) {
 	for cut := range whole {
 		for _, size := range []int64{int64(cut), -1, int64(len(whole))} { // the last is a caller who is wrong
 			_, err := Read("x.npy", bytes.NewReader(whole[:cut]), size)
-			var format *FormatError
+			var format *formatError
 			if !errors.As(err, &format) || format.Offset != int64(cut) {
 				t.Fatalf("cut at %d, size %d: got %v, want a FormatError there", cut, size, err)
 			}
@@ -300,7 +300,7 @@ func TestReaderFailure(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	whole := npyFile(dict("<f4", "(3,)"), make([]byte, 12)...)
 	_, err := Read("x.npy", io.MultiReader(bytes.NewReader(whole[:70]), iotest.ErrReader(broken)), int64(len(whole)))
-	var format *FormatError
+	var format *formatError
 	if !errors.Is(err, broken) || errors.As(err, &format) || !strings.Contains(err.Error(), "x.npy: byte 70: ") {
 		t.Errorf("got %v, want the reader's own error at byte 70", err)
 	}
@@ -560,10 +560,10 @@ func FuzzReadNpy(f *testing.F) {
 	})
 }
 
-// checkRead checks what a reader returned: a FormatError, or an array that survives Write.
+// checkRead checks what a reader returned: a formatError, or an array that survives Write.
 func checkRead(t *testing.T, a *Array, err error) {
 	if err != nil {
-		var format *FormatError
+		var format *formatError
 		if !errors.As(err, &format) || a != nil {
 			t.Fatalf("got %v and %v, want a FormatError alone", a, err)
 		}

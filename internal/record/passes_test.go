@@ -72,7 +72,7 @@ func TestLayout(t *testing.T) {
 		}
 	}
 	const want = `layout "skn": expected snk (passes, inputs, classes) or nsk`
-	if _, err := ParseLayout("skn"); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := parseLayout("skn"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -165,7 +165,7 @@ func TestPassesErrors(t *testing.T) {
 		}
 		path := writeTemp(t, "x.npy", written(t, a))
 		_, err := ReadPasses(path, tt.opts)
-		var format *FormatError
+		var format *formatError
 		if !errors.As(err, &format) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
@@ -175,10 +175,10 @@ func TestPassesErrors(t *testing.T) {
 // permuted moves the axes of an array: axis i of the result is axis order[i] of a, as numpy's
 // transpose does.
 func permuted(a *Array, order [3]int) *Array {
-	var in, out [3]int
-	copy(in[:], a.Shape)
+	var source, out [3]int
+	copy(source[:], a.Shape)
 	for i, axis := range order {
-		out[i] = in[axis]
+		out[i] = source[axis]
 	}
 	b := &Array{Shape: out[:], Float64: make([]float64, 0, len(a.Float64))}
 	for i := range out[0] {
@@ -186,7 +186,7 @@ func permuted(a *Array, order [3]int) *Array {
 			for k := range out[2] {
 				var at [3]int
 				at[order[0]], at[order[1]], at[order[2]] = i, j, k
-				b.Float64 = append(b.Float64, a.Float64[(at[0]*in[1]+at[1])*in[2]+at[2]])
+				b.Float64 = append(b.Float64, a.Float64[(at[0]*source[1]+at[1])*source[2]+at[2]])
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func TestCheckRowsAdvice(t *testing.T) {
 		}
 		wrong := permuted(a, rapid.SampledFrom([][3]int{{0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}).Draw(t, "order"))
 		err := check(wrong)
-		var format *FormatError
+		var format *formatError
 		if !errors.As(err, &format) {
 			t.Fatalf("got %v, want a FormatError", err)
 		}
@@ -531,7 +531,7 @@ func TestLabelErrors(t *testing.T) {
 	for _, tt := range tests {
 		path := writeTemp(t, "labels.npy", written(t, tt.a))
 		_, err := ReadClassLabels(path, 3, letter, notSeven)
-		var format *FormatError
+		var format *formatError
 		if !errors.As(err, &format) || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}

@@ -75,15 +75,15 @@ func (s seen) live(r *drift.Reference) live {
 	}
 	var l live
 	for i := range s.c {
-		var one []drift.Block
+		var single []drift.Block
 		for k := range r.Classes {
 			b := drift.Block{Epistemic: c[k].Of(s.c[i][k]), Skewness: skewness[k].Of(s.skewness[i][k])}
 			if s.predicted[i] == k {
 				b.Predicted = 1
 			}
-			one = append(one, b)
+			single = append(single, b)
 		}
-		l.blocks = append(l.blocks, one)
+		l.blocks = append(l.blocks, single)
 	}
 	return l
 }
@@ -98,11 +98,11 @@ func feed(m *drift.Monitor, from live, inputs int, rng *rand.Rand) int {
 func feedInputs(m *drift.Monitor, inputs int, next func(int) []drift.Block) int {
 	var block []drift.Block
 	for n := 1; n <= inputs; n++ {
-		one := next(n - 1)
+		single := next(n - 1)
 		if block == nil {
-			block = make([]drift.Block, len(one))
+			block = make([]drift.Block, len(single))
 		}
-		for k, b := range one {
+		for k, b := range single {
 			block[k].Epistemic += b.Epistemic
 			block[k].Skewness += b.Skewness
 			block[k].Predicted += b.Predicted
@@ -222,8 +222,8 @@ func TestMonitor(t *testing.T) {
 // it.
 func wanted(ref *drift.Reference, all [][]drift.Block, inputs, w int, filled bool, t *rapid.T) []drift.Signals {
 	blocks, signals := inputs/drift.BlockInputs, make([]drift.Signals, len(ref.Classes))
-	at := len(all) / (blocks / 8) * (blocks / 8)
-	if filled != (at >= blocks) {
+	start := len(all) / (blocks / 8) * (blocks / 8)
+	if filled != (start >= blocks) {
 		t.Fatalf("window %d: filled %v after %d blocks", inputs, filled, len(all))
 	}
 	if !filled {
@@ -231,7 +231,7 @@ func wanted(ref *drift.Reference, all [][]drift.Block, inputs, w int, filled boo
 	}
 	for k, class := range ref.Classes {
 		var sum drift.Block
-		for _, block := range all[at-blocks : at] {
+		for _, block := range all[start-blocks : start] {
 			sum.Epistemic += block[k].Epistemic
 			sum.Skewness += block[k].Skewness
 			sum.Predicted += block[k].Predicted

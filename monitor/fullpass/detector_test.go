@@ -150,7 +150,7 @@ func TestDelay(t *testing.T) {
 		{plain, 100, 2700, 3200, 8}, // at most 1% of good lives ever reach a run length of 100
 		{plain, 1000, 3200, 3500, 8},
 		{shiryaevRoberts, 1000, 100, 190, lives / 2},
-		{shiryaevRoberts, DefaultRunLength, 400, 510, 0},
+		{shiryaevRoberts, defaultRunLength, 400, 510, 0},
 	} {
 		t.Run(fmt.Sprintf("%s at %.0f", c.name, c.runLength), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 1))

@@ -74,19 +74,19 @@ func logCapital(m, k, n float64, lower bool) float64 {
 
 // end returns the end of the interval between out, which is 0 or 1, and in, a mean inside it: the
 // last m that is refuted, or out if out is not.
-func end(out, in float64, refuted func(m float64) bool) float64 {
-	if !refuted(out) {
-		return out
+func end(outside, inside float64, refuted func(m float64) bool) float64 {
+	if !refuted(outside) {
+		return outside
 	}
 	for {
-		m := (out + in) / 2
-		if m == out || m == in {
-			return out
+		m := (outside + inside) / 2
+		if m == outside || m == inside {
+			return outside
 		}
 		if refuted(m) {
-			out = m
+			outside = m
 		} else {
-			in = m
+			inside = m
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 // These are the defaults of Options.
 const (
-	DefaultRunLength  = 50_000
-	DefaultConfidence = 0.95
+	defaultRunLength  = 50_000
+	defaultConfidence = 0.95
 )
 
 // Options configures a Watch.
@@ -24,7 +24,7 @@ type Options struct {
 	// means DefaultRunLength.
 	RunLength float64
 	// Confidence is the confidence of the intervals in Status, in (0, 1); 0 means
-	// DefaultConfidence.
+	// defaultConfidence.
 	Confidence float64
 }
 
@@ -46,7 +46,7 @@ const (
 func (v Verdict) Disagrees() bool { return v >= WronglyRetained }
 
 // Deferred reports whether all passes defer the input.
-func (v Verdict) Deferred() bool { return v == SameDefer || v == WronglyRetained }
+func (v Verdict) deferred() bool { return v == SameDefer || v == WronglyRetained }
 
 // String returns the verdict as metrics write it.
 func (v Verdict) String() string {
@@ -87,10 +87,10 @@ type Watch struct {
 // NewWatch returns a Watch that is Running. The error joins all that is wrong with the options.
 func NewWatch(o Options) (*Watch, error) {
 	if o.RunLength == 0 {
-		o.RunLength = DefaultRunLength
+		o.RunLength = defaultRunLength
 	}
 	if o.Confidence == 0 {
-		o.Confidence = DefaultConfidence
+		o.Confidence = defaultConfidence
 	}
 	var faults []error
 	share := func(name string, x float64) {
@@ -121,14 +121,14 @@ func NewWatch(o Options) (*Watch, error) {
 func (w *Watch) Add(v Verdict) (stops bool) {
 	w.verdicts[v]++
 	w.all.count(v.Disagrees())
-	if v.Deferred() {
+	if v.deferred() {
 		w.deferred.count(v == WronglyRetained)
 	}
 	if w.stop != nil {
 		return false
 	}
 	w.all.weigh(v.Disagrees())
-	if v.Deferred() && w.options.Retained != 0 {
+	if v.deferred() && w.options.Retained != 0 {
 		w.deferred.weigh(v == WronglyRetained)
 	}
 	if w.evidence() < w.options.RunLength {

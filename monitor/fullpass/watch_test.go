@@ -64,8 +64,8 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := c.verdict
-			if v.String() != c.name || v.Disagrees() != c.disagrees || v.Deferred() != c.deferred {
-				t.Errorf("%d is %q, disagrees %v, deferred %v", v, v, v.Disagrees(), v.Deferred())
+			if v.String() != c.name || v.Disagrees() != c.disagrees || v.deferred() != c.deferred {
+				t.Errorf("%d is %q, disagrees %v, deferred %v", v, v, v.Disagrees(), v.deferred())
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestWatch(t *testing.T) {
 				all.weigh(v.Disagrees())
 				evidence = all.evidence()
 				if o.Retained != 0 {
-					if v.Deferred() {
+					if v.deferred() {
 						deferred.weigh(v == WronglyRetained)
 					}
 					evidence = (evidence + deferred.evidence()) / 2
@@ -136,7 +136,7 @@ func TestWatch(t *testing.T) {
 			s.Deferred.Count != (Count{counts[SameDefer] + counts[WronglyRetained], counts[WronglyRetained]}) {
 			t.Fatalf("%+v, expected %v", s, counts)
 		}
-		if low, high := Interval(disagreements, total, DefaultConfidence); s.All.Low != low || s.All.High != high {
+		if low, high := Interval(disagreements, total, defaultConfidence); s.All.Low != low || s.All.High != high {
 			t.Fatalf("[%v, %v], expected [%v, %v]", s.All.Low, s.All.High, low, high)
 		}
 		if s.Stop != nil {
@@ -223,20 +223,20 @@ func lives(t *testing.T, o Options, n, change, most int, before, after stream) (
 	late := 0.0
 	for range n {
 		w := newWatch(t, o)
-		at := 0
-		for stops := false; !stops && at < most; at++ {
-			if at < change {
+		raised := 0
+		for stops := false; !stops && raised < most; raised++ {
+			if raised < change {
 				stops = w.Add(before.next(rng))
 			} else {
 				stops = w.Add(after.next(rng))
 			}
 		}
-		if at <= change {
+		if raised <= change {
 			early++
 			continue
 		}
 		late++
-		mean += float64(at - change)
+		mean += float64(raised - change)
 		if w.stop != nil && w.stop.Retained {
 			retained++
 		}

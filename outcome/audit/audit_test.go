@@ -208,11 +208,11 @@ func TestCap(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := NewAuditor(modelOf(policy.Audit{Rate: 0.02, M: 1, Cap: c.cap}))
 			issued, exceeded, last := 0.0, 0, Drawn{}
-			for at := range 3 * 3600 {
-				if at == 2*3600 {
+			for moment := range 3 * 3600 {
+				if moment == 2*3600 {
 					issued, exceeded = 0, 0
 				}
-				now := int64(1e15) + int64(at)*second
+				now := int64(1e15) + int64(moment)*second
 				for range c.critical {
 					issued += float64(a.Draw(key, now, retained, true, nan, nil, 30, nil).Propensity)
 				}

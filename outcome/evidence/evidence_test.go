@@ -54,10 +54,10 @@ var both = map[string]evidence.Risk{"fnr": evidence.FNR, "miss rate": evidence.M
 
 func TestAlarmFollowsTheDefinition(t *testing.T) {
 	for name, d := range designs {
-		for riskName, of := range both {
+		for riskName, risk := range both {
 			t.Run(name+"/"+riskName, func(t *testing.T) {
 				rng, line := rand.New(rand.NewPCG(1, 2)), 0.15
-				a, want := evidence.NewAlarm(of, line, 1e12), slow{of: of}
+				a, want := evidence.NewAlarm(risk, line, 1e12), slow{risk: risk}
 				for i := range 400 {
 					least := d.rate
 					if i >= 200 {
@@ -154,16 +154,16 @@ func TestAlarm(t *testing.T) {
 
 func TestSequenceFollowsTheDefinition(t *testing.T) {
 	for name, d := range designs {
-		for riskName, of := range both {
+		for riskName, risk := range both {
 			t.Run(name+"/"+riskName, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(3, 4))
-				s, want := evidence.NewSequence(of, 0.95), slow{of: of}
+				s, want := evidence.NewSequence(risk, 0.95), slow{risk: risk}
 				s.BeginCohort(d.rate, d.rate/2)
 				critical := 0
 				for i := range 1200 {
 					o := d.draw(rng)
 					s.Observe(o)
-					if o.Critical && (o.Retained || of == evidence.MissRate) {
+					if o.Critical && (o.Retained || risk == evidence.MissRate) {
 						critical++
 						want.steps = append(want.steps, slowStep{o, d.rate, d.rate / 2})
 					}
@@ -350,13 +350,13 @@ func observations(rt *rapid.T) []evidence.Observation {
 
 func TestAnyOutcomes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		of := rapid.SampledFrom([]evidence.Risk{evidence.FNR, evidence.MissRate}).Draw(rt, "risk")
+		risk := rapid.SampledFrom([]evidence.Risk{evidence.FNR, evidence.MissRate}).Draw(rt, "risk")
 		level := rapid.Float64Range(0.01, 0.99).Draw(rt, "level")
 		wider := rapid.Float64Range(level, 0.999).Draw(rt, "wider level")
 		line := rapid.Float64Range(0.001, 0.99).Draw(rt, "line")
 		least := rapid.Float64Range(0.001, 1).Draw(rt, "least propensity")
 
-		s, w, a := evidence.NewSequence(of, level), evidence.NewSequence(of, wider), evidence.NewAlarm(of, line, 100)
+		s, w, a := evidence.NewSequence(risk, level), evidence.NewSequence(risk, wider), evidence.NewAlarm(risk, line, 100)
 		begin := func() {
 			s.BeginCohort(least, least/2)
 			w.BeginCohort(least, least/2)

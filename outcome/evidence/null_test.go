@@ -24,10 +24,10 @@ func populationsAt(a float64) map[string]population {
 		}{share, Observation{Retained: true, Critical: critical, Missed: missed, Propensity: propensity}}
 	}
 	// hits and misses, the latter a share a of both.
-	of := func(critical float64) (hits, misses float64) { return critical * (1 - a), critical * a }
+	split := func(critical float64) (hits, misses float64) { return critical * (1 - a), critical * a }
 	half, most := critical(0.4), critical(0.9)
-	h, m := of(half)
-	h9, m9 := of(most)
+	h, m := split(half)
+	h9, m9 := split(most)
 	return map[string]population{
 		"uniform":        {retained(m, true, true, 0.1), retained(h, true, false, 0.1), retained(1-half, false, false, 0.1)},
 		"hits are free":  {retained(m, true, true, 0.05), retained(h, true, false, 1), retained(1-half, false, false, 0.05)},

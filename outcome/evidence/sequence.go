@@ -76,7 +76,7 @@ func (s *Sequence) Interval() (low, high float64) {
 	limit := math.Ln2 - math.Log1p(-s.level) // of K+ + K-, twice 1/(1-level)
 	estimate := s.estimate.Value()
 	from := positionOf(s.estimate.ratio())
-	if c := s.at(cellOf(from)); c.log(from) >= limit {
+	if c := s.cellOf(cellOf(from)); c.log(from) >= limit {
 		if from = s.least(); s.node(int(from)) >= limit {
 			return min(estimate, riskAt(from)), max(estimate, riskAt(from))
 		}
@@ -91,13 +91,13 @@ func (s *Sequence) limits(from, limit float64) (low, high float64) {
 	low, high = 0, 1
 	left := sort.Search(int(from)-firstCell+1, func(i int) bool { return s.node(int(from)-i) >= limit })
 	if j := int(from) - left; j >= firstCell {
-		c := s.at(j)
+		c := s.cellOf(j)
 		low = riskAt(bisect(float64(j), min(from, float64(j+1)), func(x float64) bool { return c.log(x) >= limit }))
 	}
 	next := int(math.Ceil(from))
 	right := sort.Search(lastCell+1-next+1, func(i int) bool { return s.node(next+i) >= limit })
 	if j := next + right; j <= lastCell+1 {
-		c := s.at(j - 1)
+		c := s.cellOf(j - 1)
 		high = riskAt(bisect(float64(j), max(from, float64(j-1)), func(x float64) bool { return c.log(x) >= limit }))
 	}
 	return low, high
@@ -113,7 +113,7 @@ func (s *Sequence) Contains(risk float64) bool {
 		return true
 	}
 	position := positionOf(risk)
-	c := s.at(cellOf(position))
+	c := s.cellOf(cellOf(position))
 	return c.log(position) < math.Ln2-math.Log1p(-s.level)
 }
 
@@ -155,7 +155,7 @@ func (s *Sequence) node(j int) float64 {
 // A cell has the wealth between two points of the grid.
 type cell struct{ above, below local }
 
-func (s *Sequence) at(j int) cell {
+func (s *Sequence) cellOf(j int) cell {
 	u, d := s.gains()
 	return cell{s.above.local(j, u), s.below.local(j, d)}
 }

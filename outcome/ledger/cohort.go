@@ -17,9 +17,9 @@ import (
 
 const day = 24 * time.Hour
 
-// CohortPeriod returns the length of a cohort: a day, and where outcomes are due earlier, as long as
+// cohortPeriod returns the length of a cohort: a day, and where outcomes are due earlier, as long as
 // they take, at least a second. Cohorts begin at multiples of it since 1970, in UTC.
-func CohortPeriod(due time.Duration) time.Duration {
+func cohortPeriod(due time.Duration) time.Duration {
 	if due >= day {
 		return day
 	}
@@ -32,7 +32,7 @@ func CountPeriod(due time.Duration) time.Duration {
 	if due >= day {
 		return time.Hour
 	}
-	return CohortPeriod(due)
+	return cohortPeriod(due)
 }
 
 // A grid cuts time into cohorts.
@@ -138,7 +138,7 @@ func (st *store) promiseInfo(b *bolt.Bucket, p promiseKey) (info, error) {
 			i.Version = t.policy.Version
 		}
 	}
-	i.Period = CohortPeriod(time.Duration(s.Due) * time.Microsecond).Microseconds()
+	i.Period = cohortPeriod(time.Duration(s.Due) * time.Microsecond).Microseconds()
 	return i, putJSON(b, keyInfo, i)
 }
 

@@ -114,9 +114,9 @@ func readPiece(tx *bolt.Tx, key promiseKey, t *terms, from []byte, f *Filter, no
 		return nil, nil, err
 	}
 	var (
-		piece []*Decided
-		at    *cohortState
-		due   time.Time
+		piece  []*Decided
+		cohort *cohortState
+		due    time.Time
 	)
 	c := b.Bucket(bucketRecords).Cursor()
 	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
@@ -133,15 +133,15 @@ func readPiece(tx *bolt.Tx, key promiseKey, t *terms, from []byte, f *Filter, no
 		if f.Stratum != 0 && r.Receipt.Stratum != f.Stratum {
 			continue
 		}
-		if start := p.info.grid().start(r.Receipt.Time); at == nil || at.Start != start {
-			at = &cohortState{}
-			if at.cohort, err = readCohort(b, start); err != nil {
+		if start := p.info.grid().start(r.Receipt.Time); cohort == nil || cohort.Start != start {
+			cohort = &cohortState{}
+			if cohort.cohort, err = readCohort(b, start); err != nil {
 				return nil, nil, err
 			}
-			if at.sums, err = readSums(b, start); err != nil {
+			if cohort.sums, err = readSums(b, start); err != nil {
 				return nil, nil, err
 			}
-			due = p.maturity(t, at)
+			due = p.maturity(t, cohort)
 		}
 		found := t.find(r, endOfTime)
 		if f.Wanted && found.want == WantNone {

@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // DefaultRunLength is the run length, in outcomes, unless Options says otherwise.
-const DefaultRunLength = 2_000_000
+const defaultRunLength = 2_000_000
 
 // A Ledger is the durable store of outcomes. All methods may be called at the same time.
 type Ledger struct {
@@ -84,7 +84,7 @@ func Open(dir string, o Options) (*Ledger, error) {
 		o.Now = time.Now
 	}
 	if o.RunLength == 0 {
-		o.RunLength = DefaultRunLength
+		o.RunLength = defaultRunLength
 	}
 	if o.ReaderSensitivity == 0 {
 		o.ReaderSensitivity = 1

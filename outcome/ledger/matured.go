@@ -82,16 +82,16 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 			starts[timeOf(at)] = true
 		}
 		for start := range starts {
-			at := &cohortState{}
+			state := &cohortState{}
 			var err error
-			if at.cohort, err = readCohort(b, start); err != nil {
+			if state.cohort, err = readCohort(b, start); err != nil {
 				return err
 			}
-			if at.sums, err = readSums(b, start); err != nil {
+			if state.sums, err = readSums(b, start); err != nil {
 				return err
 			}
-			if !now.Before(p.maturity(t, at)) {
-				m.cohort(at, arrived[start], t, start, time.Duration(grid.period)*time.Microsecond)
+			if !now.Before(p.maturity(t, state)) {
+				m.cohort(state, arrived[start], t, start, time.Duration(grid.period)*time.Microsecond)
 			}
 		}
 		return nil

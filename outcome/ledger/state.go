@@ -298,11 +298,11 @@ func (p *promise) load(b *bolt.Bucket) error {
 
 // reread reads a cohort.
 func (p *promise) reread(b *bolt.Bucket, start int64) error {
-	at, found := slices.BinarySearchFunc(p.cohorts, start, func(c *cohortState, start int64) int { return cmp.Compare(c.Start, start) })
+	place, found := slices.BinarySearchFunc(p.cohorts, start, func(c *cohortState, start int64) int { return cmp.Compare(c.Start, start) })
 	if !found {
-		p.cohorts = slices.Insert(p.cohorts, at, &cohortState{})
+		p.cohorts = slices.Insert(p.cohorts, place, &cohortState{})
 	}
-	c := p.cohorts[at]
+	c := p.cohorts[place]
 	var err error
 	if c.cohort, err = readCohort(b, start); err != nil {
 		return err
@@ -336,7 +336,7 @@ func (p *promise) reread(b *bolt.Bucket, start int64) error {
 func (ps *promises) tally(p *promise, t *terms, c *cohortState) error {
 	counted := newTally()
 	counted.Changes = c.Changes
-	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r, ps.told.of(r.ID.Sealer())) })
+	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r, ps.told.last(r.ID.Sealer())) })
 	if err != nil {
 		return err
 	}
@@ -466,10 +466,10 @@ func (ps *promises) take(p *promise, t *terms, mature int) error {
 				return err
 			}
 		}
-		for w, one := range official.of {
-			if one.Raised() && !raised[w] {
+		for w, alarm := range official.byWatch {
+			if alarm.Raised() && !raised[w] {
 				e := p.event(t, EventRaised, w)
-				e.Detail = fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(one.raisedBy).UTC().Format(time.RFC3339))
+				e.Detail = fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(alarm.raisedBy).UTC().Format(time.RFC3339))
 				if err := ps.note(tx, e); err != nil {
 					return err
 				}
@@ -555,7 +555,7 @@ func (ps *promises) bets(p *promise, c *cohortState, s settings, due time.Time) 
 // raised returns the watches whose alarm is up.
 func (a *alarms) raised() map[watch]bool {
 	up := make(map[watch]bool)
-	for w, one := range a.of {
+	for w, one := range a.byWatch {
 		if one.Raised() {
 			up[w] = true
 		}
@@ -565,11 +565,11 @@ func (a *alarms) raised() map[watch]bool {
 
 // differs reports whether alarms are of other lines.
 func (a *alarms) differs(o *alarms) bool {
-	if len(a.of) != len(o.of) {
+	if len(a.byWatch) != len(o.byWatch) {
 		return true
 	}
-	for w := range a.of {
-		if o.of[w] == nil || o.of[w].began != a.of[w].began {
+	for w := range a.byWatch {
+		if o.byWatch[w] == nil || o.byWatch[w].began != a.byWatch[w].began {
 			return true
 		}
 	}
@@ -578,14 +578,14 @@ func (a *alarms) differs(o *alarms) bool {
 
 // follow gives the replay the lines of the official alarms, and begins anew where they did.
 func (a *alarms) follow(official *alarms) {
-	for w := range a.of {
-		if official.of[w] == nil {
-			delete(a.of, w)
+	for w := range a.byWatch {
+		if official.byWatch[w] == nil {
+			delete(a.byWatch, w)
 		}
 	}
-	for w, one := range official.of {
-		if have := a.of[w]; have == nil || have.began != one.began || have.Line() != one.Line() || have.RunLength() != one.RunLength() {
-			a.of[w] = one.anew(w, one.began)
+	for w, one := range official.byWatch {
+		if have := a.byWatch[w]; have == nil || have.began != one.began || have.Line() != one.Line() || have.RunLength() != one.RunLength() {
+			a.byWatch[w] = one.anew(w, one.began)
 		}
 	}
 }

@@ -19,14 +19,14 @@ type told struct {
 }
 
 // of returns the last number of a sealer that was told; 0 for none.
-func (t *told) of(sealer receipt.SealerID) uint64 {
+func (t *told) last(sealer receipt.SealerID) uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.through[sealer]
 }
 
 // has reports whether a receipt is among the counts.
-func (t *told) has(id receipt.ID) bool { return id.Number() <= t.of(id.Sealer()) }
+func (t *told) has(id receipt.ID) bool { return id.Number() <= t.last(id.Sealer()) }
 
 func (t *told) load(b *bolt.Bucket) error {
 	return b.ForEach(func(sealer, count []byte) error {
@@ -42,7 +42,7 @@ func (t *told) load(b *bolt.Bucket) error {
 func (t *told) put(tx *bolt.Tx, sealed []Sealed) (map[receipt.SealerID]uint64, error) {
 	higher := make(map[receipt.SealerID]uint64)
 	for _, s := range sealed {
-		if s.Count < t.of(s.Sealer) {
+		if s.Count < t.last(s.Sealer) {
 			continue
 		}
 		higher[s.Sealer] = s.Count
@@ -90,7 +90,7 @@ func (u *untold) missing() uint64 {
 // stale reports whether more was told since the tally was made.
 func (t *tally) stale(told *told) bool {
 	for sealer, u := range t.Sealers {
-		if told.of(sealer) != u.Through {
+		if told.last(sealer) != u.Through {
 			return true
 		}
 	}

@@ -22,21 +22,21 @@ import (
 func made() []Input {
 	inputs := make([]Input, 1000)
 	for i := range inputs {
-		in := &inputs[i]
-		in.Risk = 0.01
+		next := &inputs[i]
+		next.Risk = 0.01
 		switch {
 		case i < 100:
-			in.Deferred, in.Critical = true, i < 10
+			next.Deferred, next.Critical = true, i < 10
 		case i < 300:
-			in.Critical, in.CalledCritical = true, i >= 120
-			if in.missed() {
-				in.Risk = 0.09
+			next.Critical, next.CalledCritical = true, i >= 120
+			if next.missed() {
+				next.Risk = 0.09
 			}
 		default:
-			in.CalledCritical = i >= 950
+			next.CalledCritical = i >= 950
 		}
-		if in.CalledCritical {
-			in.Risk = math.NaN()
+		if next.CalledCritical {
+			next.Risk = math.NaN()
 		}
 	}
 	return inputs
@@ -91,13 +91,13 @@ func TestCosts(t *testing.T) {
 // TestFollowsRisk checks that audits which follow the risk take as many reviews, and see a rise with
 // fewer, where the missed have a higher risk.
 func TestFollowsRisk(t *testing.T) {
-	at := func(m float64) Rate {
+	rateAt := func(m float64) Rate {
 		p := settled(&policy.Audit{Rate: 1, M: m, PredictedCritical: policy.CriticalFree})
 		p.Risk = &policy.Risk{Prevalence: 0.21}
 		p.Calibration.MeanRootRisk = (20*0.3 + 650*0.1) / 670
 		return planned(t, p, made(), Options{Rates: []float64{0.05}, Runs: 40}).Rates[0]
 	}
-	mixed, uniform := at(0.5), at(1)
+	mixed, uniform := rateAt(0.5), rateAt(1)
 	if math.Abs(mixed.AuditsPer1000-uniform.AuditsPer1000) > 1e-9 {
 		t.Errorf("%v audits that follow the risk, %v uniform ones", mixed.AuditsPer1000, uniform.AuditsPer1000)
 	}
@@ -190,7 +190,7 @@ func TestBets(t *testing.T) {
 			r, before, after := a.reviews(s.weights, s.counts), a.reviews(s.weights, s.steps), a.reviews(s.raised(0.4), s.steps)
 			widths, delays := make([]float64, runs), make([]float64, runs)
 			for run := range widths {
-				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, DefaultRunLength/0.5)
+				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, defaultRunLength/0.5)
 				alarm.BeginCohort(c.hits)
 				for n := 0; !alarm.Raised(); n++ {
 					from := before
@@ -228,33 +228,33 @@ func drawnOneByOne(p *policy.Policy) float64 {
 	rng := rand.New(rand.NewPCG(1, 1))
 	draw := func() *Input {
 		for {
-			in := &inputs[rng.IntN(len(inputs))]
+			input := &inputs[rng.IntN(len(inputs))]
 			weight := 1.0
 			switch {
-			case in.missed():
+			case input.missed():
 				weight = 4
-			case in.Critical && !in.Deferred:
+			case input.Critical && !input.Deferred:
 				weight = 0.6 / 0.9
 			}
 			if rng.Float64() < weight/4 {
-				return in
+				return input
 			}
 		}
 	}
 	delays := make([]float64, runs)
 	for run := range delays {
-		alarm := evidence.NewAlarm(evidence.FNR, 0.2, DefaultRunLength/0.5)
+		alarm := evidence.NewAlarm(evidence.FNR, 0.2, defaultRunLength/0.5)
 		alarm.BeginCohort(audit.LeastPropensity(p.Audit, receipt.CalledCritical))
 		for !alarm.Raised() {
 			delays[run]++
-			in := draw()
+			input := draw()
 			d := policy.Decision{Action: policy.Retain}
-			if in.Deferred {
+			if input.Deferred {
 				d.Action = policy.Defer
 			}
-			if drawn := auditor.Draw(nil, 0, d, in.CalledCritical, in.Risk, nil, 30, nil); drawn.Review || drawn.Free {
+			if drawn := auditor.Draw(nil, 0, d, input.CalledCritical, input.Risk, nil, 30, nil); drawn.Review || drawn.Free {
 				alarm.Observe(evidence.Observation{
-					Retained: !in.Deferred, Critical: in.Critical, Missed: in.missed(), Propensity: float64(drawn.Propensity),
+					Retained: !input.Deferred, Critical: input.Critical, Missed: input.missed(), Propensity: float64(drawn.Propensity),
 				})
 			}
 		}

@@ -332,10 +332,10 @@ func TestHashTellsApart(t *testing.T) {
 		"another mean":    func(in *input) { in.mean[1] = float64(math.Nextafter32(0.75, 1)) },
 		"means exchanged": func(in *input) { in.mean = [2]float64{0.75, 0.25} },
 	} {
-		in := plain
-		change(&in)
-		hash := parse(t, first).DrawKey().Hash(&in.policy, []byte(in.id), in.passes, in.mean[:])
-		if again := NewSealer(parse(t, first, second)).DrawKey().Hash(&in.policy, []byte(in.id), in.passes, in.mean[:]); again != hash {
+		got := plain
+		change(&got)
+		hash := parse(t, first).DrawKey().Hash(&got.policy, []byte(got.id), got.passes, got.mean[:])
+		if again := NewSealer(parse(t, first, second)).DrawKey().Hash(&got.policy, []byte(got.id), got.passes, got.mean[:]); again != hash {
 			t.Errorf("%s: another hash in another process", name)
 		}
 		add(name, hash)

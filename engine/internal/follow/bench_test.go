@@ -149,13 +149,13 @@ func benchmark(b *testing.B, p *policy.Policy, rule *earlystop.Rule, groups [][]
 		}
 	}
 	batch, o := m.Plan().NewBatch(), m.Plan().NewResult()
-	in := decomp.NewAccumulator[float32](m.Plan(), group, s)
+	passes := decomp.NewAccumulator[float32](m.Plan(), group, s)
 	keeping := func(g int, finish bool) {
-		in.Reset(group, s)
+		passes.Reset(group, s)
 		for t := range s {
 			for i := range group {
 				if t < used[g][i] {
-					if err := in.Add(batch, i, groups[g][(t*group+i)*k:][:k]); err != nil {
+					if err := passes.Add(batch, i, groups[g][(t*group+i)*k:][:k]); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -166,7 +166,7 @@ func benchmark(b *testing.B, p *policy.Policy, rule *earlystop.Rule, groups [][]
 			for i+count < group && used[g][i+count] == used[g][i] {
 				count++
 			}
-			if err := in.Finish(batch, i, count); err != nil {
+			if err := passes.Finish(batch, i, count); err != nil {
 				b.Fatal(err)
 			}
 			for j := range count {
@@ -178,13 +178,13 @@ func benchmark(b *testing.B, p *policy.Policy, rule *earlystop.Rule, groups [][]
 	var spent [4]time.Duration
 	for b.Loop() {
 		for g := range groups {
-			for at, run := range []func(){
+			for way, run := range []func(){
 				func() { keeping(g, false) }, func() { keeping(g, true) },
 				func() { following(g, false) }, func() { following(g, true) },
 			} {
 				start := time.Now()
 				run()
-				spent[at] += time.Since(start)
+				spent[way] += time.Since(start)
 			}
 		}
 	}

@@ -123,14 +123,14 @@ func TestAgrees(t *testing.T) {
 		values := passes(rng, s, k, p.Kind == policy.Logits)
 		open, b, o := plan.NewInputs(2), m.NewBatch(), m.NewOutcome()
 		patience, again := rapid.SampledFrom([]float64{0, 1, 8}).Draw(t, "patience"), 0
-		for at := range s {
-			if err := open.Add(1, values[at*k:(at+1)*k]); err != nil {
+		for pass := range s {
+			if err := open.Add(1, values[pass*k:(pass+1)*k]); err != nil {
 				t.Fatal(err)
 			}
-			if at == 0 {
+			if pass == 0 {
 				continue
 			}
-			if err := b.Reset(decomp.Tensor{Passes: at + 1, Inputs: 1, Float32: values[:(at+1)*k]}); err != nil {
+			if err := b.Reset(decomp.Tensor{Passes: pass + 1, Inputs: 1, Float32: values[:(pass+1)*k]}); err != nil {
 				t.Fatal(err)
 			}
 			if err := b.Outcome(0, o); err != nil {
@@ -139,7 +139,7 @@ func TestAgrees(t *testing.T) {
 			e := open.Evidence(1)
 			near := func(what string, got, want float64) {
 				if !(math.Abs(got-want) <= 1e-9*math.Abs(want)+1e-13) && !(math.IsNaN(got) && math.IsNaN(want)) {
-					t.Fatalf("%s after %d passes: %v, expected %v", what, at+1, got, want)
+					t.Fatalf("%s after %d passes: %v, expected %v", what, pass+1, got, want)
 				}
 			}
 			if p.Gate.ReachesPrimary() {
@@ -159,14 +159,14 @@ func TestAgrees(t *testing.T) {
 			}
 			got, class := open.Decide(1)
 			if class != o.Predicted || got.Action != o.Decision.Action || got.Gate != o.Decision.Gate || got.Class != o.Decision.Class {
-				t.Fatalf("after %d passes: %+v of class %d, expected %+v of class %d", at+1, got, class, o.Decision, o.Predicted)
+				t.Fatalf("after %d passes: %+v of class %d, expected %+v of class %d", pass+1, got, class, o.Decision, o.Predicted)
 			}
 			// The statistics agree: above 0 the input would be deferred.
 			var x earlystop.Statistics
 			open.Statistics(1, &x)
 			peak := 0.0
 			if p.Kind == policy.Probabilities { // the probabilities of logits are not at hand
-				for pass := range at + 1 {
+				for pass := range pass + 1 {
 					mass := 0.0
 					for _, c := range p.Critical {
 						mass += float64(values[pass*k+c])
@@ -201,8 +201,8 @@ func TestAgrees(t *testing.T) {
 				rule.Steps[i] = anyStep(rng)
 			}
 			quick, slow := open.Settled(1, rule), earlystop.Open
-			if at+1 >= again {
-				slow, again = rule.Settled(at+1, &x)
+			if pass+1 >= again {
+				slow, again = rule.Settled(pass+1, &x)
 			}
 			if quick != slow {
 				t.Fatalf("stopped with %q, expected %q", quick, slow)
