@@ -296,64 +296,6 @@ func TestIdenticalPasses(t *testing.T) {
 	})
 }
 
-// TestLayouts checks that [S][N][K] and [N][S][K], float32 and float64, many inputs at once and one
-// by one, give the same numbers bit for bit.
-func TestLayouts(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s, n, k := rapid.IntRange(2, 6).Draw(t, "S"), rapid.IntRange(1, 700).Draw(t, "N"), rapid.IntRange(2, 5).Draw(t, "K")
-		kind := decomp.Kind(rapid.IntRange(0, 1).Draw(t, "kind"))
-		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: upTo(k)[:1], Critical: upTo(k)[1:], Kind: kind})
-		inputs := make([][][]float64, n)
-		snk32, snk64, nsk64 := make([]float32, s*n*k), make([]float64, s*n*k), make([]float64, 0, s*n*k)
-		for i := range inputs {
-			if i < 3 {
-				inputs[i] = drawPasses(t, s, k)
-				for _, p := range inputs[i] {
-					for c := range p {
-						if kind == decomp.Logits {
-							p[c] *= 4 // no probabilities
-						}
-					}
-				}
-			} else {
-				inputs[i] = inputs[i%3]
-			}
-			for j, p := range inputs[i] {
-				nsk64 = append(nsk64, p...)
-				for c, v := range p {
-					snk32[(j*n+i)*k+c], snk64[(j*n+i)*k+c] = float32(v), v
-				}
-			}
-		}
-		var batches [3]*decomp.Batch
-		for j, tensor := range []decomp.Tensor{
-			{Layout: decomp.SNK, Float32: snk32}, {Layout: decomp.SNK, Float64: snk64}, {Layout: decomp.NSK, Float64: nsk64},
-		} {
-			tensor.Passes, tensor.Inputs = s, n
-			batches[j] = plan.NewBatch()
-			if err := batches[j].Reset(tensor); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for i := range inputs {
-			var of [3]map[string]float64
-			for j, b := range batches {
-				r := plan.NewResult()
-				if err := b.Result(i, r); err != nil {
-					t.Fatal(err)
-				}
-				of[j] = numbers(plan, r)
-			}
-			one := numbers(plan, batchResult(t, plan, inputs[i]))
-			for name, got := range of[1] {
-				if got != of[0][name] || got != of[2][name] || got != one[name] {
-					t.Fatalf("input %d, %s: [S][N][K] %v, as float32 %v, [N][S][K] %v, alone %v", i, name, got, of[0][name], of[2][name], one[name])
-				}
-			}
-		}
-	})
-}
-
 // TestLogits checks that logits give the results of their softmax, whatever constant is added to
 // them.
 func TestLogits(t *testing.T) {
