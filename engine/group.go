@@ -417,7 +417,7 @@ func (g *Group) decide(b *Batch, at, i int, a Answers) {
 	case state.checked && o.Passes >= g.options.Passes:
 		c.Check = g.judge(state, o)
 	case state.checked:
-		c.Check = g.lose()
+		c.Check.State = Lost
 	case g.following != nil && state.stopped == earlystop.Open:
 		c.Planned = o.Passes // the caller ended it, or it has all passes: the rule saved none
 	}
@@ -456,17 +456,11 @@ func verdict(state *input, defers, critical bool) fullpass.Verdict {
 	return fullpass.SameRetain
 }
 
-// lose counts the full-pass check of an input that ends before its last pass.
-func (g *Group) lose() Check {
-	g.stopper.lose()
-	return Check{State: Lost}
-}
-
 // Fail closes input i, which must be open, with an error.
 func (g *Group) Fail(i int, err error, a Answers) {
 	g.closing = Closing{Err: err}
 	if g.inputs[i].checked {
-		g.closing.Check = g.lose()
+		g.closing.Check.State = Lost
 	}
 	g.close(i, a)
 }
@@ -494,7 +488,6 @@ func (g *Group) Abandon() (lost int) {
 		if in := &g.inputs[i]; in.open {
 			in.open = false
 			if in.checked {
-				g.lose()
 				lost++
 			}
 		}

@@ -77,14 +77,6 @@ func TestAssessment(t *testing.T) {
 	}
 }
 
-// TestUnassessed checks that nothing is known of inputs without a risk model.
-func TestUnassessed(t *testing.T) {
-	got := stream(newModel(t, primaryRule, fallbackRule), ctg(t), 0)
-	if !math.IsNaN(got.Risk) || !math.IsNaN(got.Priority) || !math.IsNaN(got.Percentile) {
-		t.Errorf("%+v", got.Assessment)
-	}
-}
-
 // TestAssessmentAllocatesNothing checks that risk costs no memory.
 func TestAssessmentAllocatesNothing(t *testing.T) {
 	passes := ctg(t)

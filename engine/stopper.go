@@ -103,17 +103,10 @@ func (e *EarlyStopper) judge(v fullpass.Verdict) (stops bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	stops = e.watch.Add(v)
-	e.stopped.Store(e.watch.State() == fullpass.Stopped)
+	e.stopped.Store(e.watch.Stopped())
 	e.wary.Store(e.watch.Wary())
 	e.verdicts.Add(1)
 	return stops
-}
-
-// lose counts a full-pass check that ended without a verdict.
-func (e *EarlyStopper) lose() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.watch.Lose()
 }
 
 // mostFormer bounds the early stoppers that EarlyStoppers remembers of policies not in force.
