@@ -165,20 +165,6 @@ func (c *cell) log(position float64) float64 {
 	return logSum(c.above.log(position), c.below.log(position))
 }
 
-// PValueBelow returns the p-value, in [0, 1], of the hypothesis that the risk is a or more: 1/K-(a),
-// at most 1. It is small if the risk is shown to be below a. It may be looked at after every outcome:
-// while the risk is a or more, the probability that it is ever x or less is at most x. It is 1 below
-// the grid, for a < 4.5e-5.
-func (s *Sequence) PValueBelow(a float64) float64 {
-	if !(a >= riskAt(firstCell)) {
-		return 1
-	}
-	_, gains := s.gains()
-	position := positionOf(min(a, 1))
-	l := s.below.local(cellOf(position), gains)
-	return min(1, math.Exp(-l.log(position)))
-}
-
 // Clone returns a copy that can go on by itself.
 func (s *Sequence) Clone() *Sequence {
 	c := *s

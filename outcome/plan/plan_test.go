@@ -10,9 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/ckd-project/ckd/outcome/audit"
 	"github.com/ckd-project/ckd/outcome/evidence"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -88,24 +86,6 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestFollowsRisk checks that audits which follow the risk take as many reviews, and see a rise with
-// fewer, where the missed have a higher risk.
-func TestFollowsRisk(t *testing.T) {
-	rateAt := func(m float64) Rate {
-		p := settled(&policy.Audit{Rate: 1, M: m, PredictedCritical: policy.CriticalFree})
-		p.Risk = &policy.Risk{Prevalence: 0.21}
-		p.Calibration.MeanRootRisk = (20*0.3 + 650*0.1) / 670
-		return planned(t, p, made(), Options{Rates: []float64{0.05}, Runs: 40}).Rates[0]
-	}
-	mixed, uniform := rateAt(0.5), rateAt(1)
-	if math.Abs(mixed.AuditsPer1000-uniform.AuditsPer1000) > 1e-9 {
-		t.Errorf("%v audits that follow the risk, %v uniform ones", mixed.AuditsPer1000, uniform.AuditsPer1000)
-	}
-	if !(*mixed.Double.Audits < 0.9**uniform.Double.Audits) {
-		t.Errorf("a doubling takes %v audits that follow the risk, %v uniform ones", *mixed.Double.Audits, *uniform.Double.Audits)
-	}
-}
-
 // TestPrevalence checks that critical inputs come as often as the risk was fitted for.
 func TestPrevalence(t *testing.T) {
 	p := settled(nil)
@@ -144,25 +124,6 @@ func TestShapes(t *testing.T) {
 		if ratio := *r.Double.Audits / *before.Double.Audits; ratio < 0.8 || ratio > 1.25 {
 			t.Errorf("%v audits at rate %v, %v at rate %v", *r.Double.Audits, r.Rate, *before.Double.Audits, before.Rate)
 		}
-	}
-}
-
-// TestAgainstAuditor compares the delay with that of audits drawn input by input, as a daemon draws
-// them.
-func TestAgainstAuditor(t *testing.T) {
-	for _, called := range []policy.AuditedCritical{policy.CriticalAudited, policy.CriticalFree} {
-		t.Run(string(called), func(t *testing.T) {
-			settings := &policy.Audit{Rate: 0.1, M: 0.5, PredictedCritical: called}
-			p := settled(settings)
-			p.Risk, p.Hash = &policy.Risk{Prevalence: 0.21}, strings.Repeat("00", 32)
-			got := *planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 100}).Rates[0].Double.Inputs
-			want := drawnOneByOne(p)
-			t.Logf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
-			// 1,000 good outcomes before hardly slow the alarm.
-			if got < 0.7*want || got > 1.5*want {
-				t.Errorf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
-			}
-		})
 	}
 }
 
@@ -218,48 +179,6 @@ func TestBets(t *testing.T) {
 			}
 		})
 	}
-}
-
-// drawnOneByOne returns the median number of inputs until the alarm, while the critical FNR of the
-// inputs made is four tenths, twice the line.
-func drawnOneByOne(p *policy.Policy) float64 {
-	const runs = 60
-	inputs, auditor := made(), audit.NewAuditor(p)
-	rng := rand.New(rand.NewPCG(1, 1))
-	draw := func() *Input {
-		for {
-			input := &inputs[rng.IntN(len(inputs))]
-			weight := 1.0
-			switch {
-			case input.missed():
-				weight = 4
-			case input.Critical && !input.Deferred:
-				weight = 0.6 / 0.9
-			}
-			if rng.Float64() < weight/4 {
-				return input
-			}
-		}
-	}
-	delays := make([]float64, runs)
-	for run := range delays {
-		alarm := evidence.NewAlarm(evidence.FNR, 0.2, defaultRunLength/0.5)
-		alarm.BeginCohort(audit.LeastPropensity(p.Audit, receipt.CalledCritical))
-		for !alarm.Raised() {
-			delays[run]++
-			input := draw()
-			d := policy.Decision{Action: policy.Retain}
-			if input.Deferred {
-				d.Action = policy.Defer
-			}
-			if drawn := auditor.Draw(nil, 0, d, input.CalledCritical, input.Risk, nil, 30, nil); drawn.Review || drawn.Free {
-				alarm.Observe(evidence.Observation{
-					Retained: !input.Deferred, Critical: input.Critical, Missed: input.missed(), Propensity: float64(drawn.Propensity),
-				})
-			}
-		}
-	}
-	return *quantile(delays, 0.5)
 }
 
 // TestUnknown checks that what cannot be known is nil, with a note, and never 0.

@@ -182,21 +182,6 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-// TestKeysWithOneID checks that keys whose short names collide both open their receipts.
-func TestKeysWithOneID(t *testing.T) {
-	keys := parse(t, first, second)
-	keys.keys[1].id = keys.keys[0].id
-	swapped := &Keys{keys: []key{keys.keys[1], keys.keys[0]}, draw: keys.draw}
-	for _, k := range []*Keys{keys, swapped} {
-		sealed := NewSealer(k).Seal(nil, &Receipt{})
-		for _, opening := range []*Keys{keys, swapped} {
-			if _, _, err := opening.Open(sealed); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
 // TestUniqueNumbers checks that no nonce comes twice under one key, and no ID at all, while several
 // goroutines seal with each of several sealers.
 func TestUniqueNumbers(t *testing.T) {
@@ -376,16 +361,6 @@ func BenchmarkSeal(b *testing.B) {
 	for b.Loop() {
 		s.Seal(room, &r)
 	}
-}
-
-func BenchmarkSealParallel(b *testing.B) {
-	s := NewSealer(parse(b, first))
-	b.RunParallel(func(pb *testing.PB) {
-		room, r := make([]byte, 0, Size), Receipt{}
-		for pb.Next() {
-			s.Seal(room, &r)
-		}
-	})
 }
 
 func BenchmarkOpen(b *testing.B) {
