@@ -122,27 +122,6 @@ func TestDetectOverSeeds(t *testing.T) {
 	}
 }
 
-func TestDetectNotes(t *testing.T) {
-	id := handTable(5, []float64{.1, .1}, []float64{0, 1}, []float64{0, 0})
-	ood := handTable(7, []float64{.1, .1}, []float64{0, 1}, []float64{0, 0})
-	ood.Degenerate[1] = true
-	r, err := eval.Detect([]*eval.Table{id}, []*eval.Table{ood}, []string{"a", "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := strings.Join(r.Notes, "\n")
-	for _, want := range []string{
-		"the known inputs have 5 passes and the foreign ones 7", "entropy is constant", "1 of 2 foreign inputs have passes that hardly differ",
-	} {
-		if !strings.Contains(all, want) {
-			t.Errorf("notes lack %q:\n%s", want, all)
-		}
-	}
-	if strings.Contains(all, "sum_c is constant") {
-		t.Errorf("sum_c is not constant:\n%s", all)
-	}
-}
-
 func TestDetectErrors(t *testing.T) {
 	single := handTable(5, []float64{.1}, []float64{1}, []float64{0})
 	for _, c := range []struct {

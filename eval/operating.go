@@ -37,14 +37,11 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	if p.Calibration != nil {
 		point.Differs = e.differences()
 	}
-	all := e.report.Summary.Critical
-	point.MissShare = per(point.CriticalMissed, float64(all))
 	missed, kept := make([]float64, e.t.Inputs), make([]bool, e.t.Inputs)
 	for _, i := range retained {
 		missed[i], kept[i] = float64(index(e.isMissed(i))), e.isCritical(int(i))
 	}
 	point.CriticalFNRInterval = e.interval(point.CriticalMissed, int(point.CriticalRetained), func(i int) bool { return kept[i] }, missed)
-	point.MissShareInterval = point.CriticalMissRateInterval
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
 		point.Certificate = e.checkCertificate(p.Calibration.Certificate, retained)
 	}

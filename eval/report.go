@@ -332,9 +332,6 @@ type OperatingPoint struct {
 	At
 	// CriticalFNRInterval is the 95% interval (Source.Intervals) of CriticalFNR.
 	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
-	// MissShare and its interval repeat CriticalMissRate under the name that they had before.
-	MissShare         Figure      `json:"miss_share"`
-	MissShareInterval *[2]float64 `json:"miss_share_interval"`
 	// ByFallback is the share of inputs that the gate hands to the fallback score, including inputs
 	// that scope or identical passes then decide.
 	ByFallback float64 `json:"by_fallback"`

@@ -2,7 +2,6 @@ package eval_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -73,16 +72,6 @@ func TestTableIsTheResults(t *testing.T) {
 
 func slice(from, n int) func([]float64) []float64 {
 	return func(v []float64) []float64 { return v[from : from+n] }
-}
-
-// TestTableWithoutSets expects neither critical columns nor scores that need them.
-func TestTableWithoutSets(t *testing.T) {
-	passes, _ := gradedRecording(10, 3, 3)
-	table := table(t, passes, decomp.Spec{})
-	if table.CriticalSkewness != nil || table.DecidingSkewness != nil || table.Scores[decomp.CBEC] != nil ||
-		table.Scores[decomp.CCritMax] != nil || table.Scores[decomp.MI] == nil {
-		t.Errorf("%+v", table)
-	}
 }
 
 // TestRefusedRows expects a typed error that names file, input, pass and class of the first fault.
@@ -168,19 +157,5 @@ func TestCheckLabels(t *testing.T) {
 		if (err == nil) != (c.fragment == "") || err != nil && !strings.Contains(err.Error()+"$", c.fragment) {
 			t.Errorf("%v: error %v, want %q", c.labels, err, c.fragment)
 		}
-	}
-}
-
-// TestConcentrationsNearZero has concentrations whose skewness overflows.
-func TestConcentrationsNearZero(t *testing.T) {
-	rows := slices.Repeat([]float64{math.SmallestNonzeroFloat64, 1}, 4)
-	passes := eval.Recording{Name: "tiny", Classes: 2, Passes: decomp.Tensor{Passes: 1, Inputs: 4, Float64: rows}}
-	table := table(t, passes, decomp.Spec{Kind: decomp.Dirichlet, Critical: []int{0}, Safe: []int{1}})
-	r := evaluate(t, table, []int{0, 1, 0, 1}, eval.Options{Bootstrap: 2})
-	if _, err := json.Marshal(r); err != nil {
-		t.Error(err)
-	}
-	if s := r.Skewness[0]; !(s.Median > 1e200 && s.Mean > 1e200 && s.P90 > 1e200) || r.Summary.FallbackShare != 1 {
-		t.Errorf("skewness %+v, fallback share %v", s.SkewnessOf, r.Summary.FallbackShare)
 	}
 }

@@ -89,13 +89,13 @@ func (s *sample) moments(pass, column int) (m moments) {
 func (d *data) compare(hashes []uint64) (signs []Sign) {
 	s, n := d.sample(), d.Tensor.Passes
 	if again := d.repeated(s, hashes); len(again) > 0 {
-		signs = append(signs, ofPasses(RepeatedPasses, again, n, "Passes repeat: only %d of %d are distinct, and %s %s earlier ones. Every pass needs "+
+		signs = append(signs, ofPasses(signRepeatedPasses, again, n, "Passes repeat: only %d of %d are distinct, and %s %s earlier ones. Every pass needs "+
 			"random numbers of its own: is the seed set again before each, or a member loaded twice?", n-len(again), n, listed(again),
 			verb(again, "repeats", "repeat")))
 	}
 	constant := s.constant()
 	if len(constant) > 0 {
-		signs = append(signs, ofPasses(ConstantPasses, constant, n, "%s %s not vary over the inputs: it gives all %d the same probabilities, and the other "+
+		signs = append(signs, ofPasses(signConstantPasses, constant, n, "%s %s not vary over the inputs: it gives all %d the same probabilities, and the other "+
 			"passes do not. Does this member see the inputs, and was it trained?", capital(listed(constant)), verb(constant, "does", "do"), d.Inputs))
 	}
 	others := make([]int, 0, n)
@@ -108,10 +108,10 @@ func (d *data) compare(hashes []uint64) (signs []Sign) {
 	switch {
 	case len(foreign) == 0:
 	case len(foreign) == len(others):
-		signs = append(signs, ofPasses(ForeignPasses, foreign, n, "The passes have nothing to do with each other: the median correlation of two is %.2f, "+
+		signs = append(signs, ofPasses(signForeignPasses, foreign, n, "The passes have nothing to do with each other: the median correlation of two is %.2f, "+
 			"where passes over the same inputs have 0.5 and more. Is every pass over the same inputs, in one order, with the classes in one order?", typical))
 	default:
-		signs = append(signs, ofPasses(ForeignPasses, foreign, n, "%s %s unlike the others over these inputs (less than %.2g of the agreement of a "+
+		signs = append(signs, ofPasses(signForeignPasses, foreign, n, "%s %s unlike the others over these inputs (less than %.2g of the agreement of a "+
 			"median pass). Are the inputs in the same order there, and the classes?", capital(listed(foreign)), verb(foreign, "is", "are"), leastAgreement))
 	}
 	return signs

@@ -35,12 +35,12 @@ func Labels(labels []int, mean []float64, classes int, groups []int) (signs []Si
 		wrong       = 5        // errors that the passes expect: none by a chance of 1 in 150
 	)
 	if n >= fewInputs && slope < significant*deviation && slope+sure*deviation < third {
-		signs = append(signs, ofInputs(ChanceLabels, n-right, n, "The labels have nothing to do with the passes: %d of %d predictions are right, no "+
+		signs = append(signs, ofInputs(signChanceLabels, n-right, n, "The labels have nothing to do with the passes: %d of %d predictions are right, no "+
 			"better than chance (slope of the labels on the predictions %.2f ± %.2f; 1 where predictions are calibrated). Are they the labels of these "+
 			"inputs, in this order, and the classes in the order of the passes?", right, n, slope, deviation))
 	}
 	if right == n && (n >= many || n >= some && expected >= wrong) {
-		signs = append(signs, ofInputs(PerfectLabels, n, n, "All %d labels agree with the predictions, where the passes themselves expect %.1f errors. Are "+
+		signs = append(signs, ofInputs(signPerfectLabels, n, n, "All %d labels agree with the predictions, where the passes themselves expect %.1f errors. Are "+
 			"these the inputs that the model was trained on, or labels made from its predictions? Then nothing here holds for other inputs.", n, expected))
 	}
 	return signs

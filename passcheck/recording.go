@@ -96,7 +96,7 @@ func dropoutOff(inputs Inputs, classes int) (Sign, bool) {
 		return Sign{}, false
 	}
 	n := len(inputs.Spread)
-	return ofInputs(DropoutOff, off, n, "Dropout seems to be off: the passes of %d of the %d inputs are the same but for rounding, and sampled passes "+
+	return ofInputs(signDropoutOff, off, n, "Dropout seems to be off: the passes of %d of the %d inputs are the same but for rounding, and sampled passes "+
 		"differ in nearly all. Uncertainty is absent there, not zero: record the passes anew with dropout in training mode, or with members that differ.",
 		off, n), true
 }
@@ -126,7 +126,7 @@ func softmaxTwice(in Inputs, classes int) (Sign, bool) {
 		return Sign{}, false
 	}
 	least, largest := 1/(1+float64(classes-1)*math.E), math.E/(math.E+float64(classes-1))
-	return ofInputs(SoftmaxTwice, squashed, n, "Softmax seems to have been taken twice: all probabilities of %d of the %d inputs lie between %.3g and %.3g, "+
+	return ofInputs(signSoftmaxTwice, squashed, n, "Softmax seems to have been taken twice: all probabilities of %d of the %d inputs lie between %.3g and %.3g, "+
 		"where a softmax of probabilities lies. Record what the model returns if it ends in a softmax, or its logits with --kind logits.", squashed, n,
 		least, largest), true
 }
