@@ -181,7 +181,7 @@ func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 }
 
 // sumPairs points co at the sums of the input at an index of the current panel. If they are not
-// computed yet, it computes them and those of the next inputs.
+// computed yet, it computes them together with the sums of the next inputs.
 func sumPairs[T float](b *Batch, c *comoments, p *panel[T], index int, co *coSums) {
 	k, fixed := b.plan.classes, len(b.plan.pairing.fixed)
 	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, index*k, nil

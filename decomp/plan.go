@@ -73,7 +73,7 @@ type Weight struct {
 // Pair is a pair of classes, A < B.
 type Pair struct{ A, B int }
 
-// Plan holds what is fixed for all inputs of a model. It is immutable.
+// Plan holds the settings that all inputs of a model share. It is immutable.
 type Plan struct {
 	classes      int
 	safe         []int // ascending

@@ -184,7 +184,7 @@ func (g *Group) IsOpen(i int) bool { return g.inputs[i].open }
 func (g *Group) Passes(i int) int { return g.acc.Passes(i) }
 
 // Feed takes a block, computes with b, and closes the inputs that end by it. It returns how many
-// passes were late: those of inputs that had already ended, be it by an earlier pass of the block.
+// passes were late: passes of inputs that had already ended, be it by an earlier pass of the block.
 func (g *Group) Feed(b *Batch, block *Block, a Answers) (late int) {
 	if block.Inputs == nil && block.Fault == nil && g.even && g.takes(block.Passes) {
 		return g.feedAll(b, block, a)
@@ -317,7 +317,7 @@ func (g *Group) add(b *Batch, i int, row []float32, a Answers) error {
 	return nil
 }
 
-// askRule decides on those of n neighbouring inputs that the rule stops after their latest pass.
+// askRule asks the rule about n neighbouring inputs, and decides on the inputs that it stops.
 // For a checked input it only notes what the rule says. It does so even after full-pass checks have
 // ended early stopping, or else the full-pass check would count as agreement.
 func (g *Group) askRule(b *Batch, first, n int, a Answers) {

@@ -180,3 +180,16 @@ func TestResampleAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations a resample", allocations)
 	}
 }
+
+func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
+	got := interval([]Figure{4, undefined, 1, 3, 2, 10})
+	want := Interval{Mean: 4, SD: 3.5355339059327378, Low: 1.1, High: 9.4}
+	for _, d := range []Figure{got.Mean - want.Mean, got.SD - want.SD, got.Low - want.Low, got.High - want.High} {
+		if math.Abs(float64(d)) > 1e-12 {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if got := interval([]Figure{3}); got != (Interval{Mean: 3, Low: 3, High: 3}) {
+		t.Errorf("of one: %+v", got)
+	}
+}

@@ -356,7 +356,7 @@ func (e *evaluation) row(r *ranking, inputs, calls []outcome, counted *[coverage
 	return row, curve
 }
 
-// at returns the figures of the retained inputs.
+// figuresAt returns the figures of the retained inputs.
 func (e *evaluation) figuresAt(r retention) At {
 	whole, tied := e.count(r.whole), e.count(r.tied)
 	critical, missed, called := r.expected(whole.critical, tied.critical), r.expected(whole.missed, tied.missed),
@@ -422,7 +422,7 @@ func (e *evaluation) per1000(figures *At) Per1000 {
 	return p
 }
 
-// criticalClasses returns what is missed of each critical class, and the name of the worst. missed
+// criticalClasses returns the misses of each critical class, and the name of the worst class. missed
 // counts by class, and isMissed has the chance of each input.
 func (e *evaluation) criticalClasses(missed, isMissed []float64) (all []ClassMisses, worst string) {
 	all = []ClassMisses{}
@@ -474,8 +474,8 @@ func inPaper(row *Row) bool {
 	return ok && score.InPaper()
 }
 
-// compared returns the rows that the paper's tables compare with each other: all but those of scores
-// that the paper does not have.
+// compared returns the rows that the paper's tables compare with each other: all rows of the paper's
+// scores and gates.
 func compared(rows []*Row) []*Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool { return beyondPaper(row.Name) })
 }

@@ -198,7 +198,7 @@ func TestWorseThanChance(t *testing.T) {
 
 // TestVerdictsOfAreas expects p-values from 20,000 resamples on.
 func TestVerdictsOfAreas(t *testing.T) {
-	passes, labels := gradedRecording(60, 4, 3)
+	passes, labels := gradedRecording(12, 2, 3)
 	of := table(t, passes, decomp.Spec{Critical: []int{2}, Safe: []int{0, 1}})
 	for resamples, want := range map[int]bool{eval.VerdictResamples - 1: false, eval.VerdictResamples: true} {
 		for _, p := range evaluate(t, of, labels, eval.Options{Bootstrap: resamples}).Pairwise {

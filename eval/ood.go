@@ -78,7 +78,7 @@ type OODClass struct {
 
 // OODClassFigures of one class.
 type OODClassFigures struct {
-	// AUROC, Ratio, MeanID and MeanOOD are those of C_k as a score.
+	// AUROC, Ratio, MeanID and MeanOOD take C_k as a score.
 	AUROC   Figure `json:"auroc"`
 	Ratio   Figure `json:"ratio"`
 	MeanID  Figure `json:"mean_id"`

@@ -100,7 +100,7 @@ func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *
 	return check
 }
 
-// casesOf marks the inputs that a bound of a certificate counts, and those that are retained and
+// casesOf marks the inputs that a bound of a certificate counts, and the inputs that are retained and
 // missed.
 func (e *evaluation) casesOf(l policy.CertifiedLimit, retained []int32) (isCase, missed []bool) {
 	isCase, missed = make([]bool, e.t.Inputs), make([]bool, e.t.Inputs)

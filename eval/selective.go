@@ -14,7 +14,7 @@ type Selective struct {
 	Correct  int // retained, predicted class = true class
 	Critical int // retained, true class critical
 	Missed   int // of Critical, those predicted not critical
-	// Called counts the retained inputs whose predicted class is critical, FalseCalls those of them
+	// Called counts the retained inputs whose predicted class is critical, FalseCalls the calls
 	// whose true class is not.
 	Called, FalseCalls int
 }

@@ -143,7 +143,7 @@ func (s *sample) constant() (passes []int) {
 // Genuine passes have at least 0.6 on 100 inputs (0.8 on 1,000); permuted classes and other orders at most 0.3.
 const leastAgreement = 0.35
 
-// foreign returns those of some passes that are unlike the others: in the probabilities of some class, or
+// foreign returns the passes, among some, that are unlike the others: in the probabilities of some class, or
 // of all together, over the inputs. A pass agrees with the others as its upper median correlation with them
 // says, which other foreign passes do not move as long as they are fewer. If even the typical agreement
 // is none, all are foreign.

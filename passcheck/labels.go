@@ -3,7 +3,7 @@ package passcheck
 import "math"
 
 // Labels returns the signs that the true classes of the inputs show beside their mean predictions, which
-// are those of Inputs.Mean. groups is what Passes returns.
+// are laid out as Inputs.Mean is. groups comes from Passes.
 //
 // The slope of the regression of "is class k" on the mean of class k, over all classes together, is 1
 // where the means are calibrated, lower where they are too sure and 0 where labels belong to other

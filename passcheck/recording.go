@@ -74,7 +74,7 @@ func Passes(t decomp.Tensor, kind decomp.Kind, classes int, inputs Inputs) (sign
 const leastSpread = 0.01
 
 // dropoutOff looks for passes that hardly differ. It looks at the inputs where passes could show a
-// difference in spite of rounding. Without such inputs, as of a very confident model, all of those that are
+// difference in spite of rounding. Without such inputs, as of a very confident model, all inputs that are
 // not one-hot must be alike; of one-hot rows alone, nothing is known.
 func dropoutOff(inputs Inputs, classes int) (Sign, bool) {
 	const runnerUp = 1e-3 // least mean of the second most probable class

@@ -26,7 +26,7 @@ type Group struct {
 //
 //	P(sum_g w_g d_g + w_0 d_0 >= 0)
 //
-// for weights w drawn uniformly from those that sum to 1. If every group is one case, this is the
+// for weights w drawn uniformly from all that sum to 1. If every group is one case, this is the
 // exact binomial.Tail(misses, cases, a). That the level is kept for all distributions is a
 // conjecture: no counterexample is known, and none turned up in the simulations of this package's
 // tests.
@@ -136,7 +136,7 @@ func newTest(groups []Group, a float64, most int) *test {
 	return t
 }
 
-// pValue returns the p-value with each group taken so many times. Uniform weights are exponential
+// pValue returns the p-value with each group repeated the given number of times. Uniform weights are exponential
 // variables over their sum, so that it is P(Q >= 0) for Q = sum_j d_j Gamma(n_j) + d_0 Gamma(1),
 // whose cumulant function is K(s) = -sum_j n_j log(1 - d_j s). The probability is the integral of
 // exp(K(s))/s over s = c + iu, over 2 pi, for a c > 0 at which K is finite.

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// formatError says what is wrong with the content of a file, and where.
+// formatError reports a fault in the content of a file, and its place.
 type formatError struct {
 	File   string // the path, or path(member) inside an .npz archive
 	Offset int64  // the byte at fault, in the member where there is one; -1 where no single byte is

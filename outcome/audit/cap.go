@@ -41,7 +41,7 @@ func newLimiter(perHour float64) *limiter {
 	return l
 }
 
-// at returns the factor for the propensities of inputs called safe at a time, and whether the cap
+// factorAt returns the factor for the propensities of inputs called safe at a time, and whether the cap
 // gives way.
 func (l *limiter) factorAt(now int64) (factor float64, gives bool) {
 	if l.perHour == 0 {

@@ -38,7 +38,7 @@ func NewSequence(of Risk, level float64) *Sequence {
 	return &Sequence{level: level, above: newWealth(+1), below: newWealth(-1), estimate: Estimate{Of: of}}
 }
 
-// BeginCohort fixes the bets for the outcomes that follow, and keeps what is known. leastAlarm, in
+// BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence so far. leastAlarm, in
 // (0, 1], is the least propensity of a critical input that is no miss, as in Alarm.BeginCohort.
 // leastHolding, in (0, 1], is that of a miss: of retained inputs called safe. They must not depend on
 // the cohort's outcomes. A value outside (0, 1] bets nothing.

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// ErrState says that what is to be restored is no state of this package's making.
+// ErrState reports bytes that no AppendBinary of this package wrote.
 var ErrState = errors.New("evidence: no such state")
 
 // The first byte of a state says what it is of, and in which form.

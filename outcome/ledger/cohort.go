@@ -278,7 +278,7 @@ func (st *store) putIssued(tx *bolt.Tx, p promiseKey, c *Issued) (start int64, c
 	return start, true, putJSON(rows, key, told)
 }
 
-// sumIssued sums what was told of a cohort, in the order of the rows.
+// sumIssued sums the counts that daemons reported of a cohort, in the order of the rows.
 func sumIssued(b *bolt.Bucket, start int64) error {
 	var s sums
 	prefix := startKey(start)
@@ -311,7 +311,7 @@ func readSums(promise *bolt.Bucket, start int64) (*sums, error) {
 }
 
 // changes are the cohorts that changed in ledger.db since they were last read. A cohort is marked after
-// the commit that changed it, so that whoever takes it reads the change. No other lock is taken while
+// the commit that changed it, so that the next holder of the lock reads the change. No other lock is taken while
 // holding mu.
 type changes struct {
 	mu      sync.Mutex

@@ -27,14 +27,14 @@ type Filter struct {
 	Stratum receipt.Stratum
 	// From and Before bound the decision time.
 	From, Before time.Time
-	// Wanted chooses those of which a further reading is wanted.
+	// Wanted chooses decisions that want a further reading.
 	Wanted bool
 }
 
 // A Decided is a record with what its policy makes of it.
 type Decided struct {
 	Record
-	// Model, Version and Classes are those of the policy; Version is a hash in hex until told.
+	// Model, Version and Classes come from the policy; Version is a hash in hex until told.
 	Model, Version string
 	Classes        []string
 	// Reviewed says that the outcome has a weight: the inverse of the propensity.
@@ -190,7 +190,7 @@ func (l *Ledger) Export(w io.Writer, format Format, f Filter) error {
 var columns = []string{"id", "model", "policy", "version", "time", "stratum", "action", "reason", "predicted", "risk", "propensity",
 	"reviewed", "duplicate", "group", "truth", "kind", "disputed", "want", "readings", "first_reading", "mature"}
 
-// row returns the record as CSV. Cells of what is unknown are empty.
+// row returns the record as CSV. Cells of unknown values are empty.
 func (d *Decided) row() []string {
 	l := d.line()
 	text := func(s *string) string {

@@ -47,7 +47,7 @@ func (g *gathered) promise(k promiseKey) *gatheredPromise {
 	return p
 }
 
-// set puts a record in the place of what was gathered of it.
+// set replaces the gathered form of a record.
 func (g *gathered) set(p promiseKey, key recordKey, r *Record) {
 	pending := g.promise(p)
 	if _, had := pending.records[key]; !had {

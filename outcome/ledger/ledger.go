@@ -136,7 +136,7 @@ func openFile(path string, noSync bool) (*bolt.DB, error) {
 	return db, nil
 }
 
-// load makes the buckets, and reads what is kept in memory: policies, promises, and the batches that
+// load makes the buckets, and reads the state that is kept in memory: policies, promises, and the batches that
 // no merge has taken.
 func (l *Ledger) load() error {
 	if err := l.main.Update(makeBuckets); err != nil {

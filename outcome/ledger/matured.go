@@ -105,7 +105,7 @@ type cameBack struct {
 	weight [receipt.Strata]float64
 }
 
-// cohort adds what was issued in a cohort and did not come back.
+// cohort adds the reviews of a cohort that were issued and did not come back.
 func (m *Matured) cohort(c *cohortState, back *cameBack, t *terms, start int64, period time.Duration) {
 	if begins := time.UnixMicro(start).UTC(); m.Cohorts == 0 || begins.Before(m.From) {
 		m.From = begins

@@ -69,7 +69,7 @@ func (box *inbox) mergeGathered() {
 	_ = box.merge()
 }
 
-// openOutcome opens a receipt and checks what is said of it. It returns nil, with the answer filled in,
+// openOutcome opens a receipt and checks the outcome. It returns nil, with the answer filled in,
 // if there is nothing to store.
 func (p *policies) openOutcome(keys *receipt.Keys, who string, now time.Time, o *Outcome, a *Answer) *Record {
 	if keys == nil {
@@ -144,7 +144,7 @@ func sampled(keys *receipt.Keys, id receipt.ID) bool {
 	return float64(h>>11)/(1<<53) < secondReads
 }
 
-// enter adds opened outcomes to what is known of their decisions, and stores what changed. The caller
+// enter adds opened outcomes to the records of their decisions, and stores the changed records. The caller
 // holds mu.
 func (box *inbox) enter(opened []*Record, answers []Answer) error {
 	var (
@@ -218,7 +218,7 @@ func (box *inbox) enterOne(find *finder, r *Record, known bool, opening *Record,
 	case !said.counts(&r.Receipt):
 		a.Status, a.Field, a.Why = Apart, "saw_model", "the reader had seen the model's answer: a blind reading is wanted"
 	case stood != nil:
-		a.Status = Corrected // Want says what is wanted now
+		a.Status = Corrected // Want names the reading that is wanted now
 	case after.want != WantNone && after.want != before.want:
 		a.Status = SecondReadWanted
 	default:
@@ -238,7 +238,7 @@ func standingOf(readings []Said, of *Said) *Said {
 	return nil
 }
 
-// A finder finds what is known of decisions: in the batch at hand, among what has gathered, and in
+// A finder finds the records of decisions: in the batch at hand, among what has gathered, and in
 // ledger.db. Whoever uses it holds inbox.mu.
 type finder struct {
 	inbox   *inbox
@@ -282,7 +282,7 @@ func (f *finder) bucketsOf(p promiseKey) (records, draws *bolt.Bucket) {
 	return have[0], have[1]
 }
 
-// record returns a copy of what is known of a decision, or else the decision without readings.
+// record returns a copy of a decision's record, or else a new record without readings.
 func (f *finder) record(opening *Record) (r *Record, known bool, err error) {
 	p := promiseKey{opening.Receipt.Policy, opening.Receipt.Version}
 	key := opening.key()

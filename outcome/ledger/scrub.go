@@ -9,7 +9,7 @@ import (
 
 var bucketScrub = []byte("scrub")
 
-// scrub overwrites the free pages of a file, which still have what was deleted. It fills them with
+// scrub overwrites the free pages of a file, which still hold deleted records. It fills them with
 // zeros, until the file has to grow for more, and then frees them again. Pages that somebody reads
 // meanwhile are left out.
 func scrub(db *bolt.DB) error {

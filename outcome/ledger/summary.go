@@ -568,7 +568,7 @@ func (s *storedPoint) point(start int64) Point {
 	return Point{Start: time.UnixMicro(start).UTC(), FNR: unpack(s.FNR), Rate: unpack(s.Rate)}
 }
 
-// point returns what is known of the cohorts up to one. Evidence that was taken before is that of the
+// point returns the figures of the cohorts up to one. Evidence that was taken before is that of the
 // point before it was replayed.
 func point(c *cohortState, official *alarms, again *replay, taken *Point) Point {
 	risk := func(of evidence.Risk, cohort *evidence.Estimate) PointRisk {

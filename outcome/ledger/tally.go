@@ -307,7 +307,7 @@ func (t *tally) observeReaders(m *terms, r *Record, f *finding) {
 	if f.second == nil || !f.wanted {
 		return
 	}
-	weight := 1.0 // second readings that nobody asked for would have none
+	weight := 1.0 // second readings that were not asked for would have none
 	if !must {
 		weight = 1 / secondReads
 	}

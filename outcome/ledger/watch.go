@@ -84,7 +84,7 @@ type alarm struct {
 
 func newAlarms() *alarms { return &alarms{Through: math.MinInt64, byWatch: make(map[watch]*alarm)} }
 
-// set makes the alarms those of some lines and run lengths. Evidence against a line that has changed
+// set changes the lines and run lengths of the alarms. Evidence against a line that has changed
 // begins anew; an alarm that is up stays up. It returns the watches that began anew.
 func (a *alarms) set(lines, lengths map[watch]float64) (anew []watch) {
 	for w, have := range a.byWatch {

@@ -78,7 +78,7 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	return s
 }
 
-// counts reports whether an input is one of those that the risk is a share of.
+// counts reports whether an input belongs to the denominator of the risk.
 func (s *study) counts(in *Input) bool { return in.Critical && s.steps(in) }
 
 // steps reports whether a review of an input is a step of the risk.

@@ -96,7 +96,7 @@ func ParseKeys(name string, data []byte) (*Keys, error) {
 
 const keyForm = "32 bytes as 64 hexadecimal digits or in base64"
 
-// parseKey returns a key, or what is wrong with it.
+// parseKey returns a key, or an error that says why the text is none.
 func parseKey(word string) (secret [keySize]byte, why string) {
 	var raw []byte
 	var err error
@@ -180,7 +180,7 @@ func (s *SealerID) UnmarshalText(text []byte) error {
 // the receipt is genuine.
 func IDOf(sealed *[Size]byte) ID { return ID(sealed[1+keyIDSize:]) }
 
-// Open returns what was sealed. The error is ErrUnknownKey or ErrForged.
+// Open returns the sealed receipt and its ID. The error is ErrUnknownKey or ErrForged.
 func (k *Keys) Open(sealed []byte) (Receipt, ID, error) {
 	if len(sealed) != Size || sealed[0] != version {
 		return Receipt{}, ID{}, ErrForged

@@ -8,7 +8,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Receipt says what was decided about one input.
+// Receipt is the record of one decision.
 type Receipt struct {
 	// Policy is the hash of the policy, Version the VersionHash of the model's version.
 	Policy  [32]byte

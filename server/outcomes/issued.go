@@ -61,7 +61,7 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 			return nil, wrong(fmt.Sprintf("counts[%d]", i), "%v", err).Err()
 		}
 		if model, _, known := s.Ledger.Policy(issued.Policy); known && who.MayUse(model) {
-			counts = append(counts, issued) // those of unknown policies come again with the policy
+			counts = append(counts, issued) // counts of unknown policies come again with the policy
 		}
 	}
 	var sealed []ledger.Sealed

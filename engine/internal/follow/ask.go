@@ -11,7 +11,7 @@ import (
 )
 
 // Settled returns what a rule decides on input i, or Open. It must be called after every pass. It
-// returns what Rule.Settled returns for the Statistics, but computes only those that are needed,
+// returns what Rule.Settled returns for the Statistics, but computes only the statistics that are needed,
 // and none until the rule looks at the input again.
 func (inputs *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
 	s := &inputs.inputs[i]
@@ -119,7 +119,7 @@ type measured struct {
 	own                       float64 // statistic Own
 }
 
-// measure fills m with what is needed of input i in any case.
+// measure fills m with the measurements of input i that every rule needs.
 func (inputs *Inputs) measure(i int, m *measured) {
 	p, s := inputs.plan, &inputs.inputs[i]
 	step := stepOf(s.passes)

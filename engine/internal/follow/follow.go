@@ -7,7 +7,7 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// Inputs holds what is kept of inputs whose passes are coming in. It is for one goroutine at a
+// Inputs holds the running sums of inputs whose passes are coming in. It is for one goroutine at a
 // time.
 type Inputs struct {
 	plan   *Plan
@@ -15,7 +15,7 @@ type Inputs struct {
 	scratch
 }
 
-// input holds what is kept of one input.
+// input holds the running sums of one input.
 type input struct {
 	progress
 	// These are parts of slices that all inputs share. They are cut once, since cutting them for
@@ -249,7 +249,7 @@ func multiply(products, cross, apart []float64) {
 }
 
 // addSometimes adds what only few scores need. The means of the critical classes have the pass
-// already; those of the others do not.
+// already; the means of the other classes do not.
 func addSometimes[T float32 | float64](inputs *Inputs, i int, row []T, share float64) {
 	p := inputs.plan
 	if p.entropies {

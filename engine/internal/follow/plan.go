@@ -12,7 +12,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Plan holds what is the same for all inputs of a policy. It is immutable.
+// Plan holds the settings that all inputs of a policy share. It is immutable.
 type Plan struct {
 	policy    *policy.Policy
 	classes   int
