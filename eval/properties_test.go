@@ -222,16 +222,6 @@ func drawTable(t *rapid.T, value *rapid.Generator[int]) (*eval.Table, []int) {
 	return table, rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "labels")
 }
 
-func curve(t *rapid.T, r *eval.Report, scope policy.Scope) eval.Curve {
-	for _, c := range r.Curves.Rows {
-		if c.Name == "mi" && c.Scope == scope {
-			return c
-		}
-	}
-	t.Fatalf("no curve of mi in scope %s", scope)
-	return eval.Curve{}
-}
-
 // TestOrderOfInputs permutes the inputs. Nothing changes, with ties or without: the first sentence of a
 // recording of hard votes read "misses 21 of 471", and "misses 0" once its folder was sorted by class.
 func TestOrderOfInputs(t *testing.T) {
