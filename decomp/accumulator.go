@@ -171,15 +171,15 @@ func (a *Accumulator[T]) Fill(b *Batch, input, count, passes int, from Source[T]
 			return good, err
 		}
 		n := min(passes, a.rows-a.kept[input], max(1, filledAtOnce/width))
-		at := a.values[a.kept[input]*a.stride+first:]
+		rows := a.values[a.kept[input]*a.stride+first:]
 		if width == a.stride {
-			from.Next(at[:n*width])
+			from.Next(rows[:n*width])
 		} else {
 			for s := range n {
-				from.Next(at[s*a.stride:][:width])
+				from.Next(rows[s*a.stride:][:width])
 			}
 		}
-		added := panel[T]{at, n, width, a.stride}
+		added := panel[T]{rows, n, width, a.stride}
 		fine, clamps := checkPanel(a.plan, 0, a.faults[input:input+count], a.Passes(input), &added)
 		good = good && fine
 		if clamps {
@@ -242,7 +242,7 @@ func (a *Accumulator[T]) detach(b *Batch) *moments {
 // The error is a *PassesError if there are fewer passes than Plan.FewestPasses. Result returns a
 // *RowError for an input whose passes so far are all probabilities, where logits were declared.
 func (a *Accumulator[T]) Finish(b *Batch, input, count int) error {
-	if got, least := a.Passes(input), a.plan.FewestPasses(); got < least {
+	if got, least := a.Passes(input), a.plan.fewestPasses(); got < least {
 		return &PassesError{Got: got, Least: least}
 	}
 	b.reset(a.job(input, count))

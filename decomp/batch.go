@@ -57,7 +57,7 @@ type Batch struct {
 	panel64     panel[float64]
 	divisor     float64 // divisor of sums of squares
 	panelInputs int     // inputs of a full panel
-	from, to    int     // inputs of the current panel
+	first, end  int     // inputs of the current panel
 	columns     *kernel.Columns
 	faults      []error // by input of the panel
 	pairs       comoments
@@ -125,7 +125,7 @@ func (b *Batch) Reset(t Tensor) error {
 	if t.Passes < 0 || t.Inputs < 0 || !isProduct(got, t.Passes, t.Inputs, b.plan.classes) {
 		return &ShapeError{t.Passes, t.Inputs, b.plan.classes, got}
 	}
-	if least := b.plan.FewestPasses(); t.Passes < least {
+	if least := b.plan.fewestPasses(); t.Passes < least {
 		return &PassesError{Got: t.Passes, Least: least}
 	}
 	if b.plan.kind == Dirichlet && t.Passes > 1 {
@@ -137,7 +137,7 @@ func (b *Batch) Reset(t Tensor) error {
 
 // Clear drops the tensor, and scratch memory that an uncommonly large one needed.
 func (b *Batch) Clear() {
-	b.from, b.to, b.job = 0, 0, job{}
+	b.first, b.end, b.job = 0, 0, job{}
 	b.panel32, b.panel64 = panel[float32]{}, panel[float64]{}
 	b.sums = sums{}
 	if len(b.relaid.probabilities)+len(b.relaid.turned32)+len(b.relaid.turned64)+len(b.complement.values) > keptScratch {
@@ -147,7 +147,7 @@ func (b *Batch) Clear() {
 
 // reset sets a job whose shape is right.
 func (b *Batch) reset(t job) {
-	b.from, b.to, b.job = 0, 0, t
+	b.first, b.end, b.job = 0, 0, t
 	b.divisor = b.plan.divisor(t.Passes)
 	if t.part {
 		b.divisor = 1
@@ -193,8 +193,8 @@ func isProduct(n, a, b, c int) bool {
 // Asking for inputs in order is fastest: an input outside the current panel makes Result compute
 // another panel.
 func (b *Batch) Result(i int, r *Result) error {
-	if i < b.from || i >= b.to {
-		b.from, b.to = i, min(i+b.panelInputs, b.job.Inputs)
+	if i < b.first || i >= b.end {
+		b.first, b.end = i, min(i+b.panelInputs, b.job.Inputs)
 		if b.single() {
 			b.panel32 = newPanel(b, b.job.Float32, b.relaid.turned32)
 			load(b, &b.panel32, &b.relaid.turned32)
@@ -203,24 +203,24 @@ func (b *Batch) Result(i int, r *Result) error {
 			load(b, &b.panel64, &b.relaid.turned64)
 		}
 	}
-	at := i - b.from
-	if err := b.faults[at]; err != nil {
+	index := i - b.first
+	if err := b.faults[index]; err != nil {
 		return err
 	}
-	r.view(b.columns, at*b.plan.classes)
+	r.view(b.columns, index*b.plan.classes)
 	if b.single() && b.plan.kind != Logits {
-		finish(b, &b.panel32, at, r)
+		finish(b, &b.panel32, index, r)
 	} else {
-		finish(b, &b.panel64, at, r)
+		finish(b, &b.panel64, index, r)
 	}
 	return nil
 }
 
 // finish completes the result of the input at an index of the current panel.
-func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
+func finish[T float](b *Batch, p *panel[T], index int, r *Result) {
 	s, k := &b.sums, b.plan.classes
 	if b.plan.kind == Dirichlet {
-		for j, v := range p.input(at, k).row(0) {
+		for j, v := range p.input(index, k).row(0) {
 			b.dirichlet.alpha[j] = float64(v)
 		}
 		b.plan.finishDirichlet(&b.dirichlet, r)
@@ -228,25 +228,25 @@ func finish[T float](b *Batch, p *panel[T], at int, r *Result) {
 	}
 	s.passes, s.divisor = p.passes, b.divisor
 	if len(b.plan.pairs) > 0 {
-		sumPairs(b, &b.pairs, p, at, &s.co)
-		s.roots = b.pairs.roots[at*k : (at+1)*k]
+		sumPairs(b, &b.pairs, p, index, &s.co)
+		s.roots = b.pairs.roots[index*k : (index+1)*k]
 	}
 	if b.plan.ovaMI {
-		s.rest = ofComplement(b, &b.complement, p.input(at, k), r)
+		s.rest = ofComplement(b, &b.complement, p.input(index, k), r)
 	}
 	if b.job.part {
 		if b.joining.chunk == nil {
 			b.joining.chunk, b.joining.merged = newMoments(b.plan), newMoments(b.plan)
 		}
-		set(b.joining.chunk, b.plan, s, p.input(at, k), r)
+		set(b.joining.chunk, b.plan, s, p.input(index, k), r)
 		if b.job.before == nil {
 			return // only the moments were asked for
 		}
-		b.joining.merged.copy(b.job.before[b.from+at])
+		b.joining.merged.copy(b.job.before[b.first+index])
 		b.joining.merged.join(b.plan, b.joining.chunk)
 		b.joining.merged.fill(b.plan, s, r)
 	}
-	r.Spread, r.Squashed = spread(p.input(at, k), r), squashed(b.plan, p.input(at, k), r.Mean)
+	r.Spread, r.Squashed = spread(p.input(index, k), r), squashed(b.plan, p.input(index, k), r.Mean)
 	b.plan.finish(s, r)
 }
 
@@ -270,32 +270,32 @@ func (p *panel[T]) input(at, classes int) panel[T] {
 // newPanel returns the current panel of the tensor. It copies an NSK tensor with several inputs to
 // turned; otherwise the panel shares the values of the tensor.
 func newPanel[T float](b *Batch, data, turned []T) panel[T] {
-	k, s, inputs := b.plan.classes, b.job.Passes, b.to-b.from
+	k, s, inputs := b.plan.classes, b.job.Passes, b.end-b.first
 	width := inputs * k
 	switch {
 	case b.turns():
 		for i := range inputs {
-			from := data[(b.from+i)*s*k:][:s*k]
+			from := data[(b.first+i)*s*k:][:s*k]
 			for pass := range s {
 				copy(turned[pass*width+i*k:], from[pass*k:(pass+1)*k])
 			}
 		}
 		return panel[T]{turned, s, width, width}
 	case b.job.Layout == NSK:
-		return panel[T]{data[b.from*s*k:], s, k, k}
+		return panel[T]{data[b.first*s*k:], s, k, k}
 	}
-	return panel[T]{data[b.from*k:], s, width, b.job.stride}
+	return panel[T]{data[b.first*k:], s, width, b.job.stride}
 }
 
 // clamped clamps all values of a panel to [0,1]. It writes to a copy in *to, unless the panel is
 // there already: the tensor belongs to the caller.
-func (p panel[T]) clamped(own bool, to *[]T) panel[T] {
+func (p panel[T]) clamped(own bool, scratch *[]T) panel[T] {
 	if !own {
-		*to = slices.Grow((*to)[:0], p.passes*p.width)[:p.passes*p.width]
+		*scratch = slices.Grow((*scratch)[:0], p.passes*p.width)[:p.passes*p.width]
 		for s := range p.passes {
-			copy((*to)[s*p.width:], p.row(s))
+			copy((*scratch)[s*p.width:], p.row(s))
 		}
-		p = panel[T]{*to, p.passes, p.width, p.width}
+		p = panel[T]{*scratch, p.passes, p.width, p.width}
 	}
 	for s := range p.passes {
 		clamp(p.row(s))
@@ -306,9 +306,9 @@ func (p panel[T]) clamped(own bool, to *[]T) panel[T] {
 // load checks the rows of the current panel and computes its columns. It clamps probabilities in
 // scratch memory, and writes logits as probabilities to b.panel64, before.
 func load[T float](b *Batch, p *panel[T], scratch *[]T) {
-	faults := b.faults[:b.to-b.from]
+	faults := b.faults[:b.end-b.first]
 	clear(faults)
-	if !b.job.checked && b.from == 0 {
+	if !b.job.checked && b.first == 0 {
 		b.job.checked = b.allPlain()
 	}
 	if !b.job.checked {
@@ -317,9 +317,9 @@ func load[T float](b *Batch, p *panel[T], scratch *[]T) {
 		}
 	}
 	if b.job.logits != nil {
-		for i, shown := range b.job.logits[b.from:b.to] {
+		for i, shown := range b.job.logits[b.first:b.end] {
 			if !shown {
-				faults[i] = probabilitiesAsLogits(b.passes(b.from + i))
+				faults[i] = probabilitiesAsLogits(b.passes(b.first + i))
 			}
 		}
 	}
@@ -328,10 +328,10 @@ func load[T float](b *Batch, p *panel[T], scratch *[]T) {
 	case Logits:
 		probabilities := panel[float64]{b.relaid.probabilities, p.passes, p.width, p.width}
 		for s := range p.passes {
-			from, to := p.row(s), probabilities.row(s)
+			logits, row := p.row(s), probabilities.row(s)
 			for i, k := 0, b.plan.classes; i < len(faults); i++ {
 				if faults[i] == nil {
-					softmax(to[i*k:(i+1)*k], from[i*k:(i+1)*k])
+					softmax(row[i*k:(i+1)*k], logits[i*k:(i+1)*k])
 				}
 			}
 		}

@@ -11,29 +11,29 @@ func (b *Batch) Check(refused func(i int, err error)) (good bool) {
 		good, clamps = check(b, b.job.Float64, refused)
 	}
 	b.job.checked = b.job.checked || good && !clamps
-	b.from, b.to = 0, 0 // the faults of the current panel were overwritten
+	b.first, b.end = 0, 0 // the faults of the current panel were overwritten
 	return good
 }
 
 func check[T float](b *Batch, data []T, refused func(i int, err error)) (good, clamps bool) {
 	good = true
 	k, s := b.plan.classes, b.job.Passes
-	for from, to := 0, 0; from < b.job.Inputs; from = to {
+	for first, end := 0, 0; first < b.job.Inputs; first = end {
 		var p panel[T]
 		if b.job.Layout == NSK {
-			to = from + 1
-			p = panel[T]{data[from*s*k:], s, k, k}
+			end = first + 1
+			p = panel[T]{data[first*s*k:], s, k, k}
 		} else {
-			to = min(from+len(b.faults), b.job.Inputs)
-			p = panel[T]{data[from*k:], s, (to - from) * k, b.job.stride}
+			end = min(first+len(b.faults), b.job.Inputs)
+			p = panel[T]{data[first*k:], s, (end - first) * k, b.job.stride}
 		}
-		faults := b.faults[:to-from]
+		faults := b.faults[:end-first]
 		clear(faults)
 		fine, clamp := checkComplete(b.plan, b.job.SumRounding, faults, &p)
 		good, clamps = good && fine, clamps || clamp
 		for i, err := range faults {
 			if err != nil {
-				refused(from+i, err)
+				refused(first+i, err)
 			}
 		}
 	}

@@ -3,12 +3,9 @@ package decomp_test
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"gonum.org/v1/gonum/mathext"
-	"gonum.org/v1/gonum/stat/distmv"
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -66,39 +63,6 @@ func TestDirichletClosedForm(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestDirichletSampling compares the closed forms with 200,000 passes drawn from the same Dirichlet
-// distribution, to 3% of each value.
-func TestDirichletSampling(t *testing.T) {
-	const samples = 200_000
-	for _, alpha := range [][]float64{{2, 3, 5}, {0.8, 4, 1.5, 9}, {12, 30}} {
-		k := len(alpha)
-		exact := streamResult(t, dirichletPlan(t, k), [][]float64{alpha})
-		draw := distmv.NewDirichlet(alpha, rand.NewPCG(11, uint64(k)))
-		plan := mustPlan(t, decomp.Spec{Classes: k, Safe: upTo(k)[:1], Critical: upTo(k)[1:], AllPairs: true})
-		acc, r, row := newStream(plan), plan.NewResult(), make([]float64, k)
-		for range samples {
-			if err := acc.Add(draw.Rand(row)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := acc.Finish(r); err != nil {
-			t.Fatal(err)
-		}
-		want := numbers(plan, exact)
-		for name, got := range numbers(plan, r) {
-			// Standard errors: 1/sqrt(samples) = 0.0022 of a correlation, a little
-			// more of a skewness.
-			if !within(got, want[name], 0.03, 2e-4) && !(unitless(name) && within(got, want[name], 0.03, 0.01)) {
-				t.Errorf("alpha %v: %s: sampled %v, closed form %v", alpha, name, got, want[name])
-			}
-		}
-	}
-}
-
-func unitless(name string) bool {
-	return strings.HasPrefix(name, "correlation") || strings.HasPrefix(name, "skewness")
 }
 
 // TestDirichletExtremes checks that nothing overflows or cancels for extreme concentrations.

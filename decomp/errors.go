@@ -2,7 +2,7 @@ package decomp
 
 import "fmt"
 
-// RowFault says what is wrong with a row.
+// RowFault is a kind of fault of a row.
 type RowFault uint8
 
 // The faults of a row.

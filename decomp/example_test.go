@@ -1,7 +1,6 @@
 package decomp_test
 
 import (
-	"errors"
 	"fmt"
 	"log"
 
@@ -77,63 +76,4 @@ func ExampleAccumulator() {
 	// Output:
 	// input 0: 3 passes, predicts class 0, MI 0.0093 nats
 	// input 1: 3 passes, predicts class 1, MI 0.0675 nats
-}
-
-// Rows that are no probabilities are refused with the place and the value.
-func ExampleBatch_Check() {
-	b := newPlan(decomp.Probabilities).NewBatch()
-	err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 2, Float32: []float32{
-		0.5, 0.3, 0.2 /**/, 50, 30, 20,
-		0.5, 0.3, 0.2 /**/, 60, 20, 20,
-	}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	good := b.Check(func(input int, err error) {
-		var row *decomp.RowError
-		fmt.Printf("input %d: %v (a row fault: %t)\n", input, err, errors.As(err, &row))
-	})
-	fmt.Println("all good:", good)
-	// Output:
-	// input 1: pass 0: class 0 is 50, expected a probability in [0,1] (percentages? divide by 100) (a row fault: true)
-	// all good: false
-}
-
-// A model with a Dirichlet head gives one row of concentrations instead of passes.
-func ExampleNewPlan_dirichlet() {
-	plan := newPlan(decomp.Dirichlet)
-	b, r := plan.NewBatch(), plan.NewResult()
-	for _, alpha := range [][]float64{{90, 5, 5}, {0.9, 0.05, 0.05}} {
-		if err := b.Reset(decomp.Tensor{Passes: 1, Inputs: 1, Float64: alpha}); err != nil {
-			log.Fatal(err)
-		}
-		if err := b.Result(0, r); err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("alpha %v: mean %.2f, entropy %.3f nats, of which epistemic %.3f\n", alpha, r.Mean, r.Entropy, r.MI)
-	}
-	// Output:
-	// alpha [90 5 5]: mean [0.90 0.05 0.05], entropy 0.394 nats, of which epistemic 0.010
-	// alpha [0.9 0.05 0.05]: mean [0.90 0.05 0.05], entropy 0.394 nats, of which epistemic 0.242
-}
-
-// A reliability threshold above the cap can never be exceeded.
-func ExampleSkewnessCap() {
-	for _, passes := range []int{5, 30, 100} {
-		fmt.Printf("%d passes: at most %.2f\n", passes, decomp.SkewnessCap(passes, decomp.Sample))
-	}
-	// Output:
-	// 5 passes: at most 0.80
-	// 30 passes: at most 9.02
-	// 100 passes: at most 32.34
-}
-
-func ExampleParseScore() {
-	for _, name := range []string{"c_crit_max", "C_CRIT_MAX"} {
-		score, ok := decomp.ParseScore(name)
-		fmt.Println(name, score == decomp.CCritMax, ok)
-	}
-	// Output:
-	// c_crit_max true true
-	// C_CRIT_MAX false false
 }

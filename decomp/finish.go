@@ -31,7 +31,7 @@ func (p *Plan) finish(s *sums, r *Result) {
 	}
 	p.finishScores(ova, r)
 	r.ExpectedEntropy = max(0, r.Entropy-r.MI)
-	r.Degenerate = r.Spread < LeastSpread(s.passes)
+	r.Degenerate = r.Spread < leastSpread(s.passes)
 	r.Saturated = r.Degenerate && r.Mean[r.Predicted] == 1 && r.Entropy == 0
 }
 
@@ -40,7 +40,7 @@ func (p *Plan) finishPairs(s *sums, r *Result) {
 	half := 0.5 / s.divisor
 	for i := range r.PairTerm {
 		r.PairTerm[i] = 0
-		if co := s.co.of(p, i); co < 0 {
+		if co := s.co.pair(p, i); co < 0 {
 			pair := p.pairs[i]
 			r.PairTerm[i] = -co * (half * s.roots[pair.A]) * s.roots[pair.B]
 		}
@@ -57,7 +57,7 @@ func (p *Plan) finishPairs(s *sums, r *Result) {
 		a, b := pair.A, pair.B
 		r.Correlation[i] = 0
 		if spread := math.Sqrt(r.Variance[a]) * math.Sqrt(r.Variance[b]); spread > 0 {
-			r.Correlation[i] = min(max(s.co.of(p, i)/s.divisor/spread, -1), 1)
+			r.Correlation[i] = min(max(s.co.pair(p, i)/s.divisor/spread, -1), 1)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func upTo(n int) []int {
 }
 
 // at names an element of a vector.
-func at(name string, k int) string { return name + "[" + strconv.Itoa(k) + "]" }
+func element(name string, k int) string { return name + "[" + strconv.Itoa(k) + "]" }
 
 // numbers lists every number of a result with its name.
 func numbers(plan *decomp.Plan, r *decomp.Result) map[string]float64 {
@@ -133,7 +133,7 @@ func numbers(plan *decomp.Plan, r *decomp.Result) map[string]float64 {
 	}
 	add := func(name string, v []float64) {
 		for k, x := range v {
-			m[at(name, k)] = x
+			m[element(name, k)] = x
 		}
 	}
 	add("mean", r.Mean)

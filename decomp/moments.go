@@ -54,7 +54,7 @@ func set[T float](m *moments, plan *Plan, s *sums, p panel[T], r *Result) {
 		m.rest[i], m.restM[i] = s.rest.mean[i], s.rest.m[i]*n
 	}
 	for i := range m.co {
-		m.co[i] = s.co.of(plan, i)
+		m.co[i] = s.co.pair(plan, i)
 	}
 }
 
@@ -138,7 +138,7 @@ func (m *moments) fill(plan *Plan, s *sums, r *Result) {
 		kernel.InverseRoots(m.roots, x.Mean)
 	}
 	if m.rows != nil {
-		for i, at := range plan.pairing.at {
+		for i, at := range plan.pairing.places {
 			m.rows[at.row*plan.classes+at.lane] = m.co[i]
 		}
 		plan.pairing.confuse(&m.confusions, m.rows, m.roots, 1, plan.classes, divisor)

@@ -10,11 +10,11 @@ import (
 // plan. With few classes the sums are of all pairs; with more, of some fixed classes with all
 // others.
 type comoments struct {
-	sums     []float64 // rows of stride
-	stride   int
-	from, to int       // inputs of the current panel whose sums are computed
-	fixed    []float64 // deviations of the fixed classes, input by input and pass by pass
-	roots    []float64 // by column, 1/sqrt(mu+Epsilon)
+	sums       []float64 // rows of stride
+	stride     int
+	first, end int       // inputs of the current panel whose sums are computed
+	fixed      []float64 // deviations of the fixed classes, input by input and pass by pass
+	roots      []float64 // by column, 1/sqrt(mu+Epsilon)
 	confusions
 }
 
@@ -31,10 +31,10 @@ const (
 
 // pairing says how the plan's pairs are summed.
 type pairing struct {
-	fixed    []int   // classes, ascending; empty with few classes
-	runs     []run   // runs of neighbours among the fixed classes
-	from, to int     // range of the classes that they are paired with
-	at       []place // place of each pair in the sums
+	fixed      []int   // classes, ascending; empty with few classes
+	runs       []run   // runs of neighbours among the fixed classes
+	first, end int     // range of the classes that they are paired with
+	places     []place // place of each pair in the sums
 	// matrix says that the critical classes are fixed: row i of the sums is of the i-th critical
 	// class, and cbec is computed from the rows. A class that is not safe has weight 0.
 	matrix       bool
@@ -43,13 +43,13 @@ type pairing struct {
 }
 
 // run is a range of neighbouring classes; at is the index of the first in fixed.
-type run struct{ from, to, at int }
+type run struct{ first, end, index int }
 
 // runsOf returns the runs of ascending classes.
 func runsOf(classes []int) (runs []run) {
 	for i, k := range classes {
-		if n := len(runs); n > 0 && runs[n-1].to == k {
-			runs[n-1].to++
+		if n := len(runs); n > 0 && runs[n-1].end == k {
+			runs[n-1].end++
 			continue
 		}
 		runs = append(runs, run{k, k + 1, i})
@@ -68,11 +68,11 @@ func newPairing(p *Plan) pairing {
 	}
 	if k := p.classes; k <= kernel.MaxRotated {
 		for _, pair := range p.pairs {
-			at := place{pair.B - pair.A - 1, pair.A}
-			if at.row >= k/2 { // as (B,A)
-				at = place{pair.A - pair.B + k - 1, pair.B}
+			sum := place{pair.B - pair.A - 1, pair.A}
+			if sum.row >= k/2 { // as (B,A)
+				sum = place{pair.A - pair.B + k - 1, pair.B}
 			}
-			x.at = append(x.at, at)
+			x.places = append(x.places, sum)
 		}
 		return x
 	}
@@ -93,16 +93,16 @@ func newPairing(p *Plan) pairing {
 	for i, k := range fixed {
 		row[k] = i
 	}
-	x.fixed, x.runs, x.from, x.to = fixed, runsOf(fixed), p.classes, 0
+	x.fixed, x.runs, x.first, x.end = fixed, runsOf(fixed), p.classes, 0
 	for _, pair := range p.pairs {
 		class, other := pair.A, pair.B
-		at, known := row[class]
+		rowOf, known := row[class]
 		if !known {
 			class, other = other, class
-			at = row[class]
+			rowOf = row[class]
 		}
-		x.at = append(x.at, place{at, other})
-		x.from, x.to = min(x.from, other), max(x.to, other+1)
+		x.places = append(x.places, place{rowOf, other})
+		x.first, x.end = min(x.first, other), max(x.end, other+1)
 	}
 	if x.matrix {
 		x.weigh(p)
@@ -114,7 +114,7 @@ func newPairing(p *Plan) pairing {
 func (x *pairing) weigh(p *Plan) {
 	x.weights, x.weightsApart = make([]float64, len(x.fixed)*p.classes), p.classes
 	for _, cross := range p.cross {
-		at := x.at[cross.pair]
+		at := x.places[cross.pair]
 		x.weights[at.row*p.classes+at.lane] = cross.weight
 	}
 	first := x.weights[:p.classes]
@@ -140,9 +140,9 @@ func (x *pairing) confuse(c *confusions, sums, roots []float64, inputs, classes 
 			c.scales[i*n+f] = 0.5 / divisor * roots[i*classes+k]
 		}
 	}
-	kernel.Confusions(c.shares, c.terms[x.from:], kernel.Matrix{
-		Sums: sums[x.from:], Roots: roots[x.from:], Scales: c.scales, Weights: x.weights[x.from:],
-		Inputs: inputs, Rows: n, Width: x.to - x.from, Apart: classes, WeightsApart: x.weightsApart,
+	kernel.Confusions(c.shares, c.terms[x.first:], kernel.Matrix{
+		Sums: sums[x.first:], Roots: roots[x.first:], Scales: c.scales, Weights: x.weights[x.first:],
+		Inputs: inputs, Rows: n, Width: x.end - x.first, Apart: classes, WeightsApart: x.weightsApart,
 	})
 }
 
@@ -172,32 +172,32 @@ func sumPanel[T float](b *Batch, c *comoments, p *panel[T]) {
 	if len(b.plan.pairs) == 0 {
 		return
 	}
-	c.from, c.to = 0, 0
+	c.first, c.end = 0, 0
 	mean := b.columns.Mean[:p.width]
 	kernel.InverseRoots(c.roots, mean)
 	if len(b.plan.pairing.fixed) == 0 {
-		kernel.Rotated(c.sums, c.stride, p.data, p.passes, b.to-b.from, b.plan.classes, p.stride, mean)
+		kernel.Rotated(c.sums, c.stride, p.data, p.passes, b.end-b.first, b.plan.classes, p.stride, mean)
 	}
 }
 
 // sumPairs points co at the sums of the input at an index of the current panel. If they are not
-// computed yet, it computes them and those of the next inputs.
-func sumPairs[T float](b *Batch, c *comoments, p *panel[T], at int, co *coSums) {
+// computed yet, it computes them together with the sums of the next inputs.
+func sumPairs[T float](b *Batch, c *comoments, p *panel[T], index int, co *coSums) {
 	k, fixed := b.plan.classes, len(b.plan.pairing.fixed)
-	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, at*k, nil
+	co.sums, co.stride, co.column, co.listed = c.sums, c.stride, index*k, nil
 	if fixed == 0 {
 		return
 	}
-	if at < c.from || at >= c.to {
-		c.from, c.to = at, min(at+len(c.sums)/(fixed*k), p.width/k)
-		for i := at; i < c.to; {
-			i += cross(c, b.plan, c.sums[(i-at)*fixed*k:], p.input(i, k), b.columns.Mean[i*k:], c.to-i)
+	if index < c.first || index >= c.end {
+		c.first, c.end = index, min(index+len(c.sums)/(fixed*k), p.width/k)
+		for i := index; i < c.end; {
+			i += cross(c, b.plan, c.sums[(i-index)*fixed*k:], p.input(i, k), b.columns.Mean[i*k:], c.end-i)
 		}
 		if b.plan.pairing.matrix && !b.job.part {
-			b.plan.pairing.confuse(&c.confusions, c.sums, c.roots[at*k:], c.to-at, k, b.divisor)
+			b.plan.pairing.confuse(&c.confusions, c.sums, c.roots[index*k:], c.end-index, k, b.divisor)
 		}
 	}
-	place := (at - c.from) * fixed
+	place := (index - c.first) * fixed
 	co.sums, co.column = c.sums[place*k:], 0
 	if b.plan.pairing.matrix {
 		co.terms, co.shares = c.terms[place*k:][:fixed*k], c.shares[place:][:fixed]
@@ -215,16 +215,16 @@ func cross[T float](c *comoments, plan *Plan, sums []float64, first panel[T], me
 	}
 	for s, passes := 0, 0; s < first.passes; s += passes {
 		passes = min(first.passes-s, len(c.fixed)/stride)
-		columns := func(from, to int) kernel.Part[T] {
+		columns := func(from, end int) kernel.Part[T] {
 			return kernel.Part[T]{
 				Data: first.data[s*first.stride+from:], Mean: mean[from:], Passes: passes, Stride: first.stride,
-				Inputs: inputs, Classes: k, Width: to - from,
+				Inputs: inputs, Classes: k, Width: end - from,
 			}
 		}
 		for _, r := range x.runs {
-			kernel.Deviations(c.fixed[r.at:], stride, columns(r.from, r.to))
+			kernel.Deviations(c.fixed[r.index:], stride, columns(r.first, r.end))
 		}
-		kernel.Crossed(sums[x.from:], k, columns(x.from, x.to), c.fixed, stride, n, s == 0)
+		kernel.Crossed(sums[x.first:], k, columns(x.first, x.end), c.fixed, stride, n, s == 0)
 	}
 	return inputs
 }
@@ -238,11 +238,11 @@ type coSums struct {
 	terms, shares  []float64
 }
 
-func (c *coSums) of(p *Plan, pair int) float64 {
+func (c *coSums) pair(p *Plan, pair int) float64 {
 	if c.listed != nil {
 		return c.listed[pair]
 	}
-	at := p.pairing.at[pair]
+	at := p.pairing.places[pair]
 	return c.sums[at.row*c.stride+c.column+at.lane]
 }
 

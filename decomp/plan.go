@@ -73,7 +73,7 @@ type Weight struct {
 // Pair is a pair of classes, A < B.
 type Pair struct{ A, B int }
 
-// Plan holds what is fixed for all inputs of a model. It is immutable.
+// Plan holds the settings that all inputs of a model share. It is immutable.
 type Plan struct {
 	classes      int
 	safe         []int // ascending
@@ -87,7 +87,7 @@ type Plan struct {
 	allPairs     bool
 	ovaMI        bool // ova_mi is computed
 	lean         bool
-	squashed     struct{ least, largest float64 } // SquashedRange
+	squashed     struct{ least, largest float64 } // squashedRange
 }
 
 // crossPair is a safe x critical pair: its index in pairs, its weight, and the index of its
@@ -122,7 +122,7 @@ func NewPlan(spec Spec) (*Plan, error) {
 		allPairs:     spec.AllPairs,
 		lean:         spec.Lean && spec.Kind != Dirichlet, // the closed forms of Dirichlet rows cost next to nothing
 	}
-	p.squashed.least, p.squashed.largest = SquashedRange(p.classes)
+	p.squashed.least, p.squashed.largest = squashedRange(p.classes)
 	sides, err := spec.sides()
 	if err != nil {
 		return nil, err
@@ -177,10 +177,10 @@ func (spec *Spec) sides() ([]side, error) {
 
 // weights returns the weights by pair.
 func (spec *Spec) weights(sides []side) (map[Pair]float64, error) {
-	is := func(k int, side side) bool { return k >= 0 && k < spec.Classes && sides[k] == side }
+	isOn := func(k int, side side) bool { return k >= 0 && k < spec.Classes && sides[k] == side }
 	weights := make(map[Pair]float64, len(spec.Weights))
 	for _, w := range spec.Weights {
-		if !is(w.Safe, safe) || !is(w.Critical, critical) {
+		if !isOn(w.Safe, safe) || !isOn(w.Critical, critical) {
 			return nil, fmt.Errorf("weight of pair (%d,%d): must be a safe and a critical class", w.Safe, w.Critical)
 		}
 		if !(w.Weight >= 0) || math.IsInf(w.Weight, 1) {
@@ -241,9 +241,9 @@ func (p *Plan) Defines(s Score) bool {
 	return true
 }
 
-// FewestPasses returns the least S that can be computed: 2, or for Dirichlet rows 1, which is also
+// fewestPasses returns the least S that can be computed: 2, or for Dirichlet rows 1, which is also
 // the most.
-func (p *Plan) FewestPasses() int {
+func (p *Plan) fewestPasses() int {
 	if p.kind == Dirichlet {
 		return 1
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +127,9 @@ func TestPassesAndShapes(t *testing.T) {
 	if err := b.Reset(decomp.Tensor{Passes: 1, Inputs: 1, Float64: []float64{0.5, 0.5}}); !errors.As(err, &e) {
 		t.Errorf("one pass in a batch: %v", err)
 	}
+	if err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 1, Float32: []float32{1, 0}, Float64: []float64{1, 0}}); err == nil {
+		t.Error("a tensor of both types was taken")
+	}
 	var shape *decomp.ShapeError
 	for _, c := range []decomp.Tensor{
 		{Passes: 2, Inputs: 1, Float64: []float64{0.5, 0.5}},
@@ -230,35 +232,13 @@ func TestHighK(t *testing.T) {
 	}
 }
 
-// TestTies checks that ties go to the lowest class, in every arg max.
-func TestTies(t *testing.T) {
-	passes := [][]float64{{0.25, 0.5, 0.25, 0}, {0.5, 0.25, 0, 0.25}, {0.25, 0.25, 0.25, 0.25}, {0.25, 0.25, 0.25, 0.25}}
-	// Classes 0 and 1 have the same passes in another order, and so have 2 and 3.
-	r := batchResult(t, mustPlan(t, decomp.Spec{Classes: 4, Safe: []int{0, 1}, Critical: []int{2, 3}}), passes)
-	if r.Mean[0] != r.Mean[1] || r.C[2] != r.C[3] {
-		t.Fatalf("no ties: means %v, C %v", r.Mean, r.C)
-	}
-	if r.Predicted != 0 || r.CCritMaxClass != 2 || r.Deciding(decomp.CCritMax) != 2 {
-		t.Errorf("predicted %d, c_crit_max by %d: want 0, 2", r.Predicted, r.CCritMaxClass)
-	}
-	if r.Dominant != 2 {
-		t.Errorf("dominant %d, want 2", r.Dominant)
-	}
-	// By symmetry both critical classes have the same share of CBEC.
-	passes = [][]float64{{0.5, 0.25, 0.25}, {0.75, 0.125, 0.125}}
-	r = batchResult(t, mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}}), passes)
-	if r.PairTerm[0] != r.PairTerm[1] || r.PairTerm[0] == 0 || r.CBECClass != 1 {
-		t.Errorf("pair terms %v, cbec by %d: want 1", r.PairTerm, r.CBECClass)
-	}
-}
-
 // TestTiesOfVotes checks one-hot passes, as of an ensemble that votes, which often tie. Both paths
 // must see the ties, whatever the order of the votes, and choose the lowest class.
 func TestTiesOfVotes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	plan := mustPlan(t, decomp.Spec{Classes: 4, Safe: []int{0}, Critical: []int{1, 2, 3}})
 	ties := 0
-	for range 2000 {
+	for range 500 {
 		votes := [4]int{}
 		var passes [][]float64
 		for range 2 + rng.IntN(29) {
@@ -295,24 +275,14 @@ func TestTiesOfVotes(t *testing.T) {
 			}
 		}
 	}
-	if ties < 100 {
+	// By symmetry both critical classes have the same share of CBEC.
+	symmetric := [][]float64{{0.5, 0.25, 0.25}, {0.75, 0.125, 0.125}}
+	r := batchResult(t, mustPlan(t, decomp.Spec{Classes: 3, Safe: []int{0}, Critical: []int{1, 2}}), symmetric)
+	if r.PairTerm[0] != r.PairTerm[1] || r.PairTerm[0] == 0 || r.CBECClass != 1 || r.Deciding(decomp.CCritMax) != 1 {
+		t.Errorf("pair terms %v, cbec by %d: want 1", r.PairTerm, r.CBECClass)
+	}
+	if ties < 25 {
 		t.Errorf("only %d ties", ties)
-	}
-}
-
-// TestConstantColumns checks that a class with the same probability in every pass has it as its
-// exact mean, though other classes vary.
-func TestConstantColumns(t *testing.T) {
-	var passes [][]float64
-	for i := range 10 {
-		p := 0.01 * float64(i)
-		passes = append(passes, []float64{0.1, 0.3 + p, 0.6 - p})
-	}
-	plan := mustPlan(t, decomp.Spec{Classes: 3})
-	for _, r := range []*decomp.Result{batchResult(t, plan, passes), streamResult(t, plan, passes)} {
-		if r.Mean[0] != 0.1 || r.Degenerate { // in float64 ten times 0.1 does not sum to 1
-			t.Errorf("mean of ten times 0.1: %v", r.Mean[0])
-		}
 	}
 }
 
@@ -328,67 +298,6 @@ func TestTinyLogits(t *testing.T) {
 	for _, r := range []*decomp.Result{batchResult(t, plan, logits), streamResult(t, plan, logits)} {
 		if !within(r.Mean[1], want, 1e-12, 0) || r.Degenerate {
 			t.Errorf("mean %v, want %v; degenerate %v", r.Mean[1], want, r.Degenerate)
-		}
-	}
-}
-
-// TestFirstFault checks that an input keeps the error of its first bad row, whatever comes after.
-func TestFirstFault(t *testing.T) {
-	nan := math.NaN()
-	for _, c := range []struct {
-		kind decomp.Kind
-		row  []float64
-	}{{decomp.Logits, []float64{nan, 1, 2}}, {decomp.Probabilities, []float64{0.5, 0.2, 0.2}}} {
-		plan := mustPlan(t, decomp.Spec{Classes: 3, Kind: c.kind})
-		data := slices.Concat(c.row, []float64{0.2, 0.3, 0.5}, c.row)
-		single := make([]float32, len(data))
-		for i, v := range data {
-			single[i] = float32(v)
-		}
-		for _, tensor := range []decomp.Tensor{{Float64: data}, {Float32: single}} {
-			tensor.Passes, tensor.Inputs = 3, 1
-			b := plan.NewBatch()
-			if err := b.Reset(tensor); err != nil {
-				t.Fatal(err)
-			}
-			var e *decomp.RowError
-			if err := b.Result(0, plan.NewResult()); !errors.As(err, &e) || e.Pass != 0 {
-				t.Errorf("kind %d: %v, want the fault of pass 0", c.kind, err)
-			}
-		}
-	}
-}
-
-// TestTwoSlices checks that a tensor with values in both slices is refused.
-func TestTwoSlices(t *testing.T) {
-	plan := mustPlan(t, decomp.Spec{Classes: 2})
-	b := plan.NewBatch()
-	if err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 1, Float32: []float32{1, 0}, Float64: []float64{1, 0}}); err == nil {
-		t.Error("a tensor of both was taken")
-	}
-	if err := b.Reset(decomp.Tensor{Passes: 2, Inputs: 1, Float32: []float32{}, Float64: []float64{1, 0, 1, 0}}); err != nil {
-		t.Error(err)
-	}
-	if err := b.Result(0, plan.NewResult()); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestManyCritical checks that with many critical classes the few safe ones are the fixed classes
-// of the sums: memory then grows with the number of pairs, and cbec and its terms come out the
-// same.
-func TestManyCritical(t *testing.T) {
-	const k = 30
-	passes := randomPasses(rand.New(rand.NewPCG(1, 2)), 9, k, 2, 1)
-	few, many := upTo(k)[:4], upTo(k)[4:]
-	a := batchResult(t, mustPlan(t, decomp.Spec{Classes: k, Safe: many, Critical: few}), passes)
-	b := batchResult(t, mustPlan(t, decomp.Spec{Classes: k, Safe: few, Critical: many, Lean: true}), passes)
-	if !within(a.Scores[decomp.CBEC], b.Scores[decomp.CBEC], 1e-13, 0) {
-		t.Errorf("cbec %v with few critical, %v with few safe", a.Scores[decomp.CBEC], b.Scores[decomp.CBEC])
-	}
-	for i := range a.PairTerm {
-		if !within(b.Confusion(i), a.PairTerm[i], 1e-13, 0) {
-			t.Errorf("pair %d: %v, %v", i, b.Confusion(i), a.PairTerm[i])
 		}
 	}
 }

@@ -81,13 +81,13 @@ type Result struct {
 	// probable class has lost it, so that Spread tells passes of a sampled model from one pass repeated
 	// with rounding noise. It is NaN for Dirichlet rows.
 	Spread float64
-	// Degenerate says that the passes hardly differ: Spread is below LeastSpread, as where dropout is
+	// Degenerate says that the passes hardly differ: Spread is below leastSpread, as where dropout is
 	// off and only rounding differs. Uncertainty is then absent, not zero. Dirichlet rows are never
 	// degenerate.
 	Degenerate bool
 	// Saturated says that the input is degenerate and its passes are one-hot.
 	Saturated bool
-	// Squashed says that every probability lies where a softmax maps probabilities: see SquashedRange.
+	// Squashed says that every probability lies where a softmax maps probabilities: see squashedRange.
 	// Of an input with more passes than an Accumulator keeps it looks at those kept last. Dirichlet
 	// rows are never squashed.
 	Squashed bool
@@ -127,10 +127,10 @@ func (p *Plan) NewResult() *Result {
 
 // view makes the vectors of r share the columns from an index on.
 func (r *Result) view(c *kernel.Columns, from int) {
-	to := from + r.plan.classes
-	r.Mean, r.Variance, r.ThirdMoment = c.Mean[from:to:to], c.Variance[from:to:to], c.ThirdMoment[from:to:to]
-	r.C, r.Skewness, r.M = c.C[from:to:to], c.Skewness[from:to:to], c.M[from:to:to]
-	r.meanLogMean = c.MeanLogMean[from:to:to]
+	end := from + r.plan.classes
+	r.Mean, r.Variance, r.ThirdMoment = c.Mean[from:end:end], c.Variance[from:end:end], c.ThirdMoment[from:end:end]
+	r.C, r.Skewness, r.M = c.C[from:end:end], c.Skewness[from:end:end], c.M[from:end:end]
+	r.meanLogMean = c.MeanLogMean[from:end:end]
 }
 
 // Confusion returns the PairTerm of a pair by its index in Plan.Pairs, nats, >= 0; of a lean plan,
@@ -139,7 +139,7 @@ func (r *Result) Confusion(pair int) float64 {
 	if len(r.PairTerm) > 0 {
 		return r.PairTerm[pair]
 	}
-	at := r.plan.pairing.at[pair]
+	at := r.plan.pairing.places[pair]
 	return r.terms[at.row*r.plan.classes+at.lane]
 }
 

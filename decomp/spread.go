@@ -32,11 +32,11 @@ func spread[T float](passes panel[T], r *Result) float64 {
 	return math.Sqrt(sum / float64(passes.passes-1))
 }
 
-// LeastSpread returns the Spread below which an input with this many passes is degenerate. From five
+// leastSpread returns the Spread below which an input with this many passes is degenerate. From five
 // passes on it is 0.01: the least of genuine inputs is 0.04, the most of one pass repeated with noise of
 // 1e-3 on its logits is below 0.01. Few passes can be close to each other by chance, at a rate that
 // grows as Spread^(S-1), so that fewer have a lower bound. docs/suspect-recordings.md has the measurements.
-func LeastSpread(passes int) float64 {
+func leastSpread(passes int) float64 {
 	switch {
 	case passes <= 2:
 		return 1e-4
@@ -48,19 +48,19 @@ func LeastSpread(passes int) float64 {
 	return 1e-2
 }
 
-// SquashedRange returns the least and the largest value of a softmax over K classes whose arguments are
+// squashedRange returns the least and the largest value of a softmax over K classes whose arguments are
 // probabilities, from 0 to 1:
 //
 //	1/(1+(K-1)e) and e/(e+K-1)
 //
 // Both are moved outwards by 0.5%, for values that were rounded to bfloat16.
-func SquashedRange(classes int) (least, largest float64) {
+func squashedRange(classes int) (least, largest float64) {
 	const rounding = 0.005
 	others := float64(classes - 1)
 	return (1 - rounding) / (1 + others*math.E), (1 + rounding) * math.E / (math.E + others)
 }
 
-// squashed reports whether every value of an input's passes lies in the SquashedRange of the plan. The
+// squashed reports whether every value of an input's passes lies in the squashedRange of the plan. The
 // means, which tell in nearly all inputs that it is not so, are looked at first.
 func squashed[T float](p *Plan, passes panel[T], mean []float64) bool {
 	for _, mu := range mean {

@@ -140,7 +140,7 @@ type Assessment struct {
 	Percentile float64
 }
 
-// Unassessed returns what is known of an input without a risk model: NaN throughout.
+// Unassessed returns the assessment of an input without a risk model: NaN throughout.
 func Unassessed() Assessment {
 	nan := math.NaN()
 	return Assessment{nan, nan, nan}

@@ -202,19 +202,19 @@ func feed(m *engine.Model, o engine.Options, values []float32) engine.Closing {
 		g.Feed(b, &engine.Block{Passes: 1, Values: &floats{row}}, a)
 	}
 	g.Finish(b, 0, 1, a)
-	return a.of[0]
+	return a.byInput[0]
 }
 
 // closings collects what becomes of inputs.
-type closings struct{ of map[int]engine.Closing }
+type closings struct{ byInput map[int]engine.Closing }
 
 func (*closings) Begin(int) error { return nil }
 func (*closings) End()            {}
 func (a *closings) Close(input int, c *engine.Closing) {
-	if a.of == nil {
-		a.of = map[int]engine.Closing{}
+	if a.byInput == nil {
+		a.byInput = map[int]engine.Closing{}
 	}
-	a.of[input] = *c // valid until the batch is used again
+	a.byInput[input] = *c // valid until the batch is used again
 }
 
 // floats is a decomp.Source of values in memory.

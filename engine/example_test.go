@@ -7,7 +7,6 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
 func examplePolicy() *policy.Policy {
@@ -74,27 +73,4 @@ func ExampleGroup_Feed() {
 	// Output:
 	// 0 retain after 2 passes
 	// 1 defer after 2 passes
-}
-
-// A Follower computes what early-stopping rules look at after each pass.
-func ExampleFollower() {
-	follower, err := engine.NewFollower(examplePolicy())
-	if err != nil {
-		log.Fatal(err)
-	}
-	var x earlystop.Statistics
-	for n, pass := range [][]float32{{0.9, 0.1}, {0.3, 0.7}, {0.4, 0.6}} {
-		if err := follower.Add(pass); err != nil {
-			log.Fatal(err)
-		}
-		if n == 0 {
-			continue // one pass shows no spread
-		}
-		critical := follower.Statistics(&x)
-		decision, _ := follower.Decide()
-		fmt.Printf("%s, critical class %v, log of score over threshold %.1f\n", decision.Action, critical, x.Values[earlystop.Own])
-	}
-	// Output:
-	// defer, critical class false, log of score over threshold 1.5
-	// defer, critical class false, log of score over threshold 0.8
 }

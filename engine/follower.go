@@ -8,9 +8,6 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// UnsupportedError reports a policy whose inputs cannot be followed pass by pass.
-type UnsupportedError = follow.UnsupportedError
-
 // Follower computes, pass by pass, what the passes of one input say so far: the statistics that
 // an early-stopping rule looks at, and the decision that the policy would make. Groups follow
 // their inputs with the same code. A Follower is for one goroutine at a time.
@@ -20,9 +17,8 @@ type Follower struct {
 	clamped []float32 // probabilities within [0,1]; nil for logits
 }
 
-// NewFollower creates a Follower for inputs of a policy with thresholds. The error is an
-// *UnsupportedError for Dirichlet rows, which have one pass, for a policy that only observes, and
-// for score ova_mi.
+// NewFollower creates a Follower for inputs of a policy with thresholds. It refuses Dirichlet rows,
+// which have one pass, a policy that only observes, and score ova_mi.
 func NewFollower(p *policy.Policy) (*Follower, error) {
 	plan, err := follow.NewPlan(p)
 	if err != nil {

@@ -148,7 +148,7 @@ type CheckState uint8
 
 // The states of full-pass checks.
 const (
-	NotChecked CheckState = iota
+	notChecked CheckState = iota
 	Judged
 	Lost // the input ended before its last pass
 )
@@ -184,7 +184,7 @@ func (g *Group) IsOpen(i int) bool { return g.inputs[i].open }
 func (g *Group) Passes(i int) int { return g.acc.Passes(i) }
 
 // Feed takes a block, computes with b, and closes the inputs that end by it. It returns how many
-// passes were late: those of inputs that had already ended, be it by an earlier pass of the block.
+// passes were late: passes of inputs that had already ended, be it by an earlier pass of the block.
 func (g *Group) Feed(b *Batch, block *Block, a Answers) (late int) {
 	if block.Inputs == nil && block.Fault == nil && g.even && g.takes(block.Passes) {
 		return g.feedAll(b, block, a)
@@ -266,10 +266,10 @@ func (g *Group) feedEach(b *Batch, block *Block, a Answers) (late int) {
 	if block.Fault == nil {
 		values = b.read(block.Values, block.Passes*count*width)
 	}
-	for at := range count {
-		i := at
+	for column := range count {
+		i := column
 		if block.Inputs != nil {
-			i = int(block.Inputs[at])
+			i = int(block.Inputs[column])
 		}
 		switch {
 		case i < 0:
@@ -280,7 +280,7 @@ func (g *Group) feedEach(b *Batch, block *Block, a Answers) (late int) {
 			late += block.Passes
 		default:
 			for pass := range block.Passes {
-				if err := g.add(b, i, values[(pass*count+at)*width:][:width], a); err != nil {
+				if err := g.add(b, i, values[(pass*count+column)*width:][:width], a); err != nil {
 					g.Fail(i, err, a)
 					break
 				}
@@ -317,20 +317,20 @@ func (g *Group) add(b *Batch, i int, row []float32, a Answers) error {
 	return nil
 }
 
-// askRule decides on those of n neighbouring inputs that the rule stops after their latest pass.
+// askRule asks the rule about n neighbouring inputs, and decides on the inputs that it stops.
 // For a checked input it only notes what the rule says. It does so even after full-pass checks have
 // ended early stopping, or else the full-pass check would count as agreement.
 func (g *Group) askRule(b *Batch, first, n int, a Answers) {
 	ended := g.stopper.stopped.Load()
 	from := -1 // first of a run of neighbours to decide together
 	for i := first; i < first+n; i++ {
-		in, stops := &g.inputs[i], false
-		if in.open && in.stopped == earlystop.Open && (in.checked || !ended) {
-			if in.stopped = g.following.Settled(i, g.stopper.rule); in.stopped != earlystop.Open {
-				stops = !in.checked
-				if in.checked {
+		state, stops := &g.inputs[i], false
+		if state.open && state.stopped == earlystop.Open && (state.checked || !ended) {
+			if state.stopped = g.following.Settled(i, g.stopper.rule); state.stopped != earlystop.Open {
+				stops = !state.checked
+				if state.checked {
 					_, class := g.following.Decide(i)
-					in.passes, in.critical = int32(g.following.Passes(i)), g.model.critical[class]
+					state.passes, state.critical = int32(g.following.Passes(i)), g.model.critical[class]
 				}
 			}
 		}
@@ -397,28 +397,28 @@ func (g *Group) begin(b *Batch, first, n int) error {
 
 // decide closes input i with the outcome at this place of the batch.
 func (g *Group) decide(b *Batch, at, i int, a Answers) {
-	o, in := b.outcome, &g.inputs[i]
+	o, state := b.outcome, &g.inputs[i]
 	if err := b.decide(at, o); err != nil {
 		g.Fail(i, err, a)
 		return
 	}
 	early := g.isEarly(i)
-	if early && (o.Decision.Action == policy.Defer) != (in.stopped == earlystop.Defer) {
-		in.stopped = earlystop.Open // at the threshold itself, where roundings differ: it goes on
+	if early && (o.Decision.Action == policy.Defer) != (state.stopped == earlystop.Defer) {
+		state.stopped = earlystop.Open // at the threshold itself, where roundings differ: it goes on
 		return
 	}
 	b.run.Count(o.Squashed)
 	c := &g.closing
-	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || in.checked}
+	*c = Closing{Outcome: o, Early: early, Sampled: g.following == nil || state.checked}
 	if g.following != nil {
 		c.Planned = g.options.Passes
 	}
 	switch {
-	case in.checked && o.Passes >= g.options.Passes:
-		c.Check = g.judge(in, o)
-	case in.checked:
-		c.Check = g.lose()
-	case g.following != nil && in.stopped == earlystop.Open:
+	case state.checked && o.Passes >= g.options.Passes:
+		c.Check = g.judge(state, o)
+	case state.checked:
+		c.Check.State = Lost
+	case g.following != nil && state.stopped == earlystop.Open:
 		c.Planned = o.Passes // the caller ended it, or it has all passes: the rule saved none
 	}
 	g.close(i, a)
@@ -431,24 +431,24 @@ func (g *Group) isEarly(i int) bool {
 }
 
 // judge compares what the rule said of a checked input with the decision by all passes.
-func (g *Group) judge(in *input, o *Outcome) Check {
+func (g *Group) judge(state *input, o *Outcome) Check {
 	result := Check{State: Judged, Passes: g.options.Passes}
-	if in.stopped != earlystop.Open {
-		result.Passes = int(in.passes)
+	if state.stopped != earlystop.Open {
+		result.Passes = int(state.passes)
 	}
-	result.Verdict = verdict(in, o.Decision.Action == policy.Defer, g.model.critical[o.Predicted])
+	result.Verdict = verdict(state, o.Decision.Action == policy.Defer, g.model.critical[o.Predicted])
 	result.Stops = g.stopper.judge(result.Verdict)
 	return result
 }
 
 // verdict compares what the rule said with what all passes decide.
-func verdict(in *input, defers, critical bool) fullpass.Verdict {
+func verdict(state *input, defers, critical bool) fullpass.Verdict {
 	switch {
-	case in.stopped == earlystop.Retain && defers:
+	case state.stopped == earlystop.Retain && defers:
 		return fullpass.WronglyRetained
-	case in.stopped == earlystop.Defer && !defers:
+	case state.stopped == earlystop.Defer && !defers:
 		return fullpass.WronglyDeferred
-	case in.stopped == earlystop.Retain && in.critical != critical:
+	case state.stopped == earlystop.Retain && state.critical != critical:
 		return fullpass.OtherSide
 	case defers:
 		return fullpass.SameDefer
@@ -456,17 +456,11 @@ func verdict(in *input, defers, critical bool) fullpass.Verdict {
 	return fullpass.SameRetain
 }
 
-// lose counts the full-pass check of an input that ends before its last pass.
-func (g *Group) lose() Check {
-	g.stopper.lose()
-	return Check{State: Lost}
-}
-
 // Fail closes input i, which must be open, with an error.
 func (g *Group) Fail(i int, err error, a Answers) {
 	g.closing = Closing{Err: err}
 	if g.inputs[i].checked {
-		g.closing.Check = g.lose()
+		g.closing.Check.State = Lost
 	}
 	g.close(i, a)
 }
@@ -494,7 +488,6 @@ func (g *Group) Abandon() (lost int) {
 		if in := &g.inputs[i]; in.open {
 			in.open = false
 			if in.checked {
-				g.lose()
 				lost++
 			}
 		}

@@ -38,7 +38,7 @@ func stoppingPolicy(t testing.TB) *policy.Policy {
 // stopping binds a policy with its rule in force.
 func stopping(t testing.TB, p *policy.Policy, sampler fullpass.Sampler) *engine.Model {
 	t.Helper()
-	stopper, err := engine.NewEarlyStopper(p, sampler)
+	stopper, err := (&engine.EarlyStoppers{}).For(p, sampler)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestProbabilitiesAsLogits(t *testing.T) {
 			}
 			g.Feed(b, block, a)
 		}
-		for i, got := range a.of {
+		for i, got := range a.byInput {
 			row := (*decomp.RowError)(nil)
 			if refused := errors.As(got.Err, &row) && row.Fault == decomp.NotLogits; refused != c.refused || passes > 11 {
 				t.Errorf("%s: input %d: %v after %d passes", name, i, got.Err, passes)
@@ -254,7 +254,7 @@ func TestEarlyDecisions(t *testing.T) {
 			for ; g.OpenInputs() > 0; passes++ {
 				g.Feed(b, &engine.Block{Passes: 1, Values: &floats{[]float32{0.99 - 0.001*float32(passes%2), 0.005, 0.005 + 0.001*float32(passes%2)}}}, a)
 			}
-			got := a.of[0]
+			got := a.byInput[0]
 			if got.Err != nil || got.Early != c.early || (got.Check.State == engine.Judged) != c.checked || (passes < c.options.Passes) != c.early {
 				t.Errorf("%+v after %d passes, expected early %v and checked %v", got, passes, c.early, c.checked)
 			}

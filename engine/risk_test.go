@@ -77,14 +77,6 @@ func TestAssessment(t *testing.T) {
 	}
 }
 
-// TestUnassessed checks that nothing is known of inputs without a risk model.
-func TestUnassessed(t *testing.T) {
-	got := stream(newModel(t, primaryRule, fallbackRule), ctg(t), 0)
-	if !math.IsNaN(got.Risk) || !math.IsNaN(got.Priority) || !math.IsNaN(got.Percentile) {
-		t.Errorf("%+v", got.Assessment)
-	}
-}
-
 // TestAssessmentAllocatesNothing checks that risk costs no memory.
 func TestAssessmentAllocatesNothing(t *testing.T) {
 	passes := ctg(t)
@@ -119,7 +111,7 @@ func TestUnfamiliarInputsAreNotStoppedEarly(t *testing.T) {
 				critical := 0.45 + c.spread*float32(1-2*(pass%2))
 				g.Feed(b, &engine.Block{Passes: 1, Values: &floats{[]float32{1 - critical, 0, critical}}}, a)
 			}
-			if got := a.of[0]; got.Err != nil || got.Passes != c.passes || got.Decision.Reason != c.reason {
+			if got := a.byInput[0]; got.Err != nil || got.Passes != c.passes || got.Decision.Reason != c.reason {
 				t.Errorf("%+v after %d passes: %v", got.Decision, got.Passes, got.Err)
 			}
 		})

@@ -35,8 +35,8 @@ type EarlyStopper struct {
 	watch *fullpass.Watch
 }
 
-// NewEarlyStopper returns nil for a policy without a rule in force.
-func NewEarlyStopper(p *policy.Policy, sampler fullpass.Sampler) (*EarlyStopper, error) {
+// newEarlyStopper returns nil for a policy without a rule in force.
+func newEarlyStopper(p *policy.Policy, sampler fullpass.Sampler) (*EarlyStopper, error) {
 	rule := p.EarlyStop()
 	if rule == nil {
 		return nil, nil
@@ -103,17 +103,10 @@ func (e *EarlyStopper) judge(v fullpass.Verdict) (stops bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	stops = e.watch.Add(v)
-	e.stopped.Store(e.watch.State() == fullpass.Stopped)
+	e.stopped.Store(e.watch.Stopped())
 	e.wary.Store(e.watch.Wary())
 	e.verdicts.Add(1)
 	return stops
-}
-
-// lose counts a full-pass check that ended without a verdict.
-func (e *EarlyStopper) lose() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.watch.Lose()
 }
 
 // mostFormer bounds the early stoppers that EarlyStoppers remembers of policies not in force.
@@ -132,7 +125,7 @@ func (s *EarlyStoppers) For(p *policy.Policy, sampler fullpass.Sampler) (*EarlyS
 	if i := slices.IndexFunc(s.known, func(e *EarlyStopper) bool { return e.hash == p.Hash }); i >= 0 {
 		return s.known[i], nil
 	}
-	return NewEarlyStopper(p, sampler)
+	return newEarlyStopper(p, sampler)
 }
 
 // Keep remembers the stoppers in force and up to 64 others. Open inputs of a former policy may

@@ -94,17 +94,17 @@ func TestFollowersAreUsedAgain(t *testing.T) {
 	if race {
 		t.Skip("pools forget under the race detector")
 	}
-	e, err := NewEarlyStopper(stoppingPolicy(t), fullpass.Sampler{})
+	e, err := newEarlyStopper(stoppingPolicy(t), fullpass.Sampler{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := testing.AllocsPerRun(20, func() {
 		for _, n := range []int{64, 1, 1000, 3, 17} {
-			in := e.follow(n)
-			if room := in.Room(); room < n || room >= 4*n {
+			inputs := e.follow(n)
+			if room := inputs.Room(); room < n || room >= 4*n {
 				t.Fatalf("room for %d, expected for %d and less than four times as many", room, n)
 			}
-			e.release(in)
+			e.release(inputs)
 		}
 	}); got != 0 {
 		t.Errorf("%v allocations", got)
@@ -114,7 +114,7 @@ func TestFollowersAreUsedAgain(t *testing.T) {
 // TestInputBytes checks that the bytes of inputs that may stop early include their followers.
 func TestInputBytes(t *testing.T) {
 	p := stoppingPolicy(t)
-	e, err := NewEarlyStopper(p, fullpass.Sampler{})
+	e, err := newEarlyStopper(p, fullpass.Sampler{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,11 +46,11 @@ func (s *Summary) approximate(t *Table, reliability float64, largest []float64) 
 }
 
 // correlation returns the correlation of two columns, undefined where one of them is constant.
-func correlation(a, b []float64, of func(a, b []float64) float64) Figure {
+func correlation(a, b []float64, measure func(a, b []float64) float64) Figure {
 	if slices.Min(a) == slices.Max(a) || slices.Min(b) == slices.Max(b) {
 		return undefined
 	}
-	return Figure(of(a, b))
+	return Figure(measure(a, b))
 }
 
 // largestSkewness returns the largest skewness of any class, for each input.

@@ -33,7 +33,7 @@ type samples struct {
 //
 // Keys are not computed again: the keys of gates, which are quantiles, and of policies stay those of
 // the whole recording. A resample sorts nothing and allocates nothing.
-func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, by *groups, o Options) ([]samples, error) {
+func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, grouped *groups, o Options) ([]samples, error) {
 	all := make([]samples, len(orderings))
 	for r := range all {
 		all[r] = newSamples(o)
@@ -42,9 +42,9 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 	var group errgroup.Group
 	for range min(runtime.GOMAXPROCS(0), o.Bootstrap) {
 		group.Go(func() error {
-			resample := newResample(inputs, by)
+			resample := newResample(inputs, grouped)
 			g := *g
-			at, from := make([][coverages + 1]counts, len(orderings)), make(map[policy.Scope]int)
+			counted, from := make([][coverages + 1]counts, len(orderings)), make(map[policy.Scope]int)
 			for {
 				b := int(next.Add(1)) - 1
 				if b >= o.Bootstrap {
@@ -56,11 +56,11 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 				resample.draw(o.Seed, uint64(b))
 				g.fit(len(resample.drawn), o.Coverage)
 				for r, ordering := range orderings {
-					g.walk(ordering.order, ordering.ties, resample.times, &at[r])
+					g.walk(ordering.order, ordering.ties, resample.times, &counted[r])
 				}
-				rangeOf(orderings, &g, at, from)
+				rangeOf(orderings, &g, counted, from)
 				for r, ordering := range orderings {
-					all[r].set(b, &g, &at[r], from[ordering.scope])
+					all[r].set(b, &g, &counted[r], from[ordering.scope])
 				}
 				if d := done.Add(1); o.Progress != nil {
 					o.Progress(int(d), o.Bootstrap)
@@ -73,11 +73,11 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 
 // rangeOf sets, for each scope, the number of the coverage from which on all of its rankings retain
 // critical inputs. Rankings of scores that the paper lacks do not count.
-func rangeOf(orderings []*ordering, g *grid, at [][coverages + 1]counts, from map[policy.Scope]int) {
+func rangeOf(orderings []*ordering, g *grid, counted [][coverages + 1]counts, from map[policy.Scope]int) {
 	clear(from)
 	for r, ordering := range orderings {
 		if !ordering.beyondPaper {
-			from[ordering.scope] = max(from[ordering.scope], g.definedFrom(&at[r]))
+			from[ordering.scope] = max(from[ordering.scope], g.definedFrom(&counted[r]))
 		}
 	}
 }
@@ -104,10 +104,10 @@ type resample struct {
 	times  []outcome // inputs with how often they were drawn
 }
 
-func newResample(inputs []outcome, by *groups) *resample {
+func newResample(inputs []outcome, grouped *groups) *resample {
 	source := rand.NewPCG(0, 0)
 	return &resample{
-		source: source, random: rand.New(source), inputs: inputs, groups: by,
+		source: source, random: rand.New(source), inputs: inputs, groups: grouped,
 		drawn: make([]int32, 0, len(inputs)), times: make([]outcome, len(inputs)),
 	}
 }
@@ -150,18 +150,18 @@ func (s *samples) figures() []*[]Figure {
 }
 
 // set computes the figures of resample b. AUSC is taken from coverage number from on.
-func (s *samples) set(b int, g *grid, at *[coverages + 1]counts, from int) {
-	s.ausc[b] = g.area(at, from, counts.criticalFNR)
+func (s *samples) set(b int, g *grid, counted *[coverages + 1]counts, from int) {
+	s.ausc[b] = g.area(counted, from, counts.criticalFNR)
 	s.auscPaper[b] = undefined
-	if at[g.cut(coverages-1)].critical > 0 {
-		s.auscPaper[b] = g.area(at, 0, counts.paperFNR)
+	if counted[g.cut(coverages-1)].critical > 0 {
+		s.auscPaper[b] = g.area(counted, 0, counts.paperFNR)
 	}
-	s.criticalFNR[b] = at[g.at].criticalFNR()
-	s.criticalError[b] = at[g.at].criticalError()
-	s.accuracy[b] = 1 - at[g.at].errorRate()
+	s.criticalFNR[b] = counted[g.requested].criticalFNR()
+	s.criticalError[b] = counted[g.requested].criticalError()
+	s.accuracy[b] = 1 - counted[g.requested].errorRate()
 	if b < len(s.band) {
 		for c := range s.band[b] {
-			s.band[b][c] = float32(at[g.cut(c)].criticalFNR())
+			s.band[b][c] = float32(counted[g.cut(c)].criticalFNR())
 		}
 	}
 }
@@ -250,11 +250,11 @@ func pairwise(rows []*Row) []Pairwise {
 	if len(rows) < 2 || len(rows[0].Bootstrap.Samples) < VerdictResamples {
 		return all
 	}
-	at := func(r, c int) *Pairwise { return &all[r*(len(rows)-1)+c-index(c > r)] }
+	pair := func(r, c int) *Pairwise { return &all[r*(len(rows)-1)+c-index(c > r)] }
 	corrected := holm(p)
 	for r := range rows {
 		for c := r + 1; c < len(rows); c++ {
-			at(r, c).PHolm, at(c, r).PHolm = Figure(corrected[0]), Figure(corrected[0])
+			pair(r, c).PHolm, pair(c, r).PHolm = Figure(corrected[0]), Figure(corrected[0])
 			corrected = corrected[1:]
 		}
 	}

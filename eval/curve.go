@@ -110,13 +110,13 @@ func (c *tally) add(o outcome) {
 }
 
 // span is a part of an order.
-type span struct{ from, to int32 }
+type span struct{ from, end int32 }
 
 // grid holds the numbers of inputs at which a walk takes counts: one for each of the 200 coverages
 // and one for the requested coverage.
 type grid struct {
-	cuts [coverages + 1]uint32 // ascending
-	at   int                   // index in cuts of the requested coverage
+	cuts      [coverages + 1]uint32 // ascending
+	requested int                   // index in cuts of the requested coverage
 }
 
 func newGrid(inputs int, at float64) *grid {
@@ -126,12 +126,12 @@ func newGrid(inputs int, at float64) *grid {
 }
 
 // fit sets the grid for so many inputs, of which a share is requested.
-func (g *grid) fit(inputs int, at float64) {
-	g.at = 0
-	for g.at < coverages && coverage(g.at) < at {
-		g.at++
+func (g *grid) fit(inputs int, requested float64) {
+	g.requested = 0
+	for g.requested < coverages && coverage(g.requested) < requested {
+		g.requested++
 	}
-	g.cuts[g.at] = uint32(Kept(at, inputs))
+	g.cuts[g.requested] = uint32(Kept(requested, inputs))
 	for c := range coverages {
 		g.cuts[g.cut(c)] = uint32(Kept(coverage(c), inputs))
 	}
@@ -139,7 +139,7 @@ func (g *grid) fit(inputs int, at float64) {
 
 // cut returns the position of coverage c among the cuts.
 func (g *grid) cut(c int) int {
-	if c < g.at {
+	if c < g.requested {
 		return c
 	}
 	return c + 1
@@ -147,7 +147,7 @@ func (g *grid) cut(c int) int {
 
 // walk goes through inputs in an order, the first retained first, and writes the counts at each cut.
 // An input drawn several times counts that often. The draws must be as many as the inputs of the grid.
-func (g *grid) walk(order []int32, ties []span, inputs []outcome, to *[coverages + 1]counts) {
+func (g *grid) walk(order []int32, ties []span, inputs []outcome, counted *[coverages + 1]counts) {
 	var c, tied tally                // tied counts the last tie, once a cut goes through it
 	from, next := int32(0), int32(0) // the last tie, or single input, that was counted
 	single := int32(len(order))      // singles reach to here
@@ -165,14 +165,14 @@ func (g *grid) walk(order []int32, ties []span, inputs []outcome, to *[coverages
 				continue
 			}
 			from = next
-			for ; next < ties[0].to; next++ {
+			for ; next < ties[0].end; next++ {
 				c.add(inputs[order[next]])
 			}
 			if ties, single = ties[1:], int32(len(order)); len(ties) > 0 {
 				single = ties[0].from
 			}
 		}
-		to[i] = counts{float64(c.retained), float64(c.critical), float64(c.missed), float64(c.criticalWrong), float64(c.wrong)}
+		counted[i] = counts{float64(c.retained), float64(c.critical), float64(c.missed), float64(c.criticalWrong), float64(c.wrong)}
 		if c.retained > cut {
 			if tied.retained == 0 {
 				tied = tally{}
@@ -180,30 +180,30 @@ func (g *grid) walk(order []int32, ties []span, inputs []outcome, to *[coverages
 					tied.add(inputs[i])
 				}
 			}
-			to[i].leave(&tied, c.retained-cut)
+			counted[i].leave(&tied, c.retained-cut)
 		}
 	}
 }
 
 // leave takes so many of the draws of a tie, in a random order, out of the counts.
 func (c *counts) leave(tied *tally, draws uint32) {
-	of := func(n uint32) float64 { return float64(n) * float64(draws) / float64(tied.retained) }
+	part := func(n uint32) float64 { return float64(n) * float64(draws) / float64(tied.retained) }
 	c.retained -= float64(draws)
-	c.critical -= of(tied.critical)
-	c.missed -= of(tied.missed)
-	c.criticalWrong -= of(tied.criticalWrong)
-	c.wrong -= of(tied.wrong)
+	c.critical -= part(tied.critical)
+	c.missed -= part(tied.missed)
+	c.criticalWrong -= part(tied.criticalWrong)
+	c.wrong -= part(tied.wrong)
 }
 
 // area returns the area under a risk over the coverages from number from on, by trapezoids. It is
 // undefined where the risk is undefined at one of them, and over less than two coverages.
-func (g *grid) area(at *[coverages + 1]counts, from int, risk func(counts) Figure) Figure {
+func (g *grid) area(counted *[coverages + 1]counts, from int, risk func(counts) Figure) Figure {
 	if from >= coverages-1 {
 		return undefined
 	}
-	area, before := Figure(0), risk(at[g.cut(from)])
+	area, before := Figure(0), risk(counted[g.cut(from)])
 	for c := from + 1; c < coverages; c++ {
-		now := risk(at[g.cut(c)])
+		now := risk(counted[g.cut(c)])
 		area += Figure(coverage(c)-coverage(c-1)) * (before + now) / 2
 		before = now
 	}
@@ -211,24 +211,24 @@ func (g *grid) area(at *[coverages + 1]counts, from int, risk func(counts) Figur
 }
 
 // areas returns the area under each risk, those of critical inputs from coverage number from on.
-func (g *grid) areas(at *[coverages + 1]counts, from int) AUSC {
+func (g *grid) areas(counted *[coverages + 1]counts, from int) AUSC {
 	return AUSC{
-		CriticalFNR:   g.area(at, from, counts.criticalFNR),
-		CriticalError: g.area(at, from, counts.criticalError),
-		ErrorRate:     g.area(at, 0, counts.errorRate),
+		CriticalFNR:   g.area(counted, from, counts.criticalFNR),
+		CriticalError: g.area(counted, from, counts.criticalError),
+		ErrorRate:     g.area(counted, 0, counts.errorRate),
 	}
 }
 
 // paperAreas returns the areas as the paper has them (app-ausc): over all 200 coverages, with a
 // risk of 0 where no critical input is retained. They are undefined without critical inputs.
-func (g *grid) paperAreas(at *[coverages + 1]counts) AUSC {
-	if at[g.cut(coverages-1)].critical == 0 {
-		return AUSC{CriticalFNR: undefined, CriticalError: undefined, ErrorRate: g.area(at, 0, counts.errorRate)}
+func (g *grid) paperAreas(counted *[coverages + 1]counts) AUSC {
+	if counted[g.cut(coverages-1)].critical == 0 {
+		return AUSC{CriticalFNR: undefined, CriticalError: undefined, ErrorRate: g.area(counted, 0, counts.errorRate)}
 	}
 	return AUSC{
-		CriticalFNR:   g.area(at, 0, counts.paperFNR),
-		CriticalError: g.area(at, 0, counts.paperError),
-		ErrorRate:     g.area(at, 0, counts.errorRate),
+		CriticalFNR:   g.area(counted, 0, counts.paperFNR),
+		CriticalError: g.area(counted, 0, counts.paperError),
+		ErrorRate:     g.area(counted, 0, counts.errorRate),
 	}
 }
 
@@ -247,17 +247,17 @@ func (g *grid) definedFrom(at *[coverages + 1]counts) int {
 func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 	errors, n := 0.0, float64(len(r.order))
 	for from := 0; from < len(r.order); {
-		to, wrong := r.tieFrom(from), 0.0
-		for _, i := range r.order[from:to] {
+		end, wrong := r.tieFrom(from), 0.0
+		for _, i := range r.order[from:end] {
 			wrong += float64(inputs[i] / isWrong & 1)
 		}
-		size := float64(to - from)
-		for j := from + 1; j <= to; j++ {
+		size := float64(end - from)
+		for j := from + 1; j <= end; j++ {
 			aurc += (errors + wrong*float64(j-from)/size) / float64(j)
 		}
 		augrc += size * (errors + wrong/2)
 		errors += wrong
-		from = to
+		from = end
 	}
 	return ratio(aurc, n), ratio(augrc, n*n)
 }
@@ -267,11 +267,11 @@ func wholeCurve(r *ranking, inputs []outcome) (aurc, augrc float64) {
 func largestTie(r *ranking) int {
 	most := 0
 	for from := 0; from < len(r.order); {
-		to := r.tieFrom(from)
+		end := r.tieFrom(from)
 		if !math.IsInf(r.Key[r.order[from]], -1) {
-			most = max(most, to-from)
+			most = max(most, end-from)
 		}
-		from = to
+		from = end
 	}
 	return most
 }

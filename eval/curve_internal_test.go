@@ -35,16 +35,16 @@ func drawRanking(t *rapid.T, most int) (*ranking, []outcome) {
 func TestResampleEqualsSorting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, inputs := drawRanking(t, 60)
-		by := newGroups(rapid.SliceOfN(rapid.IntRange(0, 9), len(inputs), len(inputs)).Draw(t, "groups"))
+		grouped := newGroups(rapid.SliceOfN(rapid.IntRange(0, 9), len(inputs), len(inputs)).Draw(t, "groups"))
 		if rapid.Bool().Draw(t, "independent") {
-			by = nil
+			grouped = nil
 		}
-		resample := newResample(inputs, by)
-		at := rapid.Float64Range(0.001, 1).Draw(t, "coverage")
+		resample := newResample(inputs, grouped)
+		requested := rapid.Float64Range(0.001, 1).Draw(t, "coverage")
 		seed := rapid.Uint64().Draw(t, "seed")
 		for b := range uint64(3) { // the memory is used again
 			resample.draw(seed, b)
-			g := newGrid(len(resample.drawn), at)
+			g := newGrid(len(resample.drawn), requested)
 			var got [coverages + 1]counts
 			g.walk(r.order, r.ties, resample.times, &got)
 
@@ -87,51 +87,6 @@ func TestResampleEqualsSorting(t *testing.T) {
 	})
 }
 
-// TestResampleIsWithReplacement expects an input to be missing from a resample with chance
-// (1-1/N)^N, and all inputs to be drawn equally often.
-func TestResampleIsWithReplacement(t *testing.T) {
-	const n, resamples = 100, 2000
-	r := newResample(make([]outcome, n), nil)
-	missing, times := 0, make([]int, n)
-	for b := range uint64(resamples) {
-		r.draw(1, b)
-		total := 0
-		for i, o := range r.times {
-			missing += index(o == 0)
-			times[i] += int(o >> flagBits)
-			total += int(o >> flagBits)
-		}
-		if total != n {
-			t.Fatalf("%d drawn, want %d", total, n)
-		}
-	}
-	if got, want := float64(missing)/n/resamples, math.Pow(1-1./n, n); math.Abs(got-want) > 0.005 {
-		t.Errorf("share missing %v, want %v", got, want)
-	}
-	for i, got := range times { // five standard deviations of sqrt(2000)
-		if math.Abs(float64(got-resamples)) > 225 {
-			t.Errorf("input %d drawn %d times, want about %d", i, got, resamples)
-		}
-	}
-}
-
-// TestCutsOfGrid expects the cuts of the 200 coverages, with the coverage asked for in its place.
-func TestCutsOfGrid(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 5000).Draw(t, "N")
-		at := rapid.OneOf(rapid.Float64Range(1e-9, 1), rapid.Map(rapid.IntRange(0, coverages-1), coverage)).Draw(t, "coverage")
-		g := newGrid(n, at)
-		if !slices.IsSorted(g.cuts[:]) || g.cuts[g.at] != uint32(Kept(at, n)) {
-			t.Fatalf("cuts %v, of them %d that of %v", g.cuts, g.at, at)
-		}
-		for c := range coverages {
-			if got, want := g.cuts[g.cut(c)], uint32(Kept(coverage(c), n)); got != want {
-				t.Fatalf("coverage %v retains %d of %d, want %d", coverage(c), got, n, want)
-			}
-		}
-	})
-}
-
 // TestWholeCurveOverAllOrders compares the expectation over ties with the mean over every order of
 // the inputs that agrees with the keys.
 func TestWholeCurveOverAllOrders(t *testing.T) {
@@ -163,60 +118,18 @@ func TestWholeCurveOverAllOrders(t *testing.T) {
 func permutations(n int, each func([]int32)) {
 	order := inputsOf(n)
 	var from func(at int)
-	from = func(at int) {
-		if at == n {
+	from = func(start int) {
+		if start == n {
 			each(order)
 			return
 		}
-		for i := at; i < n; i++ {
-			order[at], order[i] = order[i], order[at]
-			from(at + 1)
-			order[at], order[i] = order[i], order[at]
+		for i := start; i < n; i++ {
+			order[start], order[i] = order[i], order[start]
+			from(start + 1)
+			order[start], order[i] = order[i], order[start]
 		}
 	}
 	from(0)
-}
-
-// TestAUGRCByAUROC checks the identity of Traub et al. (2024): with the accuracy a and the AUROC of
-// the score for errors, AUGRC = (1-AUROC) a (1-a) + (1-a)^2/2.
-func TestAUGRCByAUROC(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r, inputs := drawRanking(t, 60)
-		var right, wrong []float64
-		for i, o := range inputs {
-			if o&isWrong == 0 {
-				right = append(right, r.Key[i])
-			} else {
-				wrong = append(wrong, r.Key[i])
-			}
-		}
-		above := 0.0
-		for _, w := range wrong {
-			for _, c := range right {
-				above += float64(index(w > c)) + float64(index(w == c))/2
-			}
-		}
-		a := float64(len(right)) / float64(len(inputs))
-		want := (1-ratio(above, float64(len(right)*len(wrong))))*a*(1-a) + (1-a)*(1-a)/2
-		if _, augrc := wholeCurve(r, inputs); math.Abs(augrc-want) > 1e-12 {
-			t.Fatalf("AUGRC %v, want %v", augrc, want)
-		}
-	})
-}
-
-func TestLargestTie(t *testing.T) {
-	for _, c := range []struct {
-		keys []float64
-		want int
-	}{
-		{[]float64{1}, 1}, {[]float64{1, 2, 3}, 1}, {[]float64{2, 1, 2, 3, 1, 2}, 3},
-		{[]float64{math.Inf(-1), math.Inf(-1), 1}, 1}, {[]float64{math.Inf(-1)}, 0},
-	} {
-		r := &ranking{Key: c.keys, order: ascending(c.keys)}
-		if got := largestTie(r); got != c.want {
-			t.Errorf("keys %v: %d, want %d", c.keys, got, c.want)
-		}
-	}
 }
 
 // TestWinShares expects scores to share a win, and other rankings to win only against all scores.
@@ -248,6 +161,26 @@ func TestWinShares(t *testing.T) {
 	}
 }
 
+func TestResampleAllocatesNothing(t *testing.T) {
+	inputs := make([]outcome, 200)
+	key := make([]float64, 200)
+	for i := range key {
+		inputs[i], key[i] = outcome(i)%4, float64(i/3)
+	}
+	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
+	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r)
+	s := newSamples(Options{Bootstrap: 1, Bands: true})
+	var counted [coverages + 1]counts
+	allocations := testing.AllocsPerRun(10, func() {
+		resample.draw(1, 2)
+		g.walk(p.order, p.ties, resample.times, &counted)
+		s.set(0, g, &counted, 0)
+	})
+	if allocations != 0 {
+		t.Errorf("%v allocations a resample", allocations)
+	}
+}
+
 func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
 	got := interval([]Figure{4, undefined, 1, 3, 2, 10})
 	want := Interval{Mean: 4, SD: 3.5355339059327378, Low: 1.1, High: 9.4}
@@ -258,57 +191,5 @@ func TestInterval(t *testing.T) { // NumPy: quantile, std(ddof=1)
 	}
 	if got := interval([]Figure{3}); got != (Interval{Mean: 3, Low: 3, High: 3}) {
 		t.Errorf("of one: %+v", got)
-	}
-}
-
-// TestSamples compares the figures of a resample with those of its counts.
-func TestSamples(t *testing.T) {
-	g, s := newGrid(10, 0.8), newSamples(Options{Bootstrap: 2})
-	var at [coverages + 1]counts
-	for c := range at {
-		at[c] = counts{retained: 10, critical: 4, missed: 4} // FNR 1
-	}
-	at[g.at] = counts{retained: 8, critical: 4, missed: 1, criticalWrong: 3, wrong: 2}
-	s.set(1, g, &at, 0)
-	got := []Figure{s.ausc[1], s.criticalFNR[1], s.criticalError[1], s.accuracy[1]}
-	for f, want := range []Figure{0.95, 0.25, 0.75, 0.75} {
-		if math.Abs(float64(got[f]-want)) > 1e-12 {
-			t.Errorf("figure %d is %v, want %v", f, got[f], want)
-		}
-	}
-}
-
-// TestBand expects the 95% interval at each coverage.
-func TestBand(t *testing.T) {
-	s := newSamples(Options{Bootstrap: 3, Bands: true})
-	for b, v := range []float32{0.5, 0.25, 0} {
-		s.band[b][7] = v
-	}
-	low, high := s.limits()
-	if len(low) != coverages || math.Abs(low[7]-0.0125) > 1e-12 || math.Abs(high[7]-0.4875) > 1e-12 || high[8] != 0 {
-		t.Errorf("band of %d from %v to %v", len(low), low[7], high[7])
-	}
-	if s := newSamples(Options{Bootstrap: 3 * mostBandSamples, Bands: true}); len(s.band) != mostBandSamples {
-		t.Errorf("a band of %d resamples", len(s.band))
-	}
-}
-
-func TestResampleAllocatesNothing(t *testing.T) {
-	inputs := make([]outcome, 200)
-	key := make([]float64, 200)
-	for i := range key {
-		inputs[i], key[i] = outcome(i)%4, float64(i/3)
-	}
-	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
-	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r)
-	s := newSamples(Options{Bootstrap: 1, Bands: true})
-	var at [coverages + 1]counts
-	allocations := testing.AllocsPerRun(10, func() {
-		resample.draw(1, 2)
-		g.walk(p.order, p.ties, resample.times, &at)
-		s.set(0, g, &at, 0)
-	})
-	if allocations != 0 {
-		t.Errorf("%v allocations a resample", allocations)
 	}
 }

@@ -55,10 +55,10 @@ func TestDisentangle(t *testing.T) {
 }
 
 func TestDisentangleUndefined(t *testing.T) {
-	at := func(level, entropy, c float64) eval.Level {
+	level0 := func(level, entropy, c float64) eval.Level {
 		return eval.Level{Level: level, Table: handTable(5, []float64{entropy}, []float64{c}, []float64{0})}
 	}
-	more := at(1, 2, 2) // of both epistemic figures, at the same aleatoric
+	more := level0(1, 2, 2) // of both epistemic figures, at the same aleatoric
 	more.Table.ExpectedEntropy = []float64{1}
 	for _, c := range []struct {
 		name   string
@@ -66,11 +66,11 @@ func TestDisentangleUndefined(t *testing.T) {
 		abs    bool
 		note   string
 	}{
-		{"only epistemic", []eval.Level{at(0, 1, 1), more}, false, "R is undefined"},
-		{"no change", []eval.Level{at(0, 1, 1), at(1, 1, 2)}, false, "R is undefined"},
-		{"no baseline", []eval.Level{at(0, 0, 1), at(1, 1, 2)}, true, "R is undefined"},
-		{"no epistemic baseline", []eval.Level{at(0, 1, 0), at(1, 2, 2)}, true, "R is undefined"},
-		{"little change", []eval.Level{at(0, 1, 1), at(1, 1.01, 2)}, true, "only 1% above the baseline"},
+		{"only epistemic", []eval.Level{level0(0, 1, 1), more}, false, "R is undefined"},
+		{"no change", []eval.Level{level0(0, 1, 1), level0(1, 1, 2)}, false, "R is undefined"},
+		{"no baseline", []eval.Level{level0(0, 0, 1), level0(1, 1, 2)}, true, "R is undefined"},
+		{"no epistemic baseline", []eval.Level{level0(0, 1, 0), level0(1, 2, 2)}, true, "R is undefined"},
+		{"little change", []eval.Level{level0(0, 1, 1), level0(1, 1.01, 2)}, true, "only 1% above the baseline"},
 	} {
 		r, err := eval.Disentangle(c.levels)
 		if err != nil {

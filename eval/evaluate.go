@@ -193,7 +193,7 @@ func (e *evaluation) summarise() {
 		s.Missed += index(o&isMissed != 0)
 	}
 	s.CriticalFNR = per(s.Missed, s.Critical)
-	s.WithoutDeferral = e.at(retention{whole: inputsOf(t.Inputs)})
+	s.WithoutDeferral = e.figuresAt(retention{whole: inputsOf(t.Inputs)})
 	largest := largestSkewness(t)
 	s.approximate(t, e.o.Reliability, largest)
 	e.report.Residual = residuals(t, largest)
@@ -258,16 +258,16 @@ func (e *evaluation) rank(ctx context.Context) error {
 		return nil
 	}
 	for _, scope := range scopes(e.t) {
-		of := e.rankings(scope)
-		winShares(of, inPaper, e.o.Bootstrap)
+		rankings := e.rankings(scope)
+		winShares(rankings, inPaper, e.o.Bootstrap)
 		for _, row := range e.rows(scope) { // rows of the same ranking win together
-			for _, one := range of {
+			for _, one := range rankings {
 				if row.SameAs == one.Name {
 					row.Bootstrap.WinShare = one.Bootstrap.WinShare
 				}
 			}
 		}
-		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared(of))...)
+		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared(rankings))...)
 	}
 	return nil
 }
@@ -293,11 +293,11 @@ func (e *evaluation) same(scope policy.Scope, orderings []*ordering, scores [][]
 }
 
 // deferrable returns the part of an ordering that may be deferred.
-func (e *evaluation) deferrable(scope policy.Scope, of *ordering) []int32 {
+func (e *evaluation) deferrable(scope policy.Scope, order *ordering) []int32 {
 	if scope != policy.PredictedSafe {
-		return of.order
+		return order.order
 	}
-	return of.order[int(e.report.Summary.WithoutDeferral.CalledCritical):]
+	return order.order[int(e.report.Summary.WithoutDeferral.CalledCritical):]
 }
 
 // compareMisses adds the pairs of the rankings of a scope, of which each retains some inputs.
@@ -312,7 +312,7 @@ func (e *evaluation) compareMisses(scope policy.Scope, retained []retention) {
 		}
 		missable = append(missable, i)
 		if e.groups != nil {
-			groups = append(groups, e.groups.of[i])
+			groups = append(groups, e.groups.byInput[i])
 		}
 	}
 	var rows []*Row
@@ -327,25 +327,25 @@ func (e *evaluation) compareMisses(scope policy.Scope, retained []retention) {
 
 // row returns the figures and the curve of a ranking from its counts. AUSC is left open.
 // calls are the outcomes of function calls.
-func (e *evaluation) row(r *ranking, inputs, calls []outcome, at *[coverages + 1]counts) (Row, Curve) {
+func (e *evaluation) row(r *ranking, inputs, calls []outcome, counted *[coverages + 1]counts) (Row, Curve) {
 	nothing := Interval{undefined, undefined, undefined, undefined}
 	row := Row{
 		Name: r.Name, Scope: r.Scope,
-		At:             e.at(r.retain(int(e.grid.cuts[e.grid.at]))),
-		AUSCPaper:      e.grid.paperAreas(at),
+		At:             e.figuresAt(r.retain(int(e.grid.cuts[e.grid.requested]))),
+		AUSCPaper:      e.grid.paperAreas(counted),
 		Bootstrap:      Bootstrap{Interval: nothing, WinShare: undefined},
 		BootstrapPaper: nothing,
 		BootstrapAt:    BootstrapAt{CriticalFNR: nothing, CriticalError: nothing, Accuracy: nothing},
 	}
 	all := float64(e.report.Summary.Critical)
-	row.JointArea = e.grid.area(at, 0, func(c counts) Figure { return per(c.missed, all) })
+	row.JointArea = e.grid.area(counted, 0, func(c counts) Figure { return per(c.missed, all) })
 	row.AURC, row.AUGRC = wholeCurve(r, inputs)
 
 	var called [coverages + 1]counts
 	e.grid.walk(r.order, r.ties, calls, &called)
 	curve := Curve{Name: r.Name, Scope: r.Scope}
 	for c := range coverages {
-		n, calls := at[e.grid.cut(c)], called[e.grid.cut(c)]
+		n, calls := counted[e.grid.cut(c)], called[e.grid.cut(c)]
 		curve.CriticalRetained = append(curve.CriticalRetained, n.critical)
 		curve.CriticalMissed = append(curve.CriticalMissed, n.missed)
 		curve.CriticalWrong = append(curve.CriticalWrong, n.criticalWrong)
@@ -356,14 +356,14 @@ func (e *evaluation) row(r *ranking, inputs, calls []outcome, at *[coverages + 1
 	return row, curve
 }
 
-// at returns the figures of the retained inputs.
-func (e *evaluation) at(r retention) At {
+// figuresAt returns the figures of the retained inputs.
+func (e *evaluation) figuresAt(r retention) At {
 	whole, tied := e.count(r.whole), e.count(r.tied)
 	critical, missed, called := r.expected(whole.critical, tied.critical), r.expected(whole.missed, tied.missed),
 		r.expected(whole.called, tied.called)
 	all := e.report.Summary.Critical
 	isMissed := r.shares(e.t.Inputs, e.isMissed)
-	at := At{
+	figures := At{
 		Coverage: share(r.size(), e.t.Inputs), Retained: r.size(),
 		CriticalMissed: missed, CriticalMissRate: per(missed, float64(all)),
 		CriticalMissRateInterval: e.interval(missed, all, e.isCritical, isMissed),
@@ -378,13 +378,13 @@ func (e *evaluation) at(r retention) At {
 		CriticalRetained:      critical,
 		CriticalDeferredShare: per(float64(all)-critical, float64(all)),
 	}
-	at.Per1000 = e.per1000(&at)
+	figures.Per1000 = e.per1000(&figures)
 	missedOf := make([]float64, e.t.K)
 	for k := range missedOf {
 		missedOf[k] = r.expected(whole.missedOf[k], tied.missedOf[k])
 	}
-	at.CriticalClasses, at.WorstClass = e.criticalClasses(missedOf, isMissed)
-	return at
+	figures.CriticalClasses, figures.WorstClass = e.criticalClasses(missedOf, isMissed)
+	return figures
 }
 
 // kept counts some inputs.
@@ -409,20 +409,20 @@ func (e *evaluation) count(inputs []int32) kept {
 }
 
 // per1000 returns the counts at a coverage for each 1,000 inputs.
-func (e *evaluation) per1000(at *At) Per1000 {
-	of := func(n float64) float64 { return 1000 * ratio(n, float64(e.t.Inputs)) }
-	deferred := float64(e.t.Inputs - at.Retained)
+func (e *evaluation) per1000(figures *At) Per1000 {
+	per := func(n float64) float64 { return 1000 * ratio(n, float64(e.t.Inputs)) }
+	deferred := float64(e.t.Inputs - figures.Retained)
 	p := Per1000{
-		Deferred: of(deferred), Reviews: of(deferred), CalledCritical: of(at.CalledCritical),
-		FalseCalls: of(at.FalseCalls), Missed: of(at.CriticalMissed),
+		Deferred: per(deferred), Reviews: per(deferred), CalledCritical: per(figures.CalledCritical),
+		FalseCalls: per(figures.FalseCalls), Missed: per(figures.CriticalMissed),
 	}
 	if e.o.CriticalCalls == Reviewed {
-		p.Reviews = of(deferred + at.CalledCritical)
+		p.Reviews = per(deferred + figures.CalledCritical)
 	}
 	return p
 }
 
-// criticalClasses returns what is missed of each critical class, and the name of the worst. missed
+// criticalClasses returns the misses of each critical class, and the name of the worst class. missed
 // counts by class, and isMissed has the chance of each input.
 func (e *evaluation) criticalClasses(missed, isMissed []float64) (all []ClassMisses, worst string) {
 	all = []ClassMisses{}
@@ -448,24 +448,24 @@ func (e *evaluation) rankings(scope policy.Scope) []*Row {
 
 // rows returns the rows of a scope.
 func (e *evaluation) rows(scope policy.Scope) []*Row {
-	var of []*Row
+	var rows []*Row
 	for r := range e.report.Policies {
 		if row := &e.report.Policies[r]; row.Scope == scope {
-			of = append(of, row)
+			rows = append(rows, row)
 		}
 	}
-	return of
+	return rows
 }
 
 // scores returns the rows of a scope that rank by one score of the paper.
 func (e *evaluation) scores(scope policy.Scope) []*Row {
-	var of []*Row
+	var rows []*Row
 	for _, row := range e.rows(scope) {
 		if inPaper(row) {
-			of = append(of, row)
+			rows = append(rows, row)
 		}
 	}
-	return of
+	return rows
 }
 
 // inPaper reports whether a row ranks by one of the paper's ten scores.
@@ -474,8 +474,8 @@ func inPaper(row *Row) bool {
 	return ok && score.InPaper()
 }
 
-// compared returns the rows that the paper's tables compare with each other: all but those of scores
-// that the paper does not have.
+// compared returns the rows that the paper's tables compare with each other: all rows of the paper's
+// scores and gates.
 func compared(rows []*Row) []*Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool { return beyondPaper(row.Name) })
 }

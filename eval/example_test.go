@@ -43,9 +43,3 @@ func Example() {
 	// missed without deferral: 1 of 2
 	// missed when a quarter is deferred: 0 of 1
 }
-
-func ExampleThreshold() {
-	scores := []float64{0.1, 0.4, 0.2, 0.3}
-	fmt.Printf("%.2f\n", eval.Threshold(scores, 0.5))
-	// Output: 0.25
-}

@@ -10,7 +10,7 @@ import (
 // groups says which inputs are not independent, such as several images of one patient. Nil says that
 // all are.
 type groups struct {
-	of      []int     // group of each input, numbered from 0 as they appear
+	byInput []int     // group of each input, numbered from 0 as they appear
 	members [][]int32 // inputs of each group
 }
 
@@ -19,7 +19,7 @@ func newGroups(given []int) *groups {
 	if given == nil {
 		return nil
 	}
-	g := &groups{of: make([]int, len(given))}
+	g := &groups{byInput: make([]int, len(given))}
 	number := make(map[int]int)
 	for i, name := range given {
 		n, seen := number[name]
@@ -28,7 +28,7 @@ func newGroups(given []int) *groups {
 			number[name] = n
 			g.members = append(g.members, nil)
 		}
-		g.of[i] = n
+		g.byInput[i] = n
 		g.members[n] = append(g.members[n], int32(i))
 	}
 	return g
@@ -39,16 +39,16 @@ func newGroups(given []int) *groups {
 func (g *groups) count(isCase func(i int) bool, missed func(i int) float64) (counted []clustered.Group, most int) {
 	most = 1
 	for _, members := range g.members {
-		var of clustered.Group
+		var group clustered.Group
 		for _, i := range members {
 			if isCase(int(i)) {
-				of.Cases++
-				of.Misses += missed(int(i))
+				group.Cases++
+				group.Misses += missed(int(i))
 			}
 		}
-		if of.Cases > 0 {
-			counted = append(counted, of)
-			most = max(most, of.Cases)
+		if group.Cases > 0 {
+			counted = append(counted, group)
+			most = max(most, group.Cases)
 		}
 	}
 	return counted, most

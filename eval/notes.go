@@ -70,7 +70,7 @@ func (e *evaluation) notesOnClasses() {
 	}
 }
 
-// notesOnLabels warns of labels that the predictions contradict, as those of other inputs or in
+// notesOnLabels warns of labels that the predictions contradict, as labels of other inputs or in
 // another order of classes do.
 func (e *evaluation) notesOnLabels() {
 	s := e.report.Summary

@@ -78,7 +78,7 @@ type OODClass struct {
 
 // OODClassFigures of one class.
 type OODClassFigures struct {
-	// AUROC, Ratio, MeanID and MeanOOD are those of C_k as a score.
+	// AUROC, Ratio, MeanID and MeanOOD take C_k as a score.
 	AUROC   Figure `json:"auroc"`
 	Ratio   Figure `json:"ratio"`
 	MeanID  Figure `json:"mean_id"`
@@ -200,12 +200,12 @@ func overSeeds[F any, P interface {
 		sd = new(F)
 	}
 	figures := make([]Figure, len(seeds))
-	for field, at := range P(&average).fields() {
+	for field, figure := range P(&average).fields() {
 		for s := range seeds {
 			figures[s] = *P(&seeds[s]).fields()[field]
 		}
 		over := interval(figures)
-		*at = over.Mean
+		*figure = over.Mean
 		if sd != nil {
 			*P(sd).fields()[field] = over.SD
 		}
@@ -218,17 +218,17 @@ func oodNotes(id, ood []*Table) []string {
 	notes := []string{}
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	for s := range id {
-		of := ""
+		named := ""
 		if len(id) > 1 {
-			of = fmt.Sprintf("Seed %d: ", s)
+			named = fmt.Sprintf("Seed %d: ", s)
 		}
 		if a, b := id[s].Passes, ood[s].Passes; a != b {
 			add("%sthe known inputs have %d passes and the foreign ones %d: scores and skewness of different numbers of passes are not "+
-				"on one scale.", of, a, b)
+				"on one scale.", named, a, b)
 		}
 		for _, name := range OODScores {
 			if constant(slices.Concat(id[s].column(name), ood[s].column(name))) {
-				add("%s%s is constant: its figures say nothing.", of, name)
+				add("%s%s is constant: its figures say nothing.", named, name)
 			}
 		}
 		for _, side := range []struct {
@@ -236,7 +236,7 @@ func oodNotes(id, ood []*Table) []string {
 			t    *Table
 		}{{"known", id[s]}, {"foreign", ood[s]}} {
 			if n := countTrue(side.t.Degenerate); n > 0 {
-				add("%s%d of %d %s inputs have passes that hardly differ: their uncertainty is absent, not zero.", of, n, side.t.Inputs, side.what)
+				add("%s%d of %d %s inputs have passes that hardly differ: their uncertainty is absent, not zero.", named, n, side.t.Inputs, side.what)
 			}
 		}
 	}

@@ -30,21 +30,18 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	}
 	point := &OperatingPoint{
 		Model: p.Name, Hash: p.Hash, Scope: p.Scope, Observes: p.Observes(),
-		At:         e.at(retention{whole: retained}),
+		At:         e.figuresAt(retention{whole: retained}),
 		ByFallback: share(byFallback, e.t.Inputs),
 		Differs:    []string{},
 	}
 	if p.Calibration != nil {
 		point.Differs = e.differences()
 	}
-	all := e.report.Summary.Critical
-	point.MissShare = per(point.CriticalMissed, float64(all))
 	missed, kept := make([]float64, e.t.Inputs), make([]bool, e.t.Inputs)
 	for _, i := range retained {
 		missed[i], kept[i] = float64(index(e.isMissed(i))), e.isCritical(int(i))
 	}
 	point.CriticalFNRInterval = e.interval(point.CriticalMissed, int(point.CriticalRetained), func(i int) bool { return kept[i] }, missed)
-	point.MissShareInterval = point.CriticalMissRateInterval
 	if p.Calibration != nil && p.Calibration.Certificate != nil {
 		point.Certificate = e.checkCertificate(p.Calibration.Certificate, retained)
 	}
@@ -103,7 +100,7 @@ func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *
 	return check
 }
 
-// casesOf marks the inputs that a bound of a certificate counts, and those that are retained and
+// casesOf marks the inputs that a bound of a certificate counts, and the inputs that are retained and
 // missed.
 func (e *evaluation) casesOf(l policy.CertifiedLimit, retained []int32) (isCase, missed []bool) {
 	isCase, missed = make([]bool, e.t.Inputs), make([]bool, e.t.Inputs)

@@ -42,8 +42,6 @@ func TestOperatingPointByHand(t *testing.T) {
 		Model: "m", Hash: "h", Scope: policy.AllInputs,
 		At:                  row(t, r, "entropy", policy.AllInputs).At,            // the same three inputs
 		CriticalFNRInterval: &[2]float64{0.01257911709342505, 0.9874208829065749}, // SciPy: beta.ppf, 1 of 2
-		MissShare:           1. / 3,
-		MissShareInterval:   &[2]float64{0.008403758659612636, 0.9057006759497539}, // 1 of 3
 		ByFallback:          0.2,
 	}
 	same(t, "operating point", *r.Policy, want)
@@ -179,20 +177,6 @@ func TestCertificateOfClasses(t *testing.T) {
 	})
 }
 
-// TestCertificateWithoutCriticalInputs expects no verdict on a certificate.
-func TestCertificateWithoutCriticalInputs(t *testing.T) {
-	for _, kind := range []policy.CertificateKind{policy.LearnThenTest, policy.ConformalRiskControl} {
-		table, labels := tiny()
-		clear(labels)
-		p, decisions := tinyPolicy()
-		p.Calibration = &policy.Calibration{Certificate: &policy.Certificate{Kind: kind, Target: 0.1}}
-		got := evaluate(t, table, labels, eval.Options{Classes: abc, Policy: p, Decisions: decisions}).Policy.Certificate
-		if got.Verdict != "" || got.Observed.Defined() || got.PValue != 1 || got.PowerAtDouble.Defined() {
-			t.Errorf("%s: %+v", kind, got)
-		}
-	}
-}
-
 func TestNotes(t *testing.T) {
 	all := func(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 	for _, c := range []struct {
@@ -234,17 +218,6 @@ func TestNotes(t *testing.T) {
 
 func containing(fragment string) func(string) bool {
 	return func(s string) bool { return strings.Contains(s, fragment) }
-}
-
-// TestNotesOnSoundRecordings expects few notes.
-func TestNotesOnSoundRecordings(t *testing.T) {
-	passes, labels := gradedRecording(3000, 20, 4)
-	table := table(t, passes, decomp.Spec{Critical: []int{2, 3}, Safe: []int{0, 1}, Variance: decomp.Population})
-	r := evaluate(t, table, labels, eval.Options{Bootstrap: 2})
-	// The note on the lowest coverages is always there.
-	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "fewer than 10 critical inputs") {
-		t.Errorf("notes %q", r.Notes)
-	}
 }
 
 // TestNotesOnRecordings has recordings that each lack one thing.

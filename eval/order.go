@@ -44,11 +44,11 @@ func (r *Recording) Sort(groups []int) {
 	reorder(r.Index, 1, order)
 	reorder(r.Labels, 1, order)
 	reorder(groups, 1, order)
-	for at, width := range r.planes() {
+	for plane, width := range r.planes() {
 		if p := r.Passes.Float32; p != nil {
-			reorder(p[at:at+n*width], width, order)
+			reorder(p[plane:plane+n*width], width, order)
 		} else {
-			reorder(r.Passes.Float64[at:at+n*width], width, order)
+			reorder(r.Passes.Float64[plane:plane+n*width], width, order)
 		}
 	}
 }
@@ -119,13 +119,13 @@ func reorder[T any](rows []T, width int, order []int32) {
 			continue
 		}
 		copy(first, row(int32(start)))
-		to := int32(start)
-		for from := order[to]; from != int32(start); from = order[to] {
-			copy(row(to), row(from))
-			done[to] = true
-			to = from
+		end := int32(start)
+		for from := order[end]; from != int32(start); from = order[end] {
+			copy(row(end), row(from))
+			done[end] = true
+			end = from
 		}
-		copy(row(to), first)
-		done[to] = true
+		copy(row(end), first)
+		done[end] = true
 	}
 }

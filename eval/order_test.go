@@ -34,7 +34,7 @@ func TestSort(t *testing.T) {
 			for _, i := range order {
 				r.Labels, given = append(r.Labels, labels[i]), append(given, groups[i])
 			}
-			at := func(s, j int) int {
+			offset := func(s, j int) int {
 				if layout == decomp.NSK {
 					return (j*passes + s) * classes
 				}
@@ -43,7 +43,7 @@ func TestSort(t *testing.T) {
 			r.Passes.Float32 = make([]float32, n*passes*classes)
 			for j, i := range order {
 				for s := range passes {
-					copy(r.Passes.Float32[at(s, j):], rows[i][s*classes:(s+1)*classes])
+					copy(r.Passes.Float32[offset(s, j):], rows[i][s*classes:(s+1)*classes])
 				}
 			}
 			if !grouped {
@@ -53,21 +53,21 @@ func TestSort(t *testing.T) {
 			var all []input
 			number := map[int]int{}
 			for j := range n {
-				in := input{Label: r.Labels[j]}
+				next := input{Label: r.Labels[j]}
 				for s := range passes {
-					in.Row = append(in.Row, r.Passes.Float32[at(s, j):at(s, j)+classes]...)
+					next.Row = append(next.Row, r.Passes.Float32[offset(s, j):offset(s, j)+classes]...)
 				}
 				if grouped {
 					if _, seen := number[given[j]]; !seen {
 						number[given[j]] = len(number)
 					}
-					in.Group = number[given[j]]
+					next.Group = number[given[j]]
 				}
 				from := order[r.Place(j)]
-				if !slices.Equal(in.Row, rows[from]) || in.Label != labels[from] || grouped && given[j] != groups[from] {
-					t.Fatalf("input %d is %+v, its place has %v, %d, %d", j, in, rows[from], labels[from], groups[from])
+				if !slices.Equal(next.Row, rows[from]) || next.Label != labels[from] || grouped && given[j] != groups[from] {
+					t.Fatalf("input %d is %+v, its place has %v, %d, %d", j, next, rows[from], labels[from], groups[from])
 				}
-				all = append(all, in)
+				all = append(all, next)
 			}
 			return all
 		}

@@ -126,19 +126,19 @@ func TestSameRanking(t *testing.T) {
 // to take 0 before.
 func TestAreaWhereDefined(t *testing.T) {
 	g := newGrid(200, 0.8)
-	var at [coverages + 1]counts
+	var counted [coverages + 1]counts
 	for c := range coverages {
 		n := counts{retained: float64(g.cuts[g.cut(c)])}
 		if c >= 100 {
 			n.critical, n.missed, n.criticalWrong = 4, 1, 2
 		}
-		at[g.cut(c)] = n
+		counted[g.cut(c)] = n
 	}
 	const step = 0.95 / 199
-	if from := g.definedFrom(&at); from != 100 {
+	if from := g.definedFrom(&counted); from != 100 {
 		t.Fatalf("defined from coverage %d, want 100", from)
 	}
-	got, paper := g.areas(&at, 100), g.paperAreas(&at)
+	got, paper := g.areas(&counted, 100), g.paperAreas(&counted)
 	for _, c := range []struct {
 		what      string
 		got, want Figure
@@ -152,10 +152,10 @@ func TestAreaWhereDefined(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
 		}
 	}
-	if early := g.areas(&at, 99); early.CriticalFNR.Defined() {
+	if early := g.areas(&counted, 99); early.CriticalFNR.Defined() {
 		t.Errorf("an area of nothing is %v", early.CriticalFNR)
 	}
-	if one := g.areas(&at, coverages-1); one.CriticalFNR.Defined() {
+	if one := g.areas(&counted, coverages-1); one.CriticalFNR.Defined() {
 		t.Errorf("the area over one coverage is %v", one.CriticalFNR)
 	}
 }

@@ -169,13 +169,13 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 // sharesOf names the fields of a report that are shares of something.
 var sharesOf = strings.Fields(`accuracy macro_f1 critical_fnr fallback_share all_reliable precision recall f1
 	uncertainty_share coverage critical_error critical_deferred_share critical_miss_rate critical_miss_rate_interval ausc_from chance_accuracy error_rate aurc augrc joint_area win_share p
-	critical_fnr_interval miss_share miss_share_interval by_fallback target confidence observed p_value p_shown power_at_double reliable normalised dominant`)
+	critical_fnr_interval by_fallback target confidence observed p_value p_shown power_at_double reliable normalised dominant`)
 
 // maybeNull names the fields that are null where nothing is below their line.
 var maybeNull = strings.Fields(`up_to verdict power_at_double macro_f1 qwk critical_fnr critical_miss_rate critical_miss_rate_interval
 	pearson spearman inflation residual_skewness fallback_share precision recall f1 uncertainty uncertainty_share
 	critical_error accuracy critical_deferred_share ausc_from joint_area mean sd low high win_share p p_holm
-	critical_fnr_interval miss_share miss_share_interval observed relative median p90 reliable best_ausc cost_ausc
+	critical_fnr_interval observed relative median p90 reliable best_ausc cost_ausc
 	cost_critical_fnr raw normalised cross_boundary within_safe within_critical cross_to_safe cross_to_critical`)
 
 // checkValues checks a decoded report. field is the innermost field with a name.
@@ -204,40 +204,6 @@ func checkValues(t *rapid.T, field string, v any) {
 	}
 }
 
-// TestScopePredictedSafe expects scope predicted-safe never to miss more than scope all does by the
-// same score at the same coverage. An input predicted critical is no miss, and it is retained while
-// others can be deferred.
-func TestScopePredictedSafe(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		table, labels := drawTable(t, rapid.IntRange(0, 5))
-		r := evaluate(t, table, labels, eval.Options{Coverage: 0.5})
-		predictedCritical := 0
-		for _, k := range table.Predicted {
-			if slices.Contains(table.Spec.Critical, k) {
-				predictedCritical++
-			}
-		}
-		all, safe := curve(t, r, policy.AllInputs), curve(t, r, policy.PredictedSafe)
-		for c, n := range r.Curves.Retained {
-			if n <= predictedCritical && safe.CriticalMissed[c] > 0 {
-				t.Fatalf("%v missed of %d retained, though %d are predicted critical", safe.CriticalMissed[c], n, predictedCritical)
-			}
-			if safe.CriticalMissed[c] > all.CriticalMissed[c]+1e-9 {
-				t.Fatalf("with %d retained %v missed, %v in scope all", n, safe.CriticalMissed[c], all.CriticalMissed[c])
-			}
-			fnr := func(c eval.Curve, at int) float64 {
-				return c.CriticalMissed[at] / max(1e-9, c.CriticalRetained[at])
-			}
-			if n >= predictedCritical && fnr(safe, c) > fnr(all, c)+1e-9 {
-				t.Fatalf("with %d retained FNR %v, %v in scope all", n, fnr(safe, c), fnr(all, c))
-			}
-		}
-		if last := len(safe.CriticalMissed) - 1; safe.CriticalMissed[last] != all.CriticalMissed[last] {
-			t.Fatal("the scopes differ though nothing is deferred")
-		}
-	})
-}
-
 // drawTable draws a table with one score, of few values or of many.
 func drawTable(t *rapid.T, value *rapid.Generator[int]) (*eval.Table, []int) {
 	n := rapid.IntRange(1, 30).Draw(t, "N")
@@ -256,16 +222,6 @@ func drawTable(t *rapid.T, value *rapid.Generator[int]) (*eval.Table, []int) {
 	return table, rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "labels")
 }
 
-func curve(t *rapid.T, r *eval.Report, scope policy.Scope) eval.Curve {
-	for _, c := range r.Curves.Rows {
-		if c.Name == "mi" && c.Scope == scope {
-			return c
-		}
-	}
-	t.Fatalf("no curve of mi in scope %s", scope)
-	return eval.Curve{}
-}
-
 // TestOrderOfInputs permutes the inputs. Nothing changes, with ties or without: the first sentence of a
 // recording of hard votes read "misses 21 of 471", and "misses 0" once its folder was sorted by class.
 func TestOrderOfInputs(t *testing.T) {
@@ -279,11 +235,11 @@ func TestOrderOfInputs(t *testing.T) {
 		permuted, permutedLabels := *table, make([]int, len(labels))
 		permuted.Predicted = make([]int, len(labels))
 		score, permutedGroups := make([]float64, len(labels)), slices.Clone(groups)
-		for to, from := range order {
-			permuted.Predicted[to], permutedLabels[to] = table.Predicted[from], labels[from]
-			score[to] = table.Scores[decomp.MI][from]
+		for place, from := range order {
+			permuted.Predicted[place], permutedLabels[place] = table.Predicted[from], labels[from]
+			score[place] = table.Scores[decomp.MI][from]
 			if groups != nil {
-				permutedGroups[to] = groups[from]
+				permutedGroups[place] = groups[from]
 			}
 		}
 		permuted.Scores[decomp.Entropy], permuted.Scores[decomp.MI] = score, score
@@ -314,16 +270,16 @@ func TestBootstrapDoesNotDependOnGoroutines(t *testing.T) {
 			},
 		})
 	}
-	one := run(1, 20, 1)
+	alone := run(1, 20, 1)
 	if told.Load() != 20 {
 		t.Errorf("told of progress %d times", told.Load())
 	}
-	if diff := cmp.Diff(one, run(4, 20, 1), cmpopts.EquateNaNs(), number); diff != "" {
+	if diff := cmp.Diff(alone, run(4, 20, 1), cmpopts.EquateNaNs(), number); diff != "" {
 		t.Error("four goroutines give another report than one")
 	}
 	more, other := run(2, 30, 1), run(2, 20, 2)
-	for r := range one.Policies {
-		samples := one.Policies[r].Bootstrap.Samples
+	for r := range alone.Policies {
+		samples := alone.Policies[r].Bootstrap.Samples
 		if !cmp.Equal(samples, more.Policies[r].Bootstrap.Samples[:20], cmpopts.EquateNaNs(), number) {
 			t.Error("the first resamples depend on how many there are")
 		}
@@ -342,22 +298,6 @@ func TestEvaluateIsCancelled(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestManyClasses expects tables of class by class to be left out, and everything else to be there.
-func TestManyClasses(t *testing.T) {
-	const k = eval.MaxMatrixClasses + 1
-	passes, labels := gradedRecording(40, 3, k)
-	r := evaluate(t, table(t, passes, decomp.Spec{Critical: []int{3}, Safe: numbers(3)}), labels, eval.Options{Bootstrap: 5})
-	if len(r.Matrix)+len(r.Signatures)+len(r.Profiles.Raw)+len(r.Profiles.Normalised) != 0 || r.Confusion != nil {
-		t.Error("tables of class x class are there")
-	}
-	if len(r.Classes) != k || len(r.Skewness) != k || len(r.Dominant) != k || len(r.Skewness[0].ByTrue) != 0 {
-		t.Errorf("%d classes, %d of skewness, %d of dominance", len(r.Classes), len(r.Skewness), len(r.Dominant))
-	}
-	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "129 classes are more than 128") }) {
-		t.Errorf("notes %q", r.Notes)
 	}
 }
 

@@ -39,22 +39,22 @@ func newRanking(t *Table, name string, scope policy.Scope, key []float64) *ranki
 	}
 	r.order = ascending(r.Key)
 	for from := 0; from < len(r.order); {
-		to := r.tieFrom(from)
-		if to > from+1 {
-			r.ties = append(r.ties, span{int32(from), int32(to)})
+		end := r.tieFrom(from)
+		if end > from+1 {
+			r.ties = append(r.ties, span{int32(from), int32(end)})
 		}
-		from = to
+		from = end
 	}
 	return r
 }
 
 // tieFrom returns the end of the tie that starts at a place of the order.
 func (r *ranking) tieFrom(from int) int {
-	to := from + 1
-	for to < len(r.order) && r.Key[r.order[to]] == r.Key[r.order[from]] {
-		to++
+	end := from + 1
+	for end < len(r.order) && r.Key[r.order[end]] == r.Key[r.order[from]] {
+		end++
 	}
-	return to
+	return end
 }
 
 // retention says what is retained: all of some inputs, and of a tie, in a random order, the first.
@@ -65,14 +65,14 @@ type retention struct {
 
 // retain returns the retention of the first n inputs.
 func (r *ranking) retain(n int) retention {
-	from, to := n, n // of the tie that n cuts
-	for from > 0 && to < len(r.order) && r.Key[r.order[from-1]] == r.Key[r.order[n]] {
+	from, end := n, n // of the tie that n cuts
+	for from > 0 && end < len(r.order) && r.Key[r.order[from-1]] == r.Key[r.order[n]] {
 		from--
 	}
 	if from < n {
-		to = r.tieFrom(from)
+		end = r.tieFrom(from)
 	}
-	return retention{r.order[:from], r.order[from:to], n - from}
+	return retention{r.order[:from], r.order[from:end], n - from}
 }
 
 // size returns the number of inputs that are retained.
@@ -87,13 +87,13 @@ func (r retention) expected(whole, tied int) float64 {
 }
 
 // shares returns, for each of n inputs, the chance that it is retained and satisfies a condition.
-func (r retention) shares(n int, is func(i int32) bool) []float64 {
+func (r retention) shares(n int, counts func(i int32) bool) []float64 {
 	all := make([]float64, n)
 	for _, i := range r.whole {
-		all[i] = float64(index(is(i)))
+		all[i] = float64(index(counts(i)))
 	}
 	for _, i := range r.tied {
-		all[i] = r.expected(0, index(is(i)))
+		all[i] = r.expected(0, index(counts(i)))
 	}
 	return all
 }
@@ -124,14 +124,14 @@ func gated(t *Table, scope policy.Scope, falls []bool, primary, fallback []float
 func quantiles(key []float64, inputs []int32, score []float64) {
 	sortByKey(inputs, score)
 	for from := 0; from < len(inputs); {
-		to := from + 1
-		for to < len(inputs) && score[inputs[to]] == score[inputs[from]] {
-			to++
+		end := from + 1
+		for end < len(inputs) && score[inputs[end]] == score[inputs[from]] {
+			end++
 		}
-		for _, i := range inputs[from:to] {
-			key[i] = float64(from+to) / 2 / float64(len(inputs))
+		for _, i := range inputs[from:end] {
+			key[i] = float64(from+end) / 2 / float64(len(inputs))
 		}
-		from = to
+		from = end
 	}
 }
 

@@ -13,38 +13,6 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-func TestFallsBack(t *testing.T) {
-	table := &eval.Table{
-		Inputs: 4, CriticalSkewness: []float64{0, 0.3, 0.31, 5}, DecidingSkewness: []float64{0, 0.2, 0.3, 0.4},
-	}
-	for gate, want := range map[policy.Gate][]bool{
-		policy.Never:         {false, false, false, false},
-		policy.Always:        {true, true, true, true},
-		policy.AnyCritical:   {false, false, true, true}, // at the threshold it is reliable
-		policy.DecidingClass: {false, false, false, true},
-	} {
-		if got := eval.FallsBack(table, gate, 0.3); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", gate, got, want)
-		}
-	}
-}
-
-// TestGated expects quantiles among the inputs on one side of the gate, ties at their middle.
-func TestGated(t *testing.T) {
-	table := &eval.Table{Inputs: 6, K: 2, Spec: decomp.Spec{Critical: []int{1}}, Predicted: []int{0, 0, 0, 0, 0, 1}}
-	falls := []bool{false, false, false, true, true, false}
-	primary := []float64{5, 1, 5, 100, 100, 7}
-	fallback := []float64{-1, -1, -1, 3, 2, -1}
-	for scope, want := range map[policy.Scope][]float64{
-		policy.AllInputs:     {2. / 4, 0.5 / 4, 2. / 4, 1.5 / 2, 0.5 / 2, 3.5 / 4},
-		policy.PredictedSafe: {2. / 3, 0.5 / 3, 2. / 3, 1.5 / 2, 0.5 / 2, 0}, // input 5 is not deferred at all
-	} {
-		if got := eval.Gated(table, scope, falls, primary, fallback); !slices.Equal(got, want) {
-			t.Errorf("scope %s: %v, want %v", scope, got, want)
-		}
-	}
-}
-
 // TestGatesHandOver expects gates to use c_crit_max and, for the inputs that fall back, cbec.
 func TestGatesHandOver(t *testing.T) {
 	table, labels := tiny()

@@ -178,8 +178,8 @@ type At struct {
 	CriticalMissed           float64     `json:"critical_missed"`
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
-	// CalledCritical counts the retained inputs that are predicted critical, FalseCalls those of
-	// them that are not critical.
+	// CalledCritical counts the retained inputs that are predicted critical, FalseCalls the
+	// calls among them that are wrong.
 	CalledCritical float64 `json:"called_critical"`
 	FalseCalls     float64 `json:"false_calls"`
 	Per1000        Per1000 `json:"per_1000"`
@@ -220,7 +220,7 @@ type Per1000 struct {
 // FewOfClass is the number of inputs of a class under which it has counts alone.
 const FewOfClass = 20
 
-// ClassMisses counts what is missed of one critical class: retained, and predicted not critical.
+// ClassMisses counts the missed inputs of one critical class: retained, and predicted not critical.
 type ClassMisses struct {
 	Class  string  `json:"class"`
 	Inputs int     `json:"inputs"`
@@ -288,7 +288,7 @@ type MissedPair struct {
 	Row    string       `json:"row"`
 	Column string       `json:"column"`
 	Scope  policy.Scope `json:"scope"`
-	// RowOnly counts the inputs that only the row misses, ColumnOnly those that only the column
+	// RowOnly counts the inputs that only the row misses, ColumnOnly the inputs that only the column
 	// misses.
 	RowOnly    float64 `json:"row_only"`
 	ColumnOnly float64 `json:"column_only"`
@@ -300,7 +300,7 @@ type MissedPair struct {
 
 // Curves holds the counts behind every figure, at each coverage. A risk divides two of them:
 // critical FNR is CriticalMissed/CriticalRetained, and the joint curve divides both by
-// Summary.Critical. Within ties, counts are expected as those of At are.
+// Summary.Critical. Within ties, counts are expected values, as in At.
 type Curves struct {
 	Coverage []float64 `json:"coverage"` // asked for
 	Retained []int     `json:"retained"`
@@ -332,9 +332,6 @@ type OperatingPoint struct {
 	At
 	// CriticalFNRInterval is the 95% interval (Source.Intervals) of CriticalFNR.
 	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
-	// MissShare and its interval repeat CriticalMissRate under the name that they had before.
-	MissShare         Figure      `json:"miss_share"`
-	MissShareInterval *[2]float64 `json:"miss_share_interval"`
 	// ByFallback is the share of inputs that the gate hands to the fallback score, including inputs
 	// that scope or identical passes then decide.
 	ByFallback float64 `json:"by_fallback"`
@@ -369,8 +366,8 @@ type BoundCheck struct {
 	// Class is the critical class whose inputs are counted; empty for all critical classes.
 	Class  string  `json:"class,omitempty"`
 	Target float64 `json:"target"`
-	// Cases counts the inputs of which the share is: critical ones, for critical FNR those that are
-	// retained. Misses counts those of them that are retained and called safe.
+	// Cases counts the inputs of which the share is: critical inputs, for critical FNR the retained
+	// ones. Misses counts the cases that are retained and called safe.
 	Cases  int `json:"cases"`
 	Misses int `json:"misses"`
 	// Observed is Misses/Cases.

@@ -14,7 +14,7 @@ type Selective struct {
 	Correct  int // retained, predicted class = true class
 	Critical int // retained, true class critical
 	Missed   int // of Critical, those predicted not critical
-	// Called counts the retained inputs whose predicted class is critical, FalseCalls those of them
+	// Called counts the retained inputs whose predicted class is critical, FalseCalls the calls
 	// whose true class is not.
 	Called, FalseCalls int
 }
@@ -52,11 +52,11 @@ func (s Selective) Accuracy() float64 { return share(s.Correct, s.Retained) }
 func (s Selective) CriticalFNR() float64 { return share(s.Missed, s.Critical) }
 
 // share returns n/of, and 0 of nothing. Print the counts beside it.
-func share(n, of int) float64 {
-	if of == 0 {
+func share(n, whole int) float64 {
+	if whole == 0 {
 		return 0
 	}
-	return float64(n) / float64(of)
+	return float64(n) / float64(whole)
 }
 
 // Kept returns how many of n inputs a coverage keeps: ceil(coverage*n). Where rounding alone lifts
@@ -85,15 +85,15 @@ func Lowest(scores []float64, n int) []bool {
 // least one score.
 func Threshold(scores []float64, coverage float64) float64 {
 	sorted := slices.Sorted(slices.Values(scores))
-	at := max(Kept(coverage, len(sorted)), 1) - 1
-	for next := at + 1; next < len(sorted); next++ {
-		if sorted[next] > sorted[at] {
-			middle := sorted[at] + (sorted[next]-sorted[at])/2
+	last := max(Kept(coverage, len(sorted)), 1) - 1
+	for next := last + 1; next < len(sorted); next++ {
+		if sorted[next] > sorted[last] {
+			middle := sorted[last] + (sorted[next]-sorted[last])/2
 			if middle == sorted[next] { // neighbouring numbers: nothing is between them
-				return sorted[at]
+				return sorted[last]
 			}
 			return middle
 		}
 	}
-	return sorted[at]
+	return sorted[last]
 }

@@ -1,7 +1,6 @@
 package eval_test
 
 import (
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -40,12 +39,6 @@ func TestKept(t *testing.T) {
 	}
 }
 
-func TestLowest(t *testing.T) {
-	if got, want := eval.Lowest([]float64{3, 1, 2, 1, 1}, 2), []bool{false, true, false, true, false}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 func TestThreshold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 60).Draw(t, "scores")
@@ -80,14 +73,4 @@ func TestThreshold(t *testing.T) {
 			t.Errorf("threshold %v is itself a score", threshold)
 		}
 	})
-}
-
-// TestThresholdBetweenNeighbours has two scores without a number between them. Rounding must not
-// retain the upper one.
-func TestThresholdBetweenNeighbours(t *testing.T) {
-	lower := 1 + 0x1p-52
-	upper := 1 + 0x1p-51
-	if got := eval.Threshold([]float64{lower, upper}, 0.5); got != lower {
-		t.Errorf("threshold between neighbours %v and %v: %v", lower, upper, got)
-	}
 }

@@ -11,14 +11,14 @@ func ranks(values []float64) []float64 {
 	ranks := make([]float64, len(values))
 	order := ascending(values)
 	for from := 0; from < len(order); {
-		to := from + 1
-		for to < len(order) && values[order[to]] == values[order[from]] {
-			to++
+		end := from + 1
+		for end < len(order) && values[order[end]] == values[order[from]] {
+			end++
 		}
-		for _, i := range order[from:to] {
-			ranks[i] = float64(from+1+to) / 2
+		for _, i := range order[from:end] {
+			ranks[i] = float64(from+1+end) / 2
 		}
-		from = to
+		from = end
 	}
 	return ranks
 }
@@ -64,10 +64,10 @@ func quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	at := p * float64(len(sorted)-1)
-	low := min(int(at), len(sorted)-1)
+	rank := p * float64(len(sorted)-1)
+	low := min(int(rank), len(sorted)-1)
 	high := min(low+1, len(sorted)-1)
-	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
+	return sorted[low] + (rank-float64(low))*(sorted[high]-sorted[low])
 }
 
 // sampleSD returns the standard deviation of values, with divisor n-1. It is 0 of fewer than two.
@@ -133,15 +133,15 @@ func separate(inside, outside []float64) separation {
 	nIn, nOut := float64(len(inside)), float64(len(outside))
 	n := nIn + nOut
 	var s separation
-	var in, out, above, tied float64 // tied: the sum of t^3 - t
+	var below, out, above, tied float64 // below and out: values so far; tied: the sum of t^3 - t
 	found := false
 	for _, t := range ties(outside, inside) {
 		hitOut, hitIn := float64(t.a), float64(t.b)
 		above += hitIn * (out + hitOut/2)
-		in, out = in+hitIn, out+hitOut
-		s.aupr += hitOut / nOut * (out / (in + out))
+		below, out = below+hitIn, out+hitOut
+		s.aupr += hitOut / nOut * (out / (below + out))
 		if !found && out/nOut >= 0.95 {
-			s.fpr95, found = in/nIn, true
+			s.fpr95, found = below/nIn, true
 		}
 		both := hitIn + hitOut
 		tied += both * (both*both - 1)

@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // Expected numbers of this file are those of SciPy 1.10.1 and NumPy 1.24.2,
@@ -20,15 +18,6 @@ func near(t *testing.T, what string, got, want, relative float64) {
 	t.Helper()
 	if d := math.Abs(got - want); !(d <= relative*math.Abs(want)) {
 		t.Errorf("%s: %v, want %v", what, got, want)
-	}
-}
-
-func TestRanks(t *testing.T) { // scipy.stats.rankdata
-	if got, want := ranks(columnA), []float64{2, 6, 4, 8, 6, 1, 6, 3}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got, want := ranks(columnB), []float64{3, 5, 5, 8, 7, 1, 5, 2}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -65,13 +54,6 @@ func TestQuantile(t *testing.T) { // numpy.quantile
 	}
 	if got := quantile([]float64{3}, 0.9); got != 3 {
 		t.Errorf("of one: %v, want 3", got)
-	}
-}
-
-func TestSampleSD(t *testing.T) { // numpy.std, ddof=1
-	near(t, "sd", sampleSD(columnA), 0.23413976290119665, 1e-14)
-	if got := sampleSD([]float64{3}); got != 0 {
-		t.Errorf("of one: %v, want 0", got)
 	}
 }
 
@@ -133,83 +115,4 @@ func TestMannWhitneyDoesNotUnderflow(t *testing.T) {
 	} {
 		near(t, "log10 erfc", log10Erfc(c.x), c.want, 1e-13)
 	}
-}
-
-// TestSeparateProperties compares with definitions that count every pair and every threshold.
-func TestSeparateProperties(t *testing.T) {
-	column := rapid.SliceOfN(rapid.Map(rapid.IntRange(0, 12), func(i int) float64 { return float64(i) / 8 }), 1, 40)
-	rapid.Check(t, func(t *rapid.T) {
-		inside, outside := column.Draw(t, "inside"), column.Draw(t, "outside")
-		wins := 0.0
-		for _, o := range outside {
-			for _, i := range inside {
-				switch {
-				case o > i:
-					wins++
-				case o == i:
-					wins += 0.5
-				}
-			}
-		}
-		above := func(values []float64, threshold float64) (n float64) {
-			for _, v := range values {
-				if v >= threshold {
-					n++
-				}
-			}
-			return n
-		}
-		thresholds := slices.Sorted(slices.Values(slices.Concat(inside, outside)))
-		slices.Reverse(thresholds)
-		var precision, recall, fpr float64
-		for i, threshold := range slices.Compact(thresholds) {
-			out, in := above(outside, threshold), above(inside, threshold)
-			r := out / float64(len(outside))
-			if i == 0 || recall < 0.95 {
-				fpr = in / float64(len(inside))
-			}
-			precision += (r - recall) * out / (out + in)
-			recall = r
-		}
-		s := separate(inside, outside)
-		for _, c := range []struct {
-			name      string
-			got, want float64
-		}{
-			{"auroc", s.auroc, wins / float64(len(inside)*len(outside))},
-			{"aupr", s.aupr, precision},
-			{"fpr95", s.fpr95, fpr},
-		} {
-			if !(math.Abs(c.got-c.want) <= 1e-12) {
-				t.Errorf("%s: %v, by counting %v", c.name, c.got, c.want)
-			}
-		}
-		if back := separate(outside, inside); back.p != s.p || math.Abs(back.auroc+s.auroc-1) > 1e-12 {
-			t.Errorf("the other way round: %+v and %+v", s, back)
-		}
-	})
-}
-
-func TestRanksProperties(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		whole := rapid.SliceOf(rapid.IntRange(0, 9)).Draw(t, "values")
-		values := make([]float64, len(whole))
-		for i, v := range whole {
-			values[i] = float64(v)
-		}
-		for i, got := range ranks(values) {
-			want := 0.5
-			for _, v := range values {
-				switch {
-				case v < values[i]:
-					want++
-				case v == values[i]:
-					want += 0.5
-				}
-			}
-			if got != want {
-				t.Errorf("rank of value %d: %v, by counting %v", i, got, want)
-			}
-		}
-	})
 }

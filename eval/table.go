@@ -41,7 +41,7 @@ type Table struct {
 	// PairMean [a*K+b] is the mean pair term of classes a and b over the inputs, in nats (app-eij):
 	// symmetric, 0 on the diagonal. Nil beyond MaxMatrixClasses.
 	PairMean []float64
-	// Degenerate marks inputs whose passes hardly differ; Saturated marks those of them that are
+	// Degenerate marks inputs whose passes hardly differ; Saturated marks the degenerate inputs that are
 	// one-hot.
 	Degenerate, Saturated []bool
 	// Signs says in which ways the passes of the recording are not what they seem.
@@ -55,7 +55,7 @@ type Table struct {
 // order. It may be nil.
 type Progress func(done, total int)
 
-// NewTable decomposes the passes of a recording. Classes of the spec may be 0, which takes those of
+// NewTable decomposes the passes of a recording. Classes of the spec may be 0, which takes the classes of
 // the recording; AllPairs is set by their number. If the passes of an input are refused, the error
 // names the recording, the input, the pass and the class.
 func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progress) (*Table, error) {

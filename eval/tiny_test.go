@@ -133,7 +133,7 @@ func TestSelectiveByHand(t *testing.T) {
 		t.Fatalf("%d rows", len(r.Policies))
 	}
 	// Inputs 0, 1 and 2 are retained. F1 of a is 2*1/(1+2).
-	at := eval.At{
+	want := eval.At{
 		Coverage: 0.6, Retained: 3,
 		CriticalMissed: 1, CriticalMissRate: 1. / 3,
 		CriticalMissRateInterval: &[2]float64{0.008403758659612636, 0.9057006759497539}, // SciPy: beta.ppf, 1 of 3
@@ -159,7 +159,7 @@ func TestSelectiveByHand(t *testing.T) {
 	// step of the paper's from 0 to 1 before the first coverage of two, half of which is area.
 	const step = 0.95 / 199
 	same(t, "entropy", row(t, r, "entropy", policy.AllInputs), withoutResamples(eval.Row{
-		Name: "entropy", Scope: policy.AllInputs, At: at,
+		Name: "entropy", Scope: policy.AllInputs, At: want,
 		AUSC: eval.AUSC{CriticalFNR: 0.4336264656616414 - step/2, CriticalError: 0.6667504187604689 - step/2,
 			ErrorRate: 0.4530402010050251},
 		AUSCFrom:  0.05 + 32*step,
@@ -167,11 +167,11 @@ func TestSelectiveByHand(t *testing.T) {
 		AURC:      (0 + 1./2 + 2./3 + 2./4 + 3./5) / 5, AUGRC: (0 + 0.5 + 1.5 + 2 + 2.5) / 25, JointArea: 0.2665410385259631,
 	}))
 	// By MI inputs 0, 1 and one of 2 and 4 are retained: half of either, in expectation.
-	at.FalseCalls, at.Per1000.FalseCalls = 0.5, 100
-	at.CriticalRetained, at.CriticalDeferredShare, at.CriticalFNR = 1.5, 0.5, 1/1.5
-	at.MacroF1 = 2 * 1. / (1 + 2.5) / 3 // a is right once; half of input 4 is of it
+	want.FalseCalls, want.Per1000.FalseCalls = 0.5, 100
+	want.CriticalRetained, want.CriticalDeferredShare, want.CriticalFNR = 1.5, 0.5, 1/1.5
+	want.MacroF1 = 2 * 1. / (1 + 2.5) / 3 // a is right once; half of input 4 is of it
 	same(t, "mi", row(t, r, "mi", policy.AllInputs), withoutResamples(eval.Row{
-		Name: "mi", Scope: policy.AllInputs, At: at,
+		Name: "mi", Scope: policy.AllInputs, At: want,
 		AUSC:      eval.AUSC{CriticalFNR: 0.4980737018425462, CriticalError: 0.7311976549413741, ErrorRate: 0.5783542713567839},
 		AUSCFrom:  0.05 + 32*step,
 		AUSCPaper: eval.AUSC{CriticalFNR: 0.5756490787269679, CriticalError: 0.8087730318257962, ErrorRate: 0.5783542713567839},
@@ -258,10 +258,10 @@ func TestApproximationByHand(t *testing.T) {
 		same(t, fmt.Sprintf("residual bin %d", b), bin, want[b])
 	}
 	// The skewness of b is 0, 0.05, 0.1, 0.2 and 0.3; inputs 1 and 3 are of the true class b.
-	of := r.Skewness[1]
-	same(t, "skewness", of.SkewnessOf, eval.SkewnessOf{Median: 0.1, Mean: 0.13, P90: 0.26,
+	skewness := r.Skewness[1]
+	same(t, "skewness", skewness.SkewnessOf, eval.SkewnessOf{Median: 0.1, Mean: 0.13, P90: 0.26,
 		Reliable: map[string]eval.Figure{"0.1": 0.4, "0.2": 0.6, "0.3": 0.8, "0.5": 1}})
-	same(t, "skewness by true class", of.ByTrue[1], eval.SkewnessByTrue{True: "b", N: 2, SkewnessOf: eval.SkewnessOf{
+	same(t, "skewness by true class", skewness.ByTrue[1], eval.SkewnessByTrue{True: "b", N: 2, SkewnessOf: eval.SkewnessOf{
 		Median: 0.2, Mean: 0.2, P90: 0.28, Reliable: map[string]eval.Figure{"0.1": 0, "0.2": 0.5, "0.3": 0.5, "0.5": 1},
 	}})
 }

@@ -161,7 +161,7 @@ func (f *earlyStops) collect(checks map[string]fullpass.Status, to chan<- promet
 		}
 		to <- g.evidence.with(model).at(now.Evidence)
 		to <- g.evidenceLimit.with(model).at(now.RunLength)
-		to <- g.stopped.with(model).at(oneIf(now.State == fullpass.Stopped))
+		to <- g.stopped.with(model).at(oneIf(now.Stop != nil))
 	}
 }
 

@@ -89,13 +89,13 @@ func (s *sample) moments(pass, column int) (m moments) {
 func (d *data) compare(hashes []uint64) (signs []Sign) {
 	s, n := d.sample(), d.Tensor.Passes
 	if again := d.repeated(s, hashes); len(again) > 0 {
-		signs = append(signs, ofPasses(RepeatedPasses, again, n, "Passes repeat: only %d of %d are distinct, and %s %s earlier ones. Every pass needs "+
+		signs = append(signs, ofPasses(signRepeatedPasses, again, n, "Passes repeat: only %d of %d are distinct, and %s %s earlier ones. Every pass needs "+
 			"random numbers of its own: is the seed set again before each, or a member loaded twice?", n-len(again), n, listed(again),
 			verb(again, "repeats", "repeat")))
 	}
 	constant := s.constant()
 	if len(constant) > 0 {
-		signs = append(signs, ofPasses(ConstantPasses, constant, n, "%s %s not vary over the inputs: it gives all %d the same probabilities, and the other "+
+		signs = append(signs, ofPasses(signConstantPasses, constant, n, "%s %s not vary over the inputs: it gives all %d the same probabilities, and the other "+
 			"passes do not. Does this member see the inputs, and was it trained?", capital(listed(constant)), verb(constant, "does", "do"), d.Inputs))
 	}
 	others := make([]int, 0, n)
@@ -108,10 +108,10 @@ func (d *data) compare(hashes []uint64) (signs []Sign) {
 	switch {
 	case len(foreign) == 0:
 	case len(foreign) == len(others):
-		signs = append(signs, ofPasses(ForeignPasses, foreign, n, "The passes have nothing to do with each other: the median correlation of two is %.2f, "+
+		signs = append(signs, ofPasses(signForeignPasses, foreign, n, "The passes have nothing to do with each other: the median correlation of two is %.2f, "+
 			"where passes over the same inputs have 0.5 and more. Is every pass over the same inputs, in one order, with the classes in one order?", typical))
 	default:
-		signs = append(signs, ofPasses(ForeignPasses, foreign, n, "%s %s unlike the others over these inputs (less than %.2g of the agreement of a "+
+		signs = append(signs, ofPasses(signForeignPasses, foreign, n, "%s %s unlike the others over these inputs (less than %.2g of the agreement of a "+
 			"median pass). Are the inputs in the same order there, and the classes?", capital(listed(foreign)), verb(foreign, "is", "are"), leastAgreement))
 	}
 	return signs
@@ -143,7 +143,7 @@ func (s *sample) constant() (passes []int) {
 // Genuine passes have at least 0.6 on 100 inputs (0.8 on 1,000); permuted classes and other orders at most 0.3.
 const leastAgreement = 0.35
 
-// foreign returns those of some passes that are unlike the others: in the probabilities of some class, or
+// foreign returns the passes, among some, that are unlike the others: in the probabilities of some class, or
 // of all together, over the inputs. A pass agrees with the others as its upper median correlation with them
 // says, which other foreign passes do not move as long as they are fewer. If even the typical agreement
 // is none, all are foreign.
@@ -185,16 +185,16 @@ func (s *sample) foreign(passes []int) (foreign []int, typical float64) {
 // agreement returns how far each pass agrees with the others in a column, or in all columns together for
 // the column behind the last, and in how many inputs the typical pass varies there.
 func (s *sample) agreement(passes []int, column int) (varying float64, agreements []float64) {
-	from, to := column, column+1
+	from, end := column, column+1
 	if column == s.columns {
-		from, to = 0, s.columns
+		from, end = 0, s.columns
 	}
-	width := to - from
+	width := end - from
 	centered := make([][]float32, len(passes)) // of length 1
 	var inputs []float64
-	for at, pass := range passes {
+	for index, pass := range passes {
 		v, square, fourth := make([]float32, s.inputs*width), 0., 0.
-		for c := from; c < to; c++ {
+		for c := from; c < end; c++ {
 			mean := s.moments(pass, c).mean
 			for i := range s.inputs {
 				v[i*width+c-from] = s.values[pass][i*s.columns+c] - float32(mean)
@@ -217,17 +217,17 @@ func (s *sample) agreement(passes []int, column int) (varying float64, agreement
 		} else {
 			inputs = append(inputs, 0)
 		}
-		centered[at] = v
+		centered[index] = v
 	}
 	agreements = make([]float64, len(passes))
-	for at := range passes {
+	for index := range passes {
 		var correlations []float64
 		for _, other := range spread(len(passes), mostOthers+1) {
-			if other != at && len(correlations) < mostOthers {
-				correlations = append(correlations, dot(centered[at], centered[other]))
+			if other != index && len(correlations) < mostOthers {
+				correlations = append(correlations, dot(centered[index], centered[other]))
 			}
 		}
-		agreements[at] = upperMedian(correlations)
+		agreements[index] = upperMedian(correlations)
 	}
 	return upperMedian(inputs), agreements
 }
@@ -308,10 +308,10 @@ func (s *sample) near() (pairs [][2]int) {
 	projection := make([]float64, passes)
 	for i := range s.inputs {
 		ofInput := 0.
-		for at := i * s.columns; at < (i+1)*s.columns; at++ {
-			sign := float64(int64(mix(hashSeed, uint64(at))&2) - 1)
+		for column := i * s.columns; column < (i+1)*s.columns; column++ {
+			sign := float64(int64(mix(hashSeed, uint64(column))&2) - 1)
 			for pass, values := range s.values {
-				d := float64(values[at]) - mean[at]
+				d := float64(values[column]) - mean[column]
 				ofInput += d * d
 				projection[pass] += sign * d
 			}

@@ -64,7 +64,7 @@ func equalInputs(copied, n int) (Sign, bool) {
 	if n < fewInputs || float64(copied) < many*float64(n) {
 		return Sign{}, false
 	}
-	return ofInputs(EqualInputs, copied, n, "%d of the %d inputs are copies of others, equal in every pass, as oversampling before a split makes them: "+
+	return ofInputs(signEqualInputs, copied, n, "%d of the %d inputs are copies of others, equal in every pass, as oversampling before a split makes them: "+
 		"%d inputs are distinct. Copies count as one group unless --groups says what belongs together; better split first and oversample the training "+
 		"part alone.", copied, n, n-copied), true
 }

@@ -3,7 +3,7 @@ package passcheck
 import "math"
 
 // Labels returns the signs that the true classes of the inputs show beside their mean predictions, which
-// are those of Inputs.Mean. groups is what Passes returns.
+// are laid out as Inputs.Mean is. groups comes from Passes.
 //
 // The slope of the regression of "is class k" on the mean of class k, over all classes together, is 1
 // where the means are calibrated, lower where they are too sure and 0 where labels belong to other
@@ -35,12 +35,12 @@ func Labels(labels []int, mean []float64, classes int, groups []int) (signs []Si
 		wrong       = 5        // errors that the passes expect: none by a chance of 1 in 150
 	)
 	if n >= fewInputs && slope < significant*deviation && slope+sure*deviation < third {
-		signs = append(signs, ofInputs(ChanceLabels, n-right, n, "The labels have nothing to do with the passes: %d of %d predictions are right, no "+
+		signs = append(signs, ofInputs(signChanceLabels, n-right, n, "The labels have nothing to do with the passes: %d of %d predictions are right, no "+
 			"better than chance (slope of the labels on the predictions %.2f ± %.2f; 1 where predictions are calibrated). Are they the labels of these "+
 			"inputs, in this order, and the classes in the order of the passes?", right, n, slope, deviation))
 	}
 	if right == n && (n >= many || n >= some && expected >= wrong) {
-		signs = append(signs, ofInputs(PerfectLabels, n, n, "All %d labels agree with the predictions, where the passes themselves expect %.1f errors. Are "+
+		signs = append(signs, ofInputs(signPerfectLabels, n, n, "All %d labels agree with the predictions, where the passes themselves expect %.1f errors. Are "+
 			"these the inputs that the model was trained on, or labels made from its predictions? Then nothing here holds for other inputs.", n, expected))
 	}
 	return signs
@@ -59,19 +59,19 @@ func labelSlope(labels []int, mean []float64, classes int) (slope, deviation flo
 	}
 	// Sums over inputs: covariance of means and labels, variance of means, and variance of labels as it
 	// is and as the means expect it.
-	var with, of, is, expected float64
+	var covariance, variance, found, expected float64
 	for k, s := range share {
-		is += n * s * (1 - s)
+		found += n * s * (1 - s)
 		expected += n * average[k] * (1 - average[k])
 	}
 	for i, label := range labels {
 		row := mean[i*classes:][:classes]
-		with += row[label] - average[label]
+		covariance += row[label] - average[label]
 		for k, mu := range row {
-			of += (mu - average[k]) * (mu - average[k])
+			variance += (mu - average[k]) * (mu - average[k])
 		}
 	}
-	if rounding := 1e-9 * n; of <= rounding || is <= rounding {
+	if rounding := 1e-9 * n; variance <= rounding || found <= rounding {
 		return 0, math.Inf(1)
 	}
 	// The variance of the sum over inputs of the mean of their label, over all orders of the labels, is
@@ -88,8 +88,8 @@ func labelSlope(labels []int, mean []float64, classes int) (slope, deviation flo
 			sum += n * share[k] * v * v
 		}
 	}
-	scale := max(1, expected/is) / of
-	return scale * with, scale * math.Sqrt(sum/(n-1))
+	scale := max(1, expected/found) / variance
+	return scale * covariance, scale * math.Sqrt(sum/(n-1))
 }
 
 // distinct counts the groups of n inputs.

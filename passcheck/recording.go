@@ -15,13 +15,13 @@ type Inputs struct {
 	Mean     []float64
 }
 
-// NewInputs returns room for n inputs of K classes.
-func NewInputs(n, classes int) Inputs {
+// newInputs returns room for n inputs of K classes.
+func newInputs(n, classes int) Inputs {
 	return Inputs{make([]float64, n), make([]bool, n), make([]float64, n*classes)}
 }
 
-// Set copies the result of input i.
-func (in *Inputs) Set(i int, r *decomp.Result) {
+// set copies the result of input i.
+func (in *Inputs) set(i int, r *decomp.Result) {
 	in.Spread[i], in.Squashed[i] = r.Spread, r.Squashed
 	copy(in.Mean[i*len(r.Mean):], r.Mean)
 }
@@ -29,34 +29,34 @@ func (in *Inputs) Set(i int, r *decomp.Result) {
 // Decompose returns what decomp says of the inputs of a recording. An input whose rows are refused is
 // left as one without a prediction. It returns an error where the plan cannot compute the recording.
 func Decompose(t decomp.Tensor, spec decomp.Spec) (Inputs, error) {
-	in := NewInputs(t.Inputs, spec.Classes)
+	inputs := newInputs(t.Inputs, spec.Classes)
 	plan, err := decomp.NewPlan(spec)
 	if err != nil {
-		return in, err
+		return inputs, err
 	}
 	batch, r := plan.NewBatch(), plan.NewResult()
 	if err := batch.Reset(t); err != nil {
-		return in, err
+		return inputs, err
 	}
 	for i := range t.Inputs {
 		if batch.Result(i, r) == nil {
-			in.Set(i, r)
+			inputs.set(i, r)
 		}
 	}
-	return in, nil
+	return inputs, nil
 }
 
 // Passes returns the signs that the passes of a recording show, without its labels, and the group of
 // each input: the same for inputs that are copies of each other. Groups are nil where no two inputs are.
 // It takes time proportional to S*N*K. Of Dirichlet rows it looks for copies alone.
-func Passes(t decomp.Tensor, kind decomp.Kind, classes int, in Inputs) (signs []Sign, groups []int) {
+func Passes(t decomp.Tensor, kind decomp.Kind, classes int, inputs Inputs) (signs []Sign, groups []int) {
 	d := data{t, kind, classes}
 	hashes, passHashes := d.hashes()
 	if kind != decomp.Dirichlet && t.Passes > 1 {
 		// Each of the first two brings about signs of those behind it.
-		if twice, ok := softmaxTwice(in, classes); ok {
+		if twice, ok := softmaxTwice(inputs, classes); ok {
 			signs = append(signs, twice)
-		} else if off, ok := dropoutOff(in, classes); ok {
+		} else if off, ok := dropoutOff(inputs, classes); ok {
 			signs = append(signs, off)
 		} else {
 			signs = d.compare(passHashes)
@@ -69,20 +69,20 @@ func Passes(t decomp.Tensor, kind decomp.Kind, classes int, in Inputs) (signs []
 	return signs, groups
 }
 
-// leastSpread is decomp.LeastSpread of many passes. Single inputs of few passes may lie below it by
+// leastSpread is decomp's bound of many passes. Single inputs of few passes may lie below it by
 // chance, but not half of a recording.
 const leastSpread = 0.01
 
 // dropoutOff looks for passes that hardly differ. It looks at the inputs where passes could show a
-// difference in spite of rounding. Without such inputs, as of a very confident model, all of those that are
+// difference in spite of rounding. Without such inputs, as of a very confident model, all inputs that are
 // not one-hot must be alike; of one-hot rows alone, nothing is known.
-func dropoutOff(in Inputs, classes int) (Sign, bool) {
+func dropoutOff(inputs Inputs, classes int) (Sign, bool) {
 	const runnerUp = 1e-3 // least mean of the second most probable class
 	off, telling, tellingOff, soft, softOff := 0, 0, 0, 0, 0
-	for i, spread := range in.Spread {
+	for i, spread := range inputs.Spread {
 		isOff := index(spread < leastSpread)
 		off += isOff
-		mu := second(in.Mean[i*classes:][:classes])
+		mu := second(inputs.Mean[i*classes:][:classes])
 		if mu > 0 {
 			soft++
 			softOff += isOff
@@ -95,8 +95,8 @@ func dropoutOff(in Inputs, classes int) (Sign, bool) {
 	if telling > 0 && (2*tellingOff <= telling || telling < fewVarying) || telling == 0 && (softOff < soft || soft < fewInputs) {
 		return Sign{}, false
 	}
-	n := len(in.Spread)
-	return ofInputs(DropoutOff, off, n, "Dropout seems to be off: the passes of %d of the %d inputs are the same but for rounding, and sampled passes "+
+	n := len(inputs.Spread)
+	return ofInputs(signDropoutOff, off, n, "Dropout seems to be off: the passes of %d of the %d inputs are the same but for rounding, and sampled passes "+
 		"differ in nearly all. Uncertainty is absent there, not zero: record the passes anew with dropout in training mode, or with members that differ.",
 		off, n), true
 }
@@ -122,11 +122,11 @@ func softmaxTwice(in Inputs, classes int) (Sign, bool) {
 	for _, is := range in.Squashed {
 		squashed += index(is)
 	}
-	if squashed < RunLength(classes) || 100*squashed < 99*n {
+	if squashed < runLength(classes) || 100*squashed < 99*n {
 		return Sign{}, false
 	}
 	least, largest := 1/(1+float64(classes-1)*math.E), math.E/(math.E+float64(classes-1))
-	return ofInputs(SoftmaxTwice, squashed, n, "Softmax seems to have been taken twice: all probabilities of %d of the %d inputs lie between %.3g and %.3g, "+
+	return ofInputs(signSoftmaxTwice, squashed, n, "Softmax seems to have been taken twice: all probabilities of %d of the %d inputs lie between %.3g and %.3g, "+
 		"where a softmax of probabilities lies. Record what the model returns if it ends in a softmax, or its logits with --kind logits.", squashed, n,
 		least, largest), true
 }
@@ -148,11 +148,11 @@ func (d *data) offset(s, i int) int {
 
 // row writes a row to dst, as probabilities.
 func (d *data) row(dst []float64, s, i int) {
-	at := d.offset(s, i)
+	offset := d.offset(s, i)
 	if d.Float64 != nil {
-		copy(dst, d.Float64[at:at+d.classes])
+		copy(dst, d.Float64[offset:offset+d.classes])
 	} else {
-		for k, v := range d.Float32[at : at+d.classes] {
+		for k, v := range d.Float32[offset : offset+d.classes] {
 			dst[k] = float64(v)
 		}
 	}
@@ -174,14 +174,14 @@ func (d *data) row(dst []float64, s, i int) {
 
 // hash returns a hash of the bits of a row.
 func (d *data) hash(s, i int) uint64 {
-	at, h := d.offset(s, i), uint64(hashSeed)
+	offset, h := d.offset(s, i), uint64(hashSeed)
 	if d.Float64 != nil {
-		for _, v := range d.Float64[at : at+d.classes] {
+		for _, v := range d.Float64[offset : offset+d.classes] {
 			h = bits.RotateLeft64((h^math.Float64bits(v))*hashSeed, 31)
 		}
 		return mix(h, 0)
 	}
-	for _, v := range d.Float32[at : at+d.classes] {
+	for _, v := range d.Float32[offset : offset+d.classes] {
 		h = bits.RotateLeft64((h^uint64(math.Float32bits(v)))*hashSeed, 31)
 	}
 	return mix(h, 0)

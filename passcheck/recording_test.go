@@ -1,4 +1,4 @@
-package passcheck_test
+package passcheck
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/passcheck"
 )
 
 // recorded holds passes as [pass][input*classes+class], with the true class of each input or nil.
@@ -50,21 +49,21 @@ func readAll(t testing.TB) (all []*recorded) {
 
 // some returns some passes of some inputs, in any order and with repetitions.
 func (r *recorded) some(passes, inputs []int) *recorded {
-	to := &recorded{name: r.name, inputs: len(inputs), classes: r.classes}
+	chosen := &recorded{name: r.name, inputs: len(inputs), classes: r.classes}
 	for _, s := range passes {
 		values := make([]float32, 0, len(inputs)*r.classes)
 		for _, i := range inputs {
 			values = append(values, r.row(s, i)...)
 		}
-		to.passes = append(to.passes, values)
+		chosen.passes = append(chosen.passes, values)
 	}
 	if r.labels != nil {
-		to.labels = make([]int, len(inputs))
+		chosen.labels = make([]int, len(inputs))
 		for at, i := range inputs {
-			to.labels[at] = r.labels[i]
+			chosen.labels[at] = r.labels[i]
 		}
 	}
-	return to
+	return chosen
 }
 
 func (r *recorded) row(s, i int) []float32 { return r.passes[s][i*r.classes:][:r.classes] }
@@ -80,13 +79,13 @@ func first(n int) []int {
 
 // with returns a copy of which each row was changed.
 func (r *recorded) with(change func(s, i int, row []float32)) *recorded {
-	to := r.some(first(len(r.passes)), first(r.inputs))
-	for s := range to.passes {
-		for i := range to.inputs {
-			change(s, i, to.row(s, i))
+	changed := r.some(first(len(r.passes)), first(r.inputs))
+	for s := range changed.passes {
+		for i := range changed.inputs {
+			change(s, i, changed.row(s, i))
 		}
 	}
-	return to
+	return changed
 }
 
 // normalised scales a row to the sum 1.
@@ -101,25 +100,25 @@ func normalised(row []float32) {
 }
 
 // signs returns the names of the signs of a recording.
-func (r *recorded) signs(t testing.TB) []passcheck.Name {
+func (r *recorded) signs(t testing.TB) []string {
 	t.Helper()
-	var names []passcheck.Name
+	var names []string
 	for _, s := range r.look(t) {
 		names = append(names, s.Name)
 	}
 	return names
 }
 
-func (r *recorded) look(t testing.TB) []passcheck.Sign {
+func (r *recorded) look(t testing.TB) []Sign {
 	t.Helper()
 	tensor := decomp.Tensor{Passes: len(r.passes), Inputs: r.inputs, Float32: slices.Concat(r.passes...)}
-	in, err := passcheck.Decompose(tensor, decomp.Spec{Classes: r.classes, SumTolerance: 0.05})
+	inputs, err := Decompose(tensor, decomp.Spec{Classes: r.classes, SumTolerance: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
-	signs, groups := passcheck.Passes(tensor, decomp.Probabilities, r.classes, in)
+	signs, groups := Passes(tensor, decomp.Probabilities, r.classes, inputs)
 	if r.labels != nil {
-		signs = append(signs, passcheck.Labels(r.labels, in.Mean, r.classes, groups)...)
+		signs = append(signs, Labels(r.labels, inputs.Mean, r.classes, groups)...)
 	}
 	return signs
 }
@@ -178,10 +177,10 @@ func genuine(r *recorded, random *rand.Rand, see func(form string, r *recorded))
 // broken are everyday ways to break a recording, with the sign that each must show.
 var broken = []struct {
 	name   string
-	sign   passcheck.Name
+	sign   string
 	damage func(r *recorded, random *rand.Rand) *recorded
 }{
-	{"classes of one pass shifted", passcheck.ForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
+	{"classes of one pass shifted", signForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
 		b, shift := random.IntN(len(r.passes)), 1+random.IntN(r.classes-1)
 		return r.with(func(s, _ int, row []float32) {
 			if s == b {
@@ -191,7 +190,7 @@ var broken = []struct {
 			}
 		})
 	}},
-	{"rows of one pass shuffled", passcheck.ForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
+	{"rows of one pass shuffled", signForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
 		b, order := random.IntN(len(r.passes)), random.Perm(r.inputs)
 		return r.with(func(s, i int, row []float32) {
 			if s == b {
@@ -199,24 +198,24 @@ var broken = []struct {
 			}
 		})
 	}},
-	{"rows of every pass shuffled", passcheck.ForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
+	{"rows of every pass shuffled", signForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
 		orders := make([][]int, len(r.passes))
 		for s := range orders {
 			orders[s] = random.Perm(r.inputs)
 		}
 		return r.with(func(s, i int, row []float32) { copy(row, r.row(s, orders[s][i])) })
 	}},
-	{"one pass repeats another", passcheck.RepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
+	{"one pass repeats another", signRepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
 		passes := append(first(len(r.passes)), random.IntN(len(r.passes)))
 		return r.some(passes, first(r.inputs))
 	}},
-	{"2 distinct passes, 10 times", passcheck.RepeatedPasses, func(r *recorded, _ *rand.Rand) *recorded {
+	{"2 distinct passes, 10 times", signRepeatedPasses, func(r *recorded, _ *rand.Rand) *recorded {
 		return r.some([]int{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, first(r.inputs))
 	}},
-	{"3 distinct passes, with noise of 1e-6", passcheck.RepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
+	{"3 distinct passes, with noise of 1e-6", signRepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
 		return r.some([]int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1}, first(r.inputs)).with(noise(1e-6, random))
 	}},
-	{"one pass the same for all inputs", passcheck.ConstantPasses, func(r *recorded, random *rand.Rand) *recorded {
+	{"one pass the same for all inputs", signConstantPasses, func(r *recorded, random *rand.Rand) *recorded {
 		b := random.IntN(len(r.passes))
 		return r.with(func(s, _ int, row []float32) {
 			for k := range row {
@@ -226,16 +225,16 @@ var broken = []struct {
 			}
 		})
 	}},
-	{"dropout off", passcheck.DropoutOff, func(r *recorded, _ *rand.Rand) *recorded {
+	{"dropout off", signDropoutOff, func(r *recorded, _ *rand.Rand) *recorded {
 		return r.some(make([]int, 20), first(r.inputs))
 	}},
-	{"dropout off, noise of 1e-7", passcheck.DropoutOff, func(r *recorded, random *rand.Rand) *recorded {
+	{"dropout off, noise of 1e-7", signDropoutOff, func(r *recorded, random *rand.Rand) *recorded {
 		return r.some(make([]int, 20), first(r.inputs)).with(noise(1e-7, random))
 	}},
-	{"dropout off, noise of 1e-3", passcheck.DropoutOff, func(r *recorded, random *rand.Rand) *recorded {
+	{"dropout off, noise of 1e-3", signDropoutOff, func(r *recorded, random *rand.Rand) *recorded {
 		return r.some(make([]int, 20), first(r.inputs)).with(noise(1e-3, random))
 	}},
-	{"softmax twice", passcheck.SoftmaxTwice, func(r *recorded, _ *rand.Rand) *recorded {
+	{"softmax twice", signSoftmaxTwice, func(r *recorded, _ *rand.Rand) *recorded {
 		return r.with(func(_, _ int, row []float32) {
 			for k, v := range row {
 				row[k] = float32(math.Exp(float64(v)))
@@ -243,7 +242,7 @@ var broken = []struct {
 			normalised(row)
 		})
 	}},
-	{"the rarer half of the classes five times", passcheck.EqualInputs, func(r *recorded, _ *rand.Rand) *recorded {
+	{"the rarer half of the classes five times", signEqualInputs, func(r *recorded, _ *rand.Rand) *recorded {
 		inputs := first(r.inputs)
 		for i, label := range r.labels {
 			if 2*label >= r.classes {
@@ -252,23 +251,23 @@ var broken = []struct {
 		}
 		return r.some(first(len(r.passes)), inputs)
 	}},
-	{"labels of other inputs", passcheck.ChanceLabels, func(r *recorded, random *rand.Rand) *recorded {
+	{"labels of other inputs", signChanceLabels, func(r *recorded, random *rand.Rand) *recorded {
 		to := r.some(first(len(r.passes)), first(r.inputs))
 		random.Shuffle(len(to.labels), func(a, b int) { to.labels[a], to.labels[b] = to.labels[b], to.labels[a] })
 		return to
 	}},
-	{"labels made from the predictions", passcheck.PerfectLabels, func(r *recorded, _ *rand.Rand) *recorded {
-		to := r.some(first(len(r.passes)), first(r.inputs))
-		for i := range to.labels {
+	{"labels made from the predictions", signPerfectLabels, func(r *recorded, _ *rand.Rand) *recorded {
+		changed := r.some(first(len(r.passes)), first(r.inputs))
+		for i := range changed.labels {
 			sum := make([]float64, r.classes)
 			for s := range r.passes {
 				for k, v := range r.row(s, i) {
 					sum[k] += float64(v)
 				}
 			}
-			to.labels[i] = slices.Index(sum, slices.Max(sum))
+			changed.labels[i] = slices.Index(sum, slices.Max(sum))
 		}
-		return to
+		return changed
 	}},
 }
 
@@ -307,15 +306,15 @@ func TestRecordings(t *testing.T) {
 	for _, b := range broken {
 		tried, found, foundFew := 0, 0, 0
 		for _, r := range recordings {
-			if r.labels == nil && (b.sign == passcheck.EqualInputs || b.sign == passcheck.ChanceLabels || b.sign == passcheck.PerfectLabels) {
+			if r.labels == nil && (b.sign == signEqualInputs || b.sign == signChanceLabels || b.sign == signPerfectLabels) {
 				continue
 			}
 			tried++
 			whole := b.damage(r, random).signs(t)
 			if b.name == "rows of every pass shuffled" { // the labels fit none of the orders
-				whole = slices.DeleteFunc(whole, func(n passcheck.Name) bool { return n == passcheck.ChanceLabels })
+				whole = slices.DeleteFunc(whole, func(n string) bool { return n == signChanceLabels })
 			}
-			if !slices.Equal(whole, []passcheck.Name{b.sign}) {
+			if !slices.Equal(whole, []string{b.sign}) {
 				t.Errorf("%s, %s: %v, want %s alone", r.name, b.name, whole, b.sign)
 			} else {
 				found++
@@ -389,18 +388,18 @@ func TestLayouts(t *testing.T) {
 		}
 	}
 	want := r.look(t)
-	for name, of := range map[string]struct {
+	for name, form := range map[string]struct {
 		tensor decomp.Tensor
 		kind   decomp.Kind
 	}{
 		"nsk":    {decomp.Tensor{Passes: s, Inputs: n, Layout: decomp.NSK, Float64: turned}, decomp.Probabilities},
 		"logits": {decomp.Tensor{Passes: s, Inputs: n, Float32: logits}, decomp.Logits},
 	} {
-		in, err := passcheck.Decompose(of.tensor, decomp.Spec{Classes: k, Kind: of.kind, SumTolerance: 0.05})
+		inputs, err := Decompose(form.tensor, decomp.Spec{Classes: k, Kind: form.kind, SumTolerance: 0.05})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := passcheck.Passes(of.tensor, of.kind, k, in); len(want) != 1 || !slices.EqualFunc(got, want, func(a, b passcheck.Sign) bool {
+		if got, _ := Passes(form.tensor, form.kind, k, inputs); len(want) != 1 || !slices.EqualFunc(got, want, func(a, b Sign) bool {
 			return a.Name == b.Name && slices.Equal(a.Passes, b.Passes)
 		}) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)

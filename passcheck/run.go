@@ -2,9 +2,9 @@ package passcheck
 
 import "sync/atomic"
 
-// RunLength returns after how many squashed inputs in a row softmax was taken twice: 64, and 256 of two
+// runLength returns after how many squashed inputs in a row softmax was taken twice: 64, and 256 of two
 // classes, whose range is wide. See decomp.Result.Squashed.
-func RunLength(classes int) int {
+func runLength(classes int) int {
 	if classes == 2 {
 		return 256
 	}
@@ -22,11 +22,11 @@ type Run struct {
 
 // NewRun returns an empty Run for inputs with K classes, below another, which may be nil.
 func NewRun(classes int, above *Run) *Run {
-	return &Run{above: above, length: int32(RunLength(classes))}
+	return &Run{above: above, length: int32(runLength(classes))}
 }
 
 // Completes reports whether a squashed input that comes next makes the Run, or one above it, as long as
-// RunLength, or it has been so long before: then softmax was taken twice.
+// runLength, or it has been so long before: then softmax was taken twice.
 func (r *Run) Completes() bool {
 	for ; r != nil; r = r.above {
 		if r.inputs.Load() >= r.length-1 {

@@ -1,9 +1,7 @@
-package passcheck_test
+package passcheck
 
 import (
 	"testing"
-
-	"github.com/ckd-project/ckd/passcheck"
 )
 
 // TestRun checks that inputs in a row count for their caller and for the model. A model whose graph
@@ -11,8 +9,8 @@ import (
 // every score was small, and every input was retained.
 func TestRun(t *testing.T) {
 	for classes, length := range map[int]int{2: 256, 3: 64, 1000: 64} {
-		model := passcheck.NewRun(classes, nil)
-		broken, right := passcheck.NewRun(classes, model), passcheck.NewRun(classes, model)
+		model := NewRun(classes, nil)
+		broken, right := NewRun(classes, model), NewRun(classes, model)
 		for i := range length {
 			if broken.Completes() != (i == length-1) {
 				t.Errorf("%d classes, after %d squashed inputs: %v", classes, i, broken.Completes())
@@ -28,13 +26,13 @@ func TestRun(t *testing.T) {
 			t.Errorf("%d classes: an input that left the range did not end the run", classes)
 		}
 		for range length - 1 { // callers of one input each
-			passcheck.NewRun(classes, model).Count(true)
+			NewRun(classes, model).Count(true)
 		}
-		if !passcheck.NewRun(classes, model).Completes() {
+		if !NewRun(classes, model).Completes() {
 			t.Errorf("%d classes: callers of one input each are never found", classes)
 		}
 	}
-	var none *passcheck.Run
+	var none *Run
 	if none.Count(true); none.Completes() {
 		t.Error("no run completes")
 	}

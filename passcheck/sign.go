@@ -5,24 +5,23 @@ import (
 	"strings"
 )
 
-// Name names a kind of Sign.
-type Name string
-
-// The names.
+// These are the names of signs.
 const (
-	DropoutOff     Name = "dropout_off"     // passes hardly differ
-	SoftmaxTwice   Name = "softmax_twice"   // probabilities went through a softmax
-	RepeatedPasses Name = "repeated_passes" // passes that are copies of others
-	ConstantPasses Name = "constant_passes" // passes that are the same for all inputs
-	ForeignPasses  Name = "foreign_passes"  // passes unlike the others
-	EqualInputs    Name = "equal_inputs"    // inputs that are copies of others
-	ChanceLabels   Name = "chance_labels"   // labels that have nothing to do with the passes
-	PerfectLabels  Name = "perfect_labels"  // labels that agree with every prediction
+	signDropoutOff     = "dropout_off"     // passes hardly differ
+	signSoftmaxTwice   = "softmax_twice"   // probabilities went through a softmax
+	signRepeatedPasses = "repeated_passes" // passes that are copies of others
+	signConstantPasses = "constant_passes" // passes that are the same for all inputs
+	signForeignPasses  = "foreign_passes"  // passes unlike the others
+	signEqualInputs    = "equal_inputs"    // inputs that are copies of others
+	signChanceLabels   = "chance_labels"   // labels that have nothing to do with the passes
+	signPerfectLabels  = "perfect_labels"  // labels that agree with every prediction
 )
 
 // Sign says in which way a recording is not what it seems.
 type Sign struct {
-	Name Name `json:"sign"`
+	// Name is one of dropout_off, softmax_twice, repeated_passes, constant_passes, foreign_passes,
+	// equal_inputs, chance_labels and perfect_labels.
+	Name string `json:"sign"`
 	// Count counts the passes or inputs that show it, of the Of in the recording.
 	Count int `json:"count"`
 	Of    int `json:"of"`
@@ -32,14 +31,14 @@ type Sign struct {
 	Text string `json:"text"`
 }
 
-// Voids reports whether nothing can be certified on a recording with this sign. Copies of inputs void
+// voids reports whether nothing can be certified on a recording with this sign. Copies of inputs void
 // nothing where they count as one group, and labels may agree in full because the model is good.
-func (s Sign) Voids() bool { return s.Name != EqualInputs && s.Name != PerfectLabels }
+func (s Sign) voids() bool { return s.Name != signEqualInputs && s.Name != signPerfectLabels }
 
 // Void returns the signs that void a recording.
 func Void(signs []Sign) (void []Sign) {
 	for _, s := range signs {
-		if s.Voids() {
+		if s.voids() {
 			void = append(void, s)
 		}
 	}
@@ -59,14 +58,14 @@ func Texts(signs []Sign) []string {
 const mostListed = 10
 
 // ofPasses returns a sign that passes show.
-func ofPasses(name Name, passes []int, of int, format string, args ...any) Sign {
+func ofPasses(name string, passes []int, of int, format string, args ...any) Sign {
 	return Sign{
 		Name: name, Count: len(passes), Of: of, Passes: passes[:min(len(passes), mostListed)], Text: fmt.Sprintf(format, args...),
 	}
 }
 
 // ofInputs returns a sign that inputs show.
-func ofInputs(name Name, count, of int, format string, args ...any) Sign {
+func ofInputs(name string, count, of int, format string, args ...any) Sign {
 	return Sign{Name: name, Count: count, Of: of, Text: fmt.Sprintf(format, args...)}
 }
 

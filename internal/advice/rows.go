@@ -89,36 +89,36 @@ func (r *Rows) Add(row []float64) {
 		whole = whole && v == math.Trunc(v)
 	}
 	least, most := slices.Min(row), slices.Max(row)
-	is := positive
+	look := positive
 	switch {
 	case math.IsNaN(sum) || math.IsInf(sum, 0):
-		is = notFinite
+		look = notFinite
 	case least >= -outside && most <= 1+outside:
-		if is = sigmoids; math.Abs(sum-1) <= near {
-			is = rounded
+		if look = sigmoids; math.Abs(sum-1) <= near {
+			look = rounded
 			r.off = max(r.off, math.Abs(sum-1), -least, most-1)
 			for f := range forms {
 				r.unfit[f] = r.unfit[f] || !hasForm(row, &forms[f])
 			}
 		}
 	case least < 0 && most <= 0 && math.Abs(exps-1) <= near:
-		is = logs
+		look = logs
 	case least < 0 && math.Abs(sum-1) <= near:
-		is = signed
+		look = signed
 	case least < 0:
-		is = logits
+		look = logits
 	case math.Abs(sum-100) <= 1:
-		is = percentages
+		look = percentages
 	case whole:
-		is = counts
+		look = counts
 	}
-	if is == counts || is == positive {
+	if look == counts || look == positive {
 		if r.looks[counts]+r.looks[positive] == 0 {
 			r.low, r.high = sum, sum
 		}
 		r.low, r.high = min(r.low, sum), max(r.high, sum)
 	}
-	r.looks[is]++
+	r.looks[look]++
 	r.classes = len(row)
 	r.within = (r.within || !r.seen) && least >= -outside && most <= 1+outside
 	r.seen = true

@@ -26,7 +26,7 @@ type Group struct {
 //
 //	P(sum_g w_g d_g + w_0 d_0 >= 0)
 //
-// for weights w drawn uniformly from those that sum to 1. If every group is one case, this is the
+// for weights w drawn uniformly from all that sum to 1. If every group is one case, this is the
 // exact binomial.Tail(misses, cases, a). That the level is kept for all distributions is a
 // conjecture: no counterexample is known, and none turned up in the simulations of this package's
 // tests.
@@ -67,15 +67,15 @@ func upper(groups []Group, most int, tail float64) float64 {
 			a = (low + high) / 2
 		}
 		// The Illinois rule halves the value at an end that stays, so that both ends move.
-		switch at := above(a); {
-		case at > 0:
-			low, atLow = a, at
+		switch tail := above(a); {
+		case tail > 0:
+			low, atLow = a, tail
 			if side++; side > 1 {
 				atHigh /= 2
 			}
 			side = max(side, 1)
 		default:
-			high, atHigh = a, at
+			high, atHigh = a, tail
 			if side--; side < -1 {
 				atLow /= 2
 			}
@@ -136,7 +136,7 @@ func newTest(groups []Group, a float64, most int) *test {
 	return t
 }
 
-// pValue returns the p-value with each group taken so many times. Uniform weights are exponential
+// pValue returns the p-value with each group repeated the given number of times. Uniform weights are exponential
 // variables over their sum, so that it is P(Q >= 0) for Q = sum_j d_j Gamma(n_j) + d_0 Gamma(1),
 // whose cumulant function is K(s) = -sum_j n_j log(1 - d_j s). The probability is the integral of
 // exp(K(s))/s over s = c + iu, over 2 pi, for a c > 0 at which K is finite.
@@ -173,7 +173,7 @@ func (t *test) pValue(times float64) float64 {
 		curvature += one.n * one.d * one.d / ((1 - one.d*c) * (1 - one.d*c))
 	}
 	width := 1 / math.Sqrt(curvature)
-	at := func(u float64) complex128 {
+	integrand := func(u float64) complex128 {
 		s := complex(c, u)
 		sum := -cmplx.Log(s)
 		for _, one := range terms {
@@ -186,10 +186,10 @@ func (t *test) pValue(times float64) float64 {
 		step     = 1. / 32
 		vanished = -40 // exponent beside the middle's
 	)
-	middle := real(at(0))
+	middle := real(integrand(0))
 	sum := 0.5
 	for x := step; ; x += step {
-		v := at(width*math.Sinh(x)) - complex(middle, 0)
+		v := integrand(width*math.Sinh(x)) - complex(middle, 0)
 		grown := math.Cosh(x)
 		if real(v)+math.Log(grown) < vanished {
 			break

@@ -66,7 +66,7 @@ func TestGuardPages(t *testing.T) {
 }
 
 // guardParts runs on the last columns of a panel, and at the ends of all slices.
-func guardParts[T Float](data []T, mean, dst, sums, fixed []float64, passes, stride, inputs, classes int, first bool) {
+func guardParts[T float](data []T, mean, dst, sums, fixed []float64, passes, stride, inputs, classes int, first bool) {
 	width := inputs * classes
 	end := func(x []float64, n int) []float64 { return x[len(x)-n:] }
 	p := Part[T]{data[len(mean)-width:], end(mean, width), passes, stride, inputs, classes, classes}
@@ -84,7 +84,7 @@ var pages [][]byte
 
 // atEnd returns a slice that ends where readable memory ends. If it fills whole pages, it begins
 // where readable memory begins.
-func atEnd[T Float](t *testing.T, n int) []T {
+func atEnd[T float](t *testing.T, n int) []T {
 	t.Helper()
 	var zero T
 	size, page := n*int(unsafe.Sizeof(zero)), os.Getpagesize()

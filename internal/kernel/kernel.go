@@ -46,7 +46,7 @@ func Name() string { return version.String() }
 // of the third moment it is at most 1e-11 of the sum of its terms' sizes. A spread under 2^-500
 // counts as none. A column whose values are all equal has that value as its Mean and exactly zero
 // Variance, ThirdMoment, C, Skewness and M.
-func Moments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) {
+func Moments[T float](c *Columns, data []T, passes, width, stride int, divisor float64) {
 	check(len(data), passes, width, stride)
 	_ = c.Mean[:width]
 	if width > 0 && !vectorMoments(c, data, passes, width, stride, divisor) {
@@ -67,7 +67,7 @@ const MaxRotated = 7
 //	sums[(r-1)*apart + i*classes+c] = sum (p_c - mean_c) (p_d - mean_d), d = (c+r) mod classes,
 //
 // so that every pair of classes is among them. It panics if classes > MaxRotated.
-func Rotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
+func Rotated[T float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
 	width := inputs * classes
 	check(len(data), passes, width, stride)
 	_, _ = sums[:(classes/2-1)*apart+width], mean[:width]
@@ -81,7 +81,7 @@ func Rotated[T Float](sums []float64, apart int, data []T, passes, inputs, class
 
 // Part describes the same neighbouring columns of each input of a panel: those of input i in pass s
 // are Data[s*Stride+i*Classes:][:Width], and their means Mean[i*Classes:][:Width].
-type Part[T Float] struct {
+type Part[T float] struct {
 	Data                   []T
 	Mean                   []float64
 	Passes, Stride         int
@@ -90,7 +90,7 @@ type Part[T Float] struct {
 
 // Deviations writes p - mean of every value of a part to dst: that of column j of input i in pass s
 // to dst[(i*Passes+s)*apart+j].
-func Deviations[T Float](dst []float64, apart int, p Part[T]) {
+func Deviations[T float](dst []float64, apart int, p Part[T]) {
 	if !p.check() {
 		return
 	}
@@ -104,7 +104,7 @@ func Deviations[T Float](dst []float64, apart int, p Part[T]) {
 // Deviations writes them. For input i, f < n and column j of a part, it adds to
 // sums[(i*n+f)*apart+j] the sum over the passes s of fixed[(i*Passes+s)*stride+f] (p_j - mean_j).
 // If first, it overwrites sums instead.
-func Crossed[T Float](sums []float64, apart int, p Part[T], fixed []float64, stride, n int, first bool) {
+func Crossed[T float](sums []float64, apart int, p Part[T], fixed []float64, stride, n int, first bool) {
 	if !p.check() || n <= 0 {
 		return
 	}

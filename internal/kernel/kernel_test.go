@@ -112,7 +112,7 @@ func fill(c []float64, p float64) {
 }
 
 // panel returns rows of width columns, each filled in one way. NaN lies between the rows.
-func panel[T Float](r *rand.Rand, kind func() string, passes, width, stride int) []T {
+func panel[T float](r *rand.Rand, kind func() string, passes, width, stride int) []T {
 	data := make([]T, (passes-1)*stride+width)
 	for i := range data {
 		data[i] = T(math.NaN())
@@ -132,7 +132,7 @@ func TestVersionsAgree(t *testing.T) {
 	t.Run("float64", rapid.MakeCheck(versionsAgree[float64]))
 }
 
-func versionsAgree[T Float](t *rapid.T) {
+func versionsAgree[T float](t *rapid.T) {
 	width := rapid.OneOf(rapid.IntRange(1, 40), rapid.SampledFrom([]int{63, 64, 65, 100, 257})).Draw(t, "width")
 	passes := rapid.IntRange(2, 70).Draw(t, "passes")
 	stride := width + rapid.IntRange(0, 9).Draw(t, "gap")
@@ -196,7 +196,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // everything returns all numbers that this package computes of a panel.
-func everything[T Float](data []T, passes, width, stride int) []float64 {
+func everything[T float](data []T, passes, width, stride int) []float64 {
 	var all []float64
 	c := NewColumns(width)
 	Moments(c, data, passes, width, stride, float64(passes-1))
@@ -255,11 +255,11 @@ func TestPairs(t *testing.T) {
 				sums := make([]float64, 3*apart)
 				for inputs := range stride/classes + 1 {
 					Rotated(sums, apart, data, passes, inputs, classes, stride, mean)
-					for at := range inputs * classes {
+					for column := range inputs * classes {
 						for turn := 1; turn <= classes/2; turn++ {
-							other := at/classes*classes + (at%classes+turn)%classes
-							if got := sums[(turn-1)*apart+at]; math.Abs(got-product(at, other)) > 1e-15 {
-								t.Fatalf("%v: %d classes, %d inputs, column %d turned by %d: %v, want %v", v, classes, inputs, at, turn, got, product(at, other))
+							other := column/classes*classes + (column%classes+turn)%classes
+							if got := sums[(turn-1)*apart+column]; math.Abs(got-product(column, other)) > 1e-15 {
+								t.Fatalf("%v: %d classes, %d inputs, column %d turned by %d: %v, want %v", v, classes, inputs, column, turn, got, product(column, other))
 							}
 						}
 					}
@@ -341,7 +341,7 @@ func TestMomentsAgainstReference(t *testing.T) {
 
 // againstReference compares with sums of 400 bits and math.Log, to the tolerances that Moments
 // states.
-func againstReference[T Float](t *testing.T) {
+func againstReference[T float](t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, v := range versions() {
 		for _, kind := range kinds {
@@ -451,7 +451,7 @@ func TestEqualColumns(t *testing.T) {
 
 // equalColumns checks that columns of equal values have exact results: no spread, and the value as
 // the mean.
-func equalColumns[T Float](t *rapid.T) {
+func equalColumns[T float](t *rapid.T) {
 	p := T(rapid.Float64Range(0, 1).Draw(t, "p"))
 	if rapid.Bool().Draw(t, "denormal") {
 		p = T(math.Float64frombits(rapid.Uint64Range(0, 1<<53).Draw(t, "bits")))

@@ -53,7 +53,7 @@ func TestPlain(t *testing.T) {
 					if !plain(rows) {
 						t.Fatalf("%d good rows: not plain", n)
 					}
-					at := func(i int, p float32, what string, good bool) {
+					try := func(i int, p float32, what string, good bool) {
 						was := rows[i]
 						rows[i] = p
 						if plain(rows) != good {
@@ -66,21 +66,21 @@ func TestPlain(t *testing.T) {
 							continue
 						}
 						p := rows[i]
-						at(i, p+1.1*tolerance, "which is too much", false)
-						at(i, p-1.1*tolerance, "which is too little", false)
+						try(i, p+1.1*tolerance, "which is too much", false)
+						try(i, p-1.1*tolerance, "which is too little", false)
 						if p < 1-tolerance {
-							at(i, p+0.9*tolerance, "within tolerance", true)
+							try(i, p+0.9*tolerance, "within tolerance", true)
 						}
 						for _, bad := range []float64{
 							-1e-9, -1, -math.SmallestNonzeroFloat32, 1.0000001, 2, math.Inf(1), math.Inf(-1), math.NaN(),
 						} {
-							at(i, float32(bad), "which is no probability", false)
+							try(i, float32(bad), "which is no probability", false)
 						}
 						if p > 2*tolerance && n > 1 { // take it from the neighbouring row
 							other := (i + classes) % len(rows)
 							was := rows[other]
 							rows[other] += 2 * tolerance
-							at(i, p-2*tolerance, "and the next row makes up for it", false)
+							try(i, p-2*tolerance, "and the next row makes up for it", false)
 							rows[other] = was
 						}
 					}

@@ -3,7 +3,7 @@ package kernel
 import "math"
 
 // Float is a type that values may have.
-type Float interface{ float32 | float64 }
+type float interface{ float32 | float64 }
 
 const (
 	// Epsilon is added to the mean where C divides by it.
@@ -103,7 +103,7 @@ func xLogX(x float64) float64 {
 }
 
 // scalarMoments implements Moments.
-func scalarMoments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) {
+func scalarMoments[T float](c *Columns, data []T, passes, width, stride int, divisor float64) {
 	n := float64(passes)
 	rn, rd := 1/n, 1/divisor
 	data = data[:(passes-1)*stride+width]
@@ -175,7 +175,7 @@ func (c *Columns) finish(j int, n, rn, rd, mu, inv, sd, m2, m3, logSum, rest, st
 }
 
 // scalarRotated implements Rotated.
-func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
+func scalarRotated[T float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) {
 	for r := 1; r <= classes/2; r++ {
 		for i := range inputs {
 			for c := range classes {
@@ -194,7 +194,7 @@ func scalarRotated[T Float](sums []float64, apart int, data []T, passes, inputs,
 func (p *Part[T]) row(i, pass int) []T { return p.Data[pass*p.Stride+i*p.Classes:][:p.Width] }
 
 // scalarDeviations implements Deviations.
-func scalarDeviations[T Float](dst []float64, apart int, p *Part[T]) {
+func scalarDeviations[T float](dst []float64, apart int, p *Part[T]) {
 	for i := range p.Inputs {
 		mean := p.Mean[i*p.Classes:][:p.Width]
 		for pass := range p.Passes {
@@ -207,18 +207,18 @@ func scalarDeviations[T Float](dst []float64, apart int, p *Part[T]) {
 }
 
 // scalarCrossed implements Crossed.
-func scalarCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) {
+func scalarCrossed[T float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) {
 	for i := range p.Inputs {
 		mean := p.Mean[i*p.Classes:][:p.Width]
 		for f := range n {
-			to := sums[(i*n+f)*apart:][:p.Width]
+			out := sums[(i*n+f)*apart:][:p.Width]
 			if first {
-				clear(to)
+				clear(out)
 			}
 			for pass := range p.Passes {
 				x := fixed[(i*p.Passes+pass)*stride+f]
 				for j, v := range p.row(i, pass) {
-					to[j] = math.FMA(x, float64(v)-mean[j], to[j])
+					out[j] = math.FMA(x, float64(v)-mean[j], out[j])
 				}
 			}
 		}

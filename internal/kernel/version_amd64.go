@@ -26,7 +26,7 @@ const halfLanes = 4
 
 // vectorMoments implements Moments. Like the other vector functions it returns false if the scalar
 // version must run.
-func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, divisor float64) bool {
+func vectorMoments[T float](c *Columns, data []T, passes, width, stride int, divisor float64) bool {
 	if version == scalar || passes < 1 {
 		return false
 	}
@@ -52,7 +52,7 @@ func vectorMoments[T Float](c *Columns, data []T, passes, width, stride int, div
 	return true
 }
 
-func vectorRotated[T Float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) bool {
+func vectorRotated[T float](sums []float64, apart int, data []T, passes, inputs, classes, stride int, mean []float64) bool {
 	version, width := version, inputs*classes
 	if version == avx512 && width <= halfLanes {
 		version = avx2
@@ -108,7 +108,7 @@ var turnsOf = func() (t [avx512 + 1][MaxRotated + 1]turns) {
 	return t
 }()
 
-func vectorDeviations[T Float](dst []float64, apart int, p *Part[T]) bool {
+func vectorDeviations[T float](dst []float64, apart int, p *Part[T]) bool {
 	if version == scalar {
 		return false
 	}
@@ -129,7 +129,7 @@ func vectorDeviations[T Float](dst []float64, apart int, p *Part[T]) bool {
 	return true
 }
 
-func vectorCrossed[T Float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) bool {
+func vectorCrossed[T float](sums []float64, apart int, p *Part[T], fixed []float64, stride, n int, first bool) bool {
 	if version == scalar {
 		return false
 	}

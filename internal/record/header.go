@@ -58,13 +58,13 @@ func parseHeader(file string, base int64, text string) (header, error) {
 	var seen []string
 	for !p.take('}') {
 		p.skip()
-		at := p.pos
+		start := p.pos
 		key, err := p.str("a key in quotes")
 		if err != nil {
 			return header{}, err
 		}
 		if slices.Contains(seen, key) {
-			return header{}, p.failAt(at, "key %.40q stands twice in the header: expected it once", key)
+			return header{}, p.failAt(start, "key %.40q stands twice in the header: expected it once", key)
 		}
 		seen = append(seen, key)
 		if !p.take(':') {
@@ -80,7 +80,7 @@ func parseHeader(file string, base int64, text string) (header, error) {
 			h.shapeAt = base + int64(p.pos)
 			h.shape, err = p.shape()
 		default:
-			err = p.failAt(at, "unknown key %.40q in the header: expected 'descr', 'fortran_order' and 'shape'", key)
+			err = p.failAt(start, "unknown key %.40q in the header: expected 'descr', 'fortran_order' and 'shape'", key)
 		}
 		if err != nil {
 			return header{}, err
@@ -110,7 +110,7 @@ type literal struct {
 
 // dtype reads the value of 'descr'.
 func (p *literal) dtype() (dtype, error) {
-	at := p.pos
+	start := p.pos
 	if c := p.peek(); c == '[' || c == '(' {
 		return dtype{}, p.fail("structured dtype: expected a plain one such as '<f4'")
 	}
@@ -119,36 +119,36 @@ func (p *literal) dtype() (dtype, error) {
 		return dtype{}, err
 	}
 	if len(descr) < 2 {
-		return dtype{}, p.failAt(at, "dtype %q: expected one such as '<f4'", descr)
+		return dtype{}, p.failAt(start, "dtype %q: expected one such as '<f4'", descr)
 	}
 	order, code := descr[0], descr[1:]
 	if code[0] == 'U' || code[0] == 'S' {
-		return p.text(at, descr)
+		return p.text(start, descr)
 	}
 	switch code {
 	case "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1":
 	default:
 		switch code[0] {
 		case 'O':
-			return dtype{}, p.failAt(at, "dtype %.40q holds pickled objects: expected plain numbers such as '<f4', "+
+			return dtype{}, p.failAt(start, "dtype %.40q holds pickled objects: expected plain numbers such as '<f4', "+
 				"or text (numpy: a.astype(str))", descr)
 		case 'V':
-			return dtype{}, p.failAt(at, "dtype %.40q holds raw bytes, as of bfloat16: expected numbers that NumPy has "+
+			return dtype{}, p.failAt(start, "dtype %.40q holds raw bytes, as of bfloat16: expected numbers that NumPy has "+
 				"(numpy: a.astype(\"float32\") before numpy.save)", descr)
 		case 'c':
-			return dtype{}, p.failAt(at, "dtype %.40q is complex: expected real numbers such as '<f4'", descr)
+			return dtype{}, p.failAt(start, "dtype %.40q is complex: expected real numbers such as '<f4'", descr)
 		}
-		return dtype{}, p.failAt(at, "dtype %.40q is not read: expected f2, f4, f8, an integer type, b1 or text", descr)
+		return dtype{}, p.failAt(start, "dtype %.40q is not read: expected f2, f4, f8, an integer type, b1 or text", descr)
 	}
 	width := int(code[1] - '0')
 	if order != '<' && order != '>' && (order != '|' || width > 1) {
-		return dtype{}, p.failAt(at, "dtype %.40q has byte order %q: expected '<' or '>'", descr, order)
+		return dtype{}, p.failAt(start, "dtype %.40q has byte order %q: expected '<' or '>'", descr, order)
 	}
 	return dtype{code: code, width: width, unit: width, big: order == '>'}, nil
 }
 
 // text reads a dtype of text, such as <U7 or |S7.
-func (p *literal) text(at int, descr string) (dtype, error) {
+func (p *literal) text(start int, descr string) (dtype, error) {
 	order, code := descr[0], descr[1:]
 	d := dtype{code: code, unit: 1, big: order == '>'}
 	if code[0] == 'U' {
@@ -157,9 +157,9 @@ func (p *literal) text(at int, descr string) (dtype, error) {
 	length, err := strconv.Atoi(code[1:])
 	switch {
 	case err != nil || length < 1 || length > maxText:
-		return dtype{}, p.failAt(at, "dtype %.40q: expected text of 1 to %d characters, such as '<U7'", descr, maxText)
+		return dtype{}, p.failAt(start, "dtype %.40q: expected text of 1 to %d characters, such as '<U7'", descr, maxText)
 	case order != '<' && order != '>' && (order != '|' || d.unit > 1):
-		return dtype{}, p.failAt(at, "dtype %.40q has byte order %q: expected '<' or '>'", descr, order)
+		return dtype{}, p.failAt(start, "dtype %.40q has byte order %q: expected '<' or '>'", descr, order)
 	}
 	d.width = length * d.unit
 	return d, nil
@@ -181,7 +181,7 @@ func (p *literal) fortran() (bool, error) {
 
 // shape reads the value of 'shape', a tuple of sizes.
 func (p *literal) shape() ([]int, error) {
-	at := p.pos
+	start := p.pos
 	if !p.take('(') {
 		return nil, p.fail("shape is %s: expected a tuple such as (30, 2126, 3)", p.found())
 	}
@@ -197,10 +197,10 @@ func (p *literal) shape() ([]int, error) {
 		}
 	}
 	if len(shape) == 1 && !comma { // (5) is a number, not a tuple
-		return nil, p.failAt(at, "shape is a number: expected a tuple such as (%d,)", shape[0])
+		return nil, p.failAt(start, "shape is a number: expected a tuple such as (%d,)", shape[0])
 	}
 	if len(shape) > maxDims {
-		return nil, p.failAt(at, "shape has %d axes: expected at most %d", len(shape), maxDims)
+		return nil, p.failAt(start, "shape has %d axes: expected at most %d", len(shape), maxDims)
 	}
 	return shape, nil
 }
@@ -208,11 +208,11 @@ func (p *literal) shape() ([]int, error) {
 // size reads one size of the shape: 5, or 5L as Python 2 wrote it.
 func (p *literal) size() (int, error) {
 	p.skip()
-	at := p.pos
+	start := p.pos
 	for p.pos < len(p.source) && '0' <= p.source[p.pos] && p.source[p.pos] <= '9' {
 		p.pos++
 	}
-	digits := p.source[at:p.pos]
+	digits := p.source[start:p.pos]
 	if digits == "" {
 		if p.peek() == '-' {
 			return 0, p.fail("negative size in the shape: expected 0 or more")
@@ -220,11 +220,11 @@ func (p *literal) size() (int, error) {
 		return 0, p.fail("found %s in the shape: expected a size", p.found())
 	}
 	if len(digits) > 1 && digits[0] == '0' { // octal in Python 2, an error in Python 3
-		return 0, p.failAt(at, "size %.40s in the shape has a leading zero: expected a plain decimal", digits)
+		return 0, p.failAt(start, "size %.40s in the shape has a leading zero: expected a plain decimal", digits)
 	}
 	size, err := strconv.Atoi(digits)
 	if err != nil {
-		return 0, p.failAt(at, "size %.40s in the shape is too large", digits)
+		return 0, p.failAt(start, "size %.40s in the shape is too large", digits)
 	}
 	if p.pos < len(p.source) && p.source[p.pos] == 'L' {
 		p.pos++
@@ -286,5 +286,5 @@ func (p *literal) fail(format string, args ...any) error {
 }
 
 func (p *literal) failAt(pos int, format string, args ...any) error {
-	return &FormatError{File: p.file, Offset: p.base + int64(pos), Msg: fmt.Sprintf(format, args...)}
+	return &formatError{File: p.file, Offset: p.base + int64(pos), Msg: fmt.Sprintf(format, args...)}
 }

@@ -93,7 +93,7 @@ func (a *Array) oneHot(path string, k int) ([]int, error) {
 	for i := range labels {
 		labels[i] = -1
 		for j := range columns {
-			switch v := a.at(i*columns + j); {
+			switch v := a.value(i*columns + j); {
 			case v == 0:
 			case v != 1:
 				return nil, contentError(path, "row %d is not one-hot: column %d is %v, expected 0 or 1", i, j, v)
@@ -112,7 +112,7 @@ func (a *Array) oneHot(path string, k int) ([]int, error) {
 }
 
 // at returns value i of an array of numbers as a float64.
-func (a *Array) at(i int) float64 {
+func (a *Array) value(i int) float64 {
 	switch {
 	case a.Float32 != nil:
 		return float64(a.Float32[i])

@@ -33,7 +33,7 @@ type Array struct {
 // ReadFile reads an .npy file, or the only array of an .npz archive. "file.npz:name" chooses one of
 // several arrays. The kind of file follows from its first bytes, not from its name.
 func ReadFile(path string) (*Array, error) {
-	return ReadMember(SplitPath(path))
+	return readMember(SplitPath(path))
 }
 
 // SplitPath splits "file.npz:name" into the path of the file and the name of one of its arrays. The
@@ -46,9 +46,9 @@ func SplitPath(path string) (file, member string) {
 	return path, ""
 }
 
-// ReadMember reads the array of that name from an .npz archive, with or without ".npy". An empty name
+// readMember reads the array of that name from an .npz archive, with or without ".npy". An empty name
 // takes the only array.
-func ReadMember(path, member string) (*Array, error) {
+func readMember(path, member string) (*Array, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -262,15 +262,15 @@ func toCOrder[T any](values []T, shape []int) {
 	}
 	moved := make([]uint64, (len(values)+63)/64)
 	for start, v := range values {
-		for at := start; moved[at/64]&(1<<(at%64)) == 0; {
-			moved[at/64] |= 1 << (at % 64)
-			to, rest := 0, at
+		for index := start; moved[index/64]&(1<<(index%64)) == 0; {
+			moved[index/64] |= 1 << (index % 64)
+			target, rest := 0, index
 			for d, size := range shape {
-				to += rest % size * strides[d]
+				target += rest % size * strides[d]
 				rest /= size
 			}
-			values[to], v = v, values[to]
-			at = to
+			values[target], v = v, values[target]
+			index = target
 		}
 	}
 }
@@ -361,12 +361,12 @@ func texts(d dtype) func(dst []string, raw []byte) {
 	return func(dst []string, raw []byte) {
 		for i := range dst {
 			text = text[:0]
-			for at := i * d.width; at < (i+1)*d.width; at += d.unit {
+			for start := i * d.width; start < (i+1)*d.width; start += d.unit {
 				if d.unit == 1 {
-					text = append(text, raw[at])
+					text = append(text, raw[start])
 					continue
 				}
-				if r := rune(binary.LittleEndian.Uint32(raw[at:])); utf8.ValidRune(r) {
+				if r := rune(binary.LittleEndian.Uint32(raw[start:])); utf8.ValidRune(r) {
 					text = utf8.AppendRune(text, r)
 				} else {
 					text = append(text, 0xff)
@@ -441,7 +441,7 @@ func (src *source) atEnd(needs string) error {
 }
 
 func (src *source) fail(offset int64, format string, args ...any) error {
-	return &FormatError{File: src.name, Offset: offset, Msg: fmt.Sprintf(format, args...)}
+	return &formatError{File: src.name, Offset: offset, Msg: fmt.Sprintf(format, args...)}
 }
 
 // elements returns the product of the sizes, and false if one is negative or their bytes would

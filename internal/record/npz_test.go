@@ -60,7 +60,7 @@ func TestReadArchive(t *testing.T) {
 		for name, want := range map[string][]int64{
 			"passes": {1}, "passes.npy": {1}, "labels": {2, 3}, "labels.npy": {2, 3},
 		} {
-			a, err := ReadMember(path, name)
+			a, err := readMember(path, name)
 			if err != nil || !slices.Equal(a.Int64, want) {
 				t.Errorf("member %s: got %+v, %v, want %v", name, a, err, want)
 			}
@@ -83,19 +83,13 @@ func TestReadArchive(t *testing.T) {
 
 func TestReadArchiveErrors(t *testing.T) {
 	good := labelsFile(1, 2, 3)
-	one := npzFile(zip.Store, member{"a.npy", good})
-	damaged := bytes.Clone(one)
+	archive := npzFile(zip.Store, member{"a.npy", good})
+	damaged := bytes.Clone(archive)
 	damaged[bytes.Index(damaged, good)+len(good)-1] = 9
-	deflated := npzFile(zip.Deflate, member{"a.npy", bytes.Repeat(good, 50)})
-	deflated[len("PK\x03\x04")+26+len("a.npy")] |= 6 // a reserved block type
-	encrypted := bytes.Clone(one)
+	encrypted := bytes.Clone(archive)
 	encrypted[bytes.Index(encrypted, []byte("PK\x01\x02"))+8] |= 1
-	lzma := bytes.Clone(one)
-	lzma[bytes.Index(lzma, []byte("PK\x01\x02"))+10] = 14
-	outside := bytes.Clone(one)
-	binary.LittleEndian.PutUint32(outside[bytes.Index(outside, []byte("PK\x01\x02"))+42:], 1<<31)
 	// The directory claims to start a byte late, so that the member starts a byte before the file.
-	before := bytes.Clone(one)
+	before := bytes.Clone(archive)
 	directory := before[len(before)-6:]
 	binary.LittleEndian.PutUint32(directory, binary.LittleEndian.Uint32(directory)+1)
 	many := make([]member, 12)
@@ -108,40 +102,29 @@ func TestReadArchiveErrors(t *testing.T) {
 		member string
 		want   string // after the path
 	}{
-		{"several", npzFile(zip.Store, member{"passes.npy", good}, member{"labels.npy", good}), "",
-			`: the archive holds 2 arrays: say which, as in`},
 		{"several named", npzFile(zip.Store, member{"passes.npy", good}, member{"labels.npy", good}), "",
 			`of "passes", "labels"`},
 		{"very many", npzFile(zip.Store, many...), "", `"m9", and 2 more`},
-		{"no such array", one, "b", `: the archive holds no array "b": expected one of "a"`},
+		{"no such array", archive, "b", `: the archive holds no array "b": expected one of "a"`},
 		{"no array", npzFile(zip.Store, member{"readme.txt", good}), "",
 			": the archive holds no array: expected a member with a name in .npy"},
 		{"a .pt", npzFile(zip.Store, member{"run/data.pkl", good}), "", ": no .npz archive, but a file of PyTorch: python -m ckd convert"},
-		{"no member at all", npzFile(zip.Store), "", ": the archive holds no array"},
 		{"name twice", npzFile(zip.Store, member{"a.npy", good}, member{"a.npy", good}), "a",
 			`: the archive holds 2 arrays "a": expected one`},
 		{"not an archive", good, "a", `: one array without a name: expected an .npz archive that holds "a"`},
-		{"archive cut", one[:len(one)-10], "", ": the archive cannot be read: zip: not a valid zip file"},
-		{"no npy inside", npzFile(zip.Deflate, member{"a.npy", []byte("hello, world")}), "",
-			`(a.npy): byte 0: no .npy file: it starts with "hello,"`},
-		{"member cut", npzFile(zip.Deflate, member{"a.npy", good[:len(good)-1]}), "",
-			fmt.Sprintf("(a.npy): byte %d: the file ends inside the data", len(good)-1)},
+		{"archive cut", archive[:len(archive)-10], "", ": the archive cannot be read: zip: not a valid zip file"},
 		{"member too long", npzFile(zip.Deflate, member{"a.npy", append(good, 0)}), "",
 			fmt.Sprintf("(a.npy): byte %d: 1 bytes after the data", len(good))},
 		{"checksum", damaged, "",
 			fmt.Sprintf("(a.npy): byte %d: the archive cannot be read: zip: checksum error", len(good))},
-		{"corrupt deflate", deflated, "", "(a.npy): byte 0: the archive cannot be read: flate: corrupt input"},
-		{"member after the end", outside, "", "(a.npy): byte 0: the archive cannot be read: EOF"},
 		{"member before the start", before, "", "(a.npy): byte 0: the archive cannot be read: EOF"},
 		{"encrypted", encrypted, "", "(a.npy): the member is encrypted"},
-		{"another compression", lzma, "",
-			"(a.npy): byte 0: the archive cannot be read: zip: unsupported compression algorithm"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := writeTemp(t, "run.npz", tt.file)
-			a, err := ReadMember(path, tt.member)
-			var format *FormatError
+			a, err := readMember(path, tt.member)
+			var format *formatError
 			if !errors.As(err, &format) || a != nil {
 				t.Fatalf("got %v and %v, want a FormatError alone", a, err)
 			}
@@ -216,30 +199,6 @@ func FuzzReadNpz(f *testing.F) {
 			t.Fatalf("packed: %v, alone: %v", errPacked, errAlone)
 		}
 	})
-}
-
-// brokenDisk fails with an error of its own from some byte on.
-type brokenDisk struct {
-	*bytes.Reader
-	from int64
-}
-
-var errDisk = errors.New("the disk is gone")
-
-func (d brokenDisk) ReadAt(p []byte, at int64) (int, error) {
-	if at+int64(len(p)) > d.from {
-		return 0, errDisk
-	}
-	return d.Reader.ReadAt(p, at)
-}
-
-func TestReadArchiveFailure(t *testing.T) {
-	file := npzFile(zip.Store, member{"a.npy", labelsFile(1)})
-	_, err := readArchive("x.npz", brokenDisk{bytes.NewReader(file), 10}, int64(len(file)), "")
-	var format *FormatError
-	if !errors.Is(err, errDisk) || errors.As(err, &format) || !strings.HasPrefix(err.Error(), "x.npz: ") {
-		t.Errorf("got %v, want the disk's own error", err)
-	}
 }
 
 // TestReadPipe reads a pipe, which has no size, to its end as an .npy file.

@@ -18,8 +18,8 @@ const (
 	NSK               // [N,S,K]: input by input, each with all its passes
 )
 
-// ParseLayout reads "snk" or "nsk", in either case.
-func ParseLayout(s string) (Layout, error) {
+// parseLayout reads "snk" or "nsk", in either case.
+func parseLayout(s string) (Layout, error) {
 	switch strings.ToLower(s) {
 	case "snk":
 		return SNK, nil
@@ -42,9 +42,9 @@ func (l Layout) String() string {
 // MarshalText returns what String does.
 func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads what ParseLayout does, so that a Layout can be a flag.
+// UnmarshalText reads what parseLayout does, so that a Layout can be a flag.
 func (l *Layout) UnmarshalText(text []byte) error {
-	parsed, err := ParseLayout(string(text))
+	parsed, err := parseLayout(string(text))
 	if err == nil {
 		*l = parsed
 	}
@@ -194,11 +194,11 @@ func (p *Passes) looksSwapped() bool {
 		return false
 	}
 	value := func(pass, input, k int) float64 {
-		at := p.Offset(pass*p.S/s, input*p.N/n) + k
+		place := p.Offset(pass*p.S/s, input*p.N/n) + k
 		if p.Float64 != nil {
-			return p.Float64[at]
+			return p.Float64[place]
 		}
-		return float64(p.Float32[at])
+		return float64(p.Float32[place])
 	}
 	alongPasses, alongInputs := 0.0, 0.0
 	for k := range p.K {
@@ -224,7 +224,7 @@ func meanVariance(rows, columns int, value func(row, column int) float64) float6
 }
 
 // CheckRows finds arrays whose last axis is not the classes. It sums rows that are spread over the
-// whole array. If most sums are further from 1 than sumTolerance, it returns a FormatError that
+// whole array. If most sums are further from 1 than sumTolerance, it returns a formatError that
 // says along which axis the sums are 1 and how to transpose, or what the rows look like and what to
 // do. It accepts a few wrong rows, since each row is checked when it is computed. It
 // checks no concentrations. Do not call it for logits.
@@ -347,15 +347,15 @@ func (p *Passes) sumAxis(axis int, total, tolerance float64) axisSums {
 	sums := axisSums{tried: min(lines, maxLines)}
 	for i := range sums.tried {
 		line := int(uint64(i) * uint64(lines) / uint64(sums.tried))
-		at := line/dims[inner]*strides[outer] + line%dims[inner]*strides[inner]
+		start := line/dims[inner]*strides[outer] + line%dims[inner]*strides[inner]
 		sum := 0.0
 		for range dims[axis] {
 			if p.Float64 != nil {
-				sum += p.Float64[at]
+				sum += p.Float64[start]
 			} else {
-				sum += float64(p.Float32[at])
+				sum += float64(p.Float32[start])
 			}
-			at += strides[axis]
+			start += strides[axis]
 		}
 		if math.Abs(sum-total) <= tolerance { // not for NaN
 			continue

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 const ctg = "../recordings/ctg-ensemble.passes.npy"
@@ -26,55 +24,6 @@ func ExampleReadPasses() {
 	// Output:
 	// read as 5 passes of 2126 inputs over 3 classes (float32, layout snk)
 	// [0.0003 0.0258 0.9739]
-}
-
-// TestRecording expects the shape that the recording's description has, and rows of float32
-// softmax, whose sums are within 1e-6 of 1.
-func TestRecording(t *testing.T) {
-	p, err := ReadPasses(ctg, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.S != 5 || p.N != 2126 || p.K != 3 || len(p.Float32) != 5*2126*3 {
-		t.Fatalf("S, N, K = %d, %d, %d with %d values, want 5, 2126, 3 with 31890", p.S, p.N, p.K, len(p.Float32))
-	}
-	for s := range p.S {
-		for n := range p.N {
-			if row := p.Row(nil, s, n); math.Abs(row[0]+row[1]+row[2]-1) > 1e-6 || slices.Min(row) < 0 {
-				t.Fatalf("pass %d, input %d: %v is no softmax", s, n, row)
-			}
-		}
-	}
-	if err := p.CheckRows(1e-6); err != nil {
-		t.Error(err)
-	}
-	labels, err := ReadLabels("../recordings/ctg-ensemble.labels.npy")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// 1655 normal, 295 suspect, 176 pathologic: the class counts of the data set.
-	var counts [3]int
-	for _, label := range labels {
-		counts[label]++
-	}
-	if counts != [3]int{1655, 295, 176} {
-		t.Errorf("labels count %v, want [1655 295 176]", counts)
-	}
-}
-
-func TestLayout(t *testing.T) {
-	for _, l := range []Layout{SNK, NSK} {
-		for _, s := range []string{l.String(), strings.ToUpper(l.String())} {
-			var parsed Layout
-			if err := parsed.UnmarshalText([]byte(s)); err != nil || parsed != l {
-				t.Errorf("%q gives %v, %v, want %v", s, parsed, err, l)
-			}
-		}
-	}
-	const want = `layout "skn": expected snk (passes, inputs, classes) or nsk`
-	if _, err := ParseLayout("skn"); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
-	}
 }
 
 // TestLayoutsAgree reads the same numbers in the other order of axes, under the other layout.
@@ -165,7 +114,7 @@ func TestPassesErrors(t *testing.T) {
 		}
 		path := writeTemp(t, "x.npy", written(t, a))
 		_, err := ReadPasses(path, tt.opts)
-		var format *FormatError
+		var format *formatError
 		if !errors.As(err, &format) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
@@ -175,10 +124,10 @@ func TestPassesErrors(t *testing.T) {
 // permuted moves the axes of an array: axis i of the result is axis order[i] of a, as numpy's
 // transpose does.
 func permuted(a *Array, order [3]int) *Array {
-	var in, out [3]int
-	copy(in[:], a.Shape)
+	var source, out [3]int
+	copy(source[:], a.Shape)
 	for i, axis := range order {
-		out[i] = in[axis]
+		out[i] = source[axis]
 	}
 	b := &Array{Shape: out[:], Float64: make([]float64, 0, len(a.Float64))}
 	for i := range out[0] {
@@ -186,64 +135,11 @@ func permuted(a *Array, order [3]int) *Array {
 			for k := range out[2] {
 				var at [3]int
 				at[order[0]], at[order[1]], at[order[2]] = i, j, k
-				b.Float64 = append(b.Float64, a.Float64[(at[0]*in[1]+at[1])*in[2]+at[2]])
+				b.Float64 = append(b.Float64, a.Float64[(at[0]*source[1]+at[1])*source[2]+at[2]])
 			}
 		}
 	}
 	return b
-}
-
-// softmaxes draws arrays of probabilities whose last axis sums to 1. Inputs outnumber classes, so
-// that no other axis sums to 1 by chance.
-var softmaxes = rapid.Custom(func(t *rapid.T) *Array {
-	size := func(name string, least, most int) int { return rapid.IntRange(least, most).Draw(t, name) }
-	shape := []int{size("S", 5, 8), size("N", 9, 40), size("K", 2, 4)}
-	a := &Array{Shape: shape, Float64: []float64{}}
-	for range shape[0] * shape[1] {
-		row := rapid.SliceOfN(rapid.Float64Range(0.1, 1), shape[2], shape[2]).Draw(t, "row")
-		sum := 0.0
-		for _, v := range row {
-			sum += v
-		}
-		for _, v := range row {
-			a.Float64 = append(a.Float64, v/sum)
-		}
-	}
-	return a
-})
-
-// TestCheckRowsAdvice expects every wrong order of axes to be found, and the advice to repair it.
-func TestCheckRowsAdvice(t *testing.T) {
-	advice := map[string][3]int{"a.transpose(0,2,1)": {0, 2, 1}, "a.transpose(1,2,0)": {1, 2, 0}}
-	rapid.Check(t, func(t *rapid.T) {
-		a := softmaxes.Draw(t, "passes")
-		layout := rapid.SampledFrom([]Layout{SNK, NSK}).Draw(t, "layout")
-		check := func(a *Array) error {
-			p, err := NewPasses("x.npy", a, Options{Layout: layout})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p.CheckRows(1e-3)
-		}
-		if err := check(a); err != nil {
-			t.Fatalf("rows sum to 1, and yet: %v", err)
-		}
-		wrong := permuted(a, rapid.SampledFrom([][3]int{{0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}).Draw(t, "order"))
-		err := check(wrong)
-		var format *FormatError
-		if !errors.As(err, &format) {
-			t.Fatalf("got %v, want a FormatError", err)
-		}
-		for say, order := range advice {
-			if strings.Contains(err.Error(), say) {
-				if err := check(permuted(wrong, order)); err != nil {
-					t.Fatalf("following the advice: %v", err)
-				}
-				return
-			}
-		}
-		t.Fatalf("no advice in: %v", err)
-	})
 }
 
 func TestCheckRowsMessages(t *testing.T) {
@@ -531,7 +427,7 @@ func TestLabelErrors(t *testing.T) {
 	for _, tt := range tests {
 		path := writeTemp(t, "labels.npy", written(t, tt.a))
 		_, err := ReadClassLabels(path, 3, letter, notSeven)
-		var format *FormatError
+		var format *formatError
 		if !errors.As(err, &format) || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}

@@ -42,16 +42,3 @@ func Example() {
 	// C_0 is -1.1 standard errors higher, shifted by -0.02: alarm false
 	// C_0 is 8.5 standard errors higher, shifted by 0.16: alarm true
 }
-
-// The share of a reference that is below a value; a value equal to the median has half of it below.
-func ExampleQuantiles_Below() {
-	q := drift.NewQuantiles([]float64{0.01, 0.02, 0.03, 0.04, 0.05})
-	for _, c := range []float64{0, 0.03, 0.045, 1e9} {
-		fmt.Printf("%g: %.3f\n", c, q.Below(c))
-	}
-	// Output:
-	// 0: 0.000
-	// 0.03: 0.500
-	// 0.045: 0.875
-	// 1e+09: 1.000
-}

@@ -64,10 +64,10 @@ func TestFigures(t *testing.T) {
 		})
 	}
 	const class = 3
-	var of, rest [][]drift.Block
+	var chosen, rest [][]drift.Block
 	for i, predicted := range digits.predicted {
 		if predicted == class {
-			of = append(of, id[i])
+			chosen = append(chosen, id[i])
 		} else {
 			rest = append(rest, id[i])
 		}
@@ -75,7 +75,7 @@ func TestFigures(t *testing.T) {
 	for _, times := range []float64{2, 3} {
 		seenAfter(t, "one class so many times", times, 500, 16384, digits, func(rng *rand.Rand) []drift.Block {
 			if rng.Float64() < times*ref.Classes[class].Predicted {
-				return pick(of, rng)
+				return pick(chosen, rng)
 			}
 			return pick(rest, rng)
 		})
@@ -89,7 +89,7 @@ func TestFigures(t *testing.T) {
 
 // seenAfter returns after how many inputs of a new kind the first alarm comes, if windows were full
 // of inputs of the calibration.
-func seenAfter(t *testing.T, what string, by float64, runs uint64, most int, before seen, next func(*rand.Rand) []drift.Block) {
+func seenAfter(t *testing.T, what string, shift float64, runs uint64, most int, before seen, next func(*rand.Rand) []drift.Block) {
 	t.Helper()
 	ref := before.reference()
 	from := before.live(ref)
@@ -98,16 +98,16 @@ func seenAfter(t *testing.T, what string, by float64, runs uint64, most int, bef
 	for seed := range runs {
 		m, rng := drift.NewMonitor(ref), rand.New(rand.NewPCG(4000, seed))
 		feed(m, from, 1024+drift.BlockInputs*rng.IntN(128), rng)
-		at := feedInputs(m, most, func(int) []drift.Block { return next(rng) })
-		if at == 0 {
+		needed := feedInputs(m, most, func(int) []drift.Block { return next(rng) })
+		if needed == 0 {
 			never++
-			at = most
+			needed = most
 		}
-		after = append(after, at)
+		after = append(after, needed)
 	}
 	slices.Sort(after)
 	t.Logf("%s, %v: median %d, 95%% %d, longest %d; not within %d in %d of %d runs",
-		what, by, after[runs/2], after[runs*95/100], after[runs-1], most, never, runs)
+		what, shift, after[runs/2], after[runs*95/100], after[runs-1], most, never, runs)
 }
 
 // take returns some of the inputs.

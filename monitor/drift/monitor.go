@@ -56,13 +56,13 @@ type Monitor struct {
 
 // window holds the sums over its last blocks, by class.
 type window struct {
-	inputs int
-	of     float64  // standard errors per unit of shift
-	shares []bounds // range of predicted counts that raises no alarm
-	sums   []Block  // current sums, by class
-	looked []Block  // sums at the last evaluation
-	alarms []Alarms // state at the last evaluation
-	full   bool     // it was evaluated at least once
+	inputs   int
+	perShift float64  // standard errors per unit of shift
+	shares   []bounds // range of predicted counts that raises no alarm
+	sums     []Block  // current sums, by class
+	looked   []Block  // sums at the last evaluation
+	alarms   []Alarms // state at the last evaluation
+	full     bool     // it was evaluated at least once
 }
 
 // bounds is a range that includes both ends.
@@ -78,7 +78,7 @@ func NewMonitor(r *Reference) *Monitor {
 	for i, inputs := range Windows {
 		w := &m.windows[i]
 		*w = window{
-			inputs: inputs, of: 1 / standardError(inputs, r.Inputs),
+			inputs: inputs, perShift: 1 / standardError(inputs, r.Inputs),
 			sums: make([]Block, k), looked: make([]Block, k), alarms: make([]Alarms, k),
 		}
 		for _, class := range r.Classes {
@@ -95,7 +95,7 @@ func (m *Monitor) Add(block []Block) bool {
 	for i := range m.windows {
 		w := &m.windows[i]
 		if n := w.inputs / BlockInputs; m.added >= n {
-			for k, old := range m.at(m.added - n) {
+			for k, old := range m.elements(m.added - n) {
 				w.sums[k].Epistemic -= old.Epistemic
 				w.sums[k].Skewness -= old.Skewness
 				w.sums[k].Predicted -= old.Predicted
@@ -103,7 +103,7 @@ func (m *Monitor) Add(block []Block) bool {
 		}
 		w.add(block)
 	}
-	copy(m.at(m.added), block)
+	copy(m.elements(m.added), block)
 	m.added++
 	looked := false
 	for i := range m.windows {
@@ -115,7 +115,7 @@ func (m *Monitor) Add(block []Block) bool {
 		if m.added%blocks == 0 { // get rid of accumulated rounding
 			clear(w.sums)
 			for b := m.added - n; b < m.added; b++ {
-				w.add(m.at(b))
+				w.add(m.elements(b))
 			}
 		}
 		w.look()
@@ -125,7 +125,7 @@ func (m *Monitor) Add(block []Block) bool {
 }
 
 // at returns the elements of a block in the ring.
-func (m *Monitor) at(block int) []Block {
+func (m *Monitor) elements(block int) []Block {
 	blocks := len(m.ring) / m.classes
 	return m.ring[block%blocks*m.classes:][:m.classes]
 }
@@ -155,7 +155,7 @@ func (w *window) look() {
 // rank returns the signal of a sum of ranks.
 func (w *window) rank(sum float64) Signal {
 	shift := sum/float64(w.inputs) - 0.5
-	return Signal{Z: shift * w.of, Shift: shift}
+	return Signal{Z: shift * w.perShift, Shift: shift}
 }
 
 // update sets the alarms over any window, and reports whether they changed.
@@ -230,11 +230,11 @@ func shareZ(x, n, y, m float64) float64 {
 	}
 	x -= math.Copysign(0.5, apart)
 	pooled = (x + y) / (n + m)
-	term := func(count, of, share float64) float64 {
+	term := func(count, whole, share float64) float64 {
 		if count <= 0 {
 			return 0
 		}
-		return count * math.Log(count/of/share)
+		return count * math.Log(count/whole/share)
 	}
 	ratio := term(x, n, pooled) + term(n-x, n, 1-pooled) + term(y, m, pooled) + term(m-y, m, 1-pooled)
 	return math.Copysign(math.Sqrt(2*max(ratio, 0)), apart)

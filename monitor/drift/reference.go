@@ -36,10 +36,10 @@ func NewQuantiles(values []float64) Quantiles {
 	q := make(Quantiles, Levels)
 	for i := range q {
 		rank := float64(i) / (Levels - 1) * float64(len(sorted)-1)
-		at := int(rank)
-		q[i] = sorted[at]
-		if within := rank - float64(at); within > 0 && sorted[at+1] > sorted[at] { // the difference of two infinities would be NaN
-			q[i] += within * (sorted[at+1] - sorted[at])
+		index := int(rank)
+		q[i] = sorted[index]
+		if within := rank - float64(index); within > 0 && sorted[index+1] > sorted[index] { // the difference of two infinities would be NaN
+			q[i] += within * (sorted[index+1] - sorted[index])
 		}
 	}
 	return q
@@ -55,24 +55,24 @@ func (q Quantiles) Below(x float64) float64 {
 // share returns P(Y < x), or P(Y <= x) if included.
 func (q Quantiles) share(x float64, included bool) float64 {
 	n := len(q) - 1
-	var at int // index of the first quantile beyond x
+	var index int // index of the first quantile beyond x
 	if included {
-		at = sort.Search(len(q), func(i int) bool { return q[i] > x })
+		index = sort.Search(len(q), func(i int) bool { return q[i] > x })
 	} else {
-		at = sort.SearchFloat64s(q, x)
+		index = sort.SearchFloat64s(q, x)
 	}
 	switch {
-	case at == 0:
+	case index == 0:
 		return 0
-	case at > n:
+	case index > n:
 		return 1
 	}
-	low, high := q[at-1], q[at]
+	low, high := q[index-1], q[index]
 	within := 0.0
 	if high > low && !math.IsInf(high, 0) {
 		within = (x - low) / (high - low)
 	}
-	return (float64(at-1) + min(max(within, 0), 1)) / float64(n)
+	return (float64(index-1) + min(max(within, 0), 1)) / float64(n)
 }
 
 // between returns the mean of Below over what the distribution has from low up to, but not

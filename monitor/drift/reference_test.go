@@ -18,11 +18,11 @@ func TestNewQuantiles(t *testing.T) {
 	if len(q) != drift.Levels || !slices.IsSorted(q) {
 		t.Fatalf("%v", q)
 	}
-	for at, want := range map[int]float64{
+	for rank, want := range map[int]float64{
 		0: 0.0, 1: 0.0, 10: 0.0, 11: 0.00390625, 12: 0.015625, 21: 0.12109375, 31: 0.28359375, 32: 0.3, 33: 0.3, 50: 1.8125, 63: 6.578125, 64: 7.0,
 	} {
-		if math.Abs(q[at]-want) > 1e-12 {
-			t.Errorf("level %d/64 is %v, want %v", at, q[at], want)
+		if math.Abs(q[rank]-want) > 1e-12 {
+			t.Errorf("level %d/64 is %v, want %v", rank, q[rank], want)
 		}
 	}
 	if values[0] != 0.3 || values[5] != 7 {

@@ -31,7 +31,7 @@ func (s *Sample) Add(c, skewness []float64, predicted int) {
 	}
 }
 
-// Reference returns what was seen; nil if there was no input.
+// Reference returns the reference of the inputs so far; nil without inputs.
 func (s *Sample) Reference() *Reference {
 	if s.inputs == 0 {
 		return nil

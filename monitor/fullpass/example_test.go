@@ -16,7 +16,7 @@ func Example() {
 		panic(err)
 	}
 	rng, passes, inputs, verdicts := rand.New(rand.NewPCG(1, 2)), 0, 0, uint64(0)
-	for n := uint64(0); watch.State() == fullpass.Running; n++ {
+	for n := uint64(0); !watch.Stopped(); n++ {
 		disagree := 0.004
 		if n >= 200_000 {
 			disagree = 0.04
@@ -43,30 +43,4 @@ func Example() {
 	// input 201179: {Retained:false Checked:4566 Recent:{Checked:187 Disagreements:10}}
 	// 29 of 4566 checks disagree: 0.31% to 1.12%
 	// 4.0 times fewer passes
-}
-
-// Of 1000 checked inputs 4 were decided otherwise than by all passes. The interval holds however
-// often it is looked at.
-func ExampleInterval() {
-	low, high := fullpass.Interval(4, 1000, 0.95)
-	fmt.Printf("%.2f%% to %.2f%%\n", 100*low, 100*high)
-	low, high = fullpass.Interval(0, 1000, 0.95)
-	fmt.Printf("%.2f%% to %.2f%%\n", 100*low, 100*high)
-	// Output:
-	// 0.03% to 1.47%
-	// 0.00% to 0.50%
-}
-
-// The first inputs are all checked; then the number of an input alone decides.
-func ExampleSampler_Checks() {
-	s := fullpass.NewSampler(1)
-	checked := 0
-	for n := range uint64(10_000) {
-		if s.Checks(n, 400, false) {
-			checked++
-		}
-	}
-	fmt.Println(s.Checks(0, 399, false), checked)
-	// Output:
-	// true 200
 }

@@ -17,7 +17,7 @@ var bets = func() (all [10]bet) {
 // bet is a log odds ratio s with exp(s) - 1 and exp(-s) - 1.
 type bet struct{ s, up, down float64 }
 
-// Interval returns a confidence interval of the share of inputs that disagree, in [0, 1], given how
+// interval returns a confidence interval of the share of inputs that disagree, in [0, 1], given how
 // many checked inputs did. It holds at all times at once: the probability that the share is ever
 // outside is at most 1 - confidence, however often one looks and whenever one stops. The share is
 // the mean over the checked inputs of the probability to disagree, given all checks before; it may
@@ -35,7 +35,7 @@ type bet struct{ s, up, down float64 }
 // confidence). As log(1 + m (e^s - 1)) is concave in m, capital against the mean of the true
 // probabilities is at most that against each of them in turn, which is a martingale: so the
 // probability need not be constant. (Their plug-in bets need it constant, and a grid of m with a
-// history; Interval needs only the two counts.)
+// history; interval needs only the two counts.)
 //
 // At 95%, up to 30000 disagreements, it is at most 1.8 times as wide as the interval of Clopper and
 // Pearson, which holds only at a number of checks fixed beforehand. Without a disagreement in n >=
@@ -43,7 +43,7 @@ type bet struct{ s, up, down float64 }
 //
 // Low and high round outwards. They are 0 and 1 without checks, and for arguments that make no
 // sense: more disagreements than checks, or a confidence outside (0, 1).
-func Interval(disagreements, checked uint64, confidence float64) (low, high float64) {
+func interval(disagreements, checked uint64, confidence float64) (low, high float64) {
 	if checked == 0 || disagreements > checked || !(confidence > 0 && confidence < 1) {
 		return 0, 1
 	}
@@ -74,19 +74,19 @@ func logCapital(m, k, n float64, lower bool) float64 {
 
 // end returns the end of the interval between out, which is 0 or 1, and in, a mean inside it: the
 // last m that is refuted, or out if out is not.
-func end(out, in float64, refuted func(m float64) bool) float64 {
-	if !refuted(out) {
-		return out
+func end(outside, inside float64, refuted func(m float64) bool) float64 {
+	if !refuted(outside) {
+		return outside
 	}
 	for {
-		m := (out + in) / 2
-		if m == out || m == in {
-			return out
+		m := (outside + inside) / 2
+		if m == outside || m == inside {
+			return outside
 		}
 		if refuted(m) {
-			out = m
+			outside = m
 		} else {
-			in = m
+			inside = m
 		}
 	}
 }

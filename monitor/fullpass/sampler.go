@@ -2,9 +2,9 @@ package fullpass
 
 // These are the settings of NewSampler.
 const (
-	DefaultFirst = 400
-	DefaultShare = 0.02
-	DefaultWary  = 0.2
+	defaultFirst = 400
+	defaultShare = 0.02
+	defaultWary  = 0.2
 )
 
 // Sampler chooses the inputs that are checked. It has no state: the same seed and number always
@@ -21,7 +21,7 @@ type Sampler struct {
 // NewSampler returns a Sampler that checks every input until there are 400 verdicts, then 2%, and
 // 20% while the Watch is wary.
 func NewSampler(seed uint64) Sampler {
-	return Sampler{First: DefaultFirst, Share: DefaultShare, Wary: DefaultWary, Seed: seed}
+	return Sampler{First: defaultFirst, Share: defaultShare, Wary: defaultWary, Seed: seed}
 }
 
 // Checks reports whether input n of a policy, counted from 0, is checked, given the number of

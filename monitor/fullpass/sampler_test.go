@@ -70,7 +70,7 @@ func TestSamplerFirst(t *testing.T) {
 	for _, c := range []struct {
 		n, verdicts uint64
 		checked     bool
-	}{{0, 0, true}, {DefaultFirst, DefaultFirst - 1, true}, {math.MaxUint64, 0, true}, {0, DefaultFirst, false}, {DefaultFirst, DefaultFirst, false}} {
+	}{{0, 0, true}, {defaultFirst, defaultFirst - 1, true}, {math.MaxUint64, 0, true}, {0, defaultFirst, false}, {defaultFirst, defaultFirst, false}} {
 		if s.Checks(c.n, c.verdicts, false) != c.checked {
 			t.Errorf("input %d after %d verdicts: checked is not %v", c.n, c.verdicts, c.checked)
 		}

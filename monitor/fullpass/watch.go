@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// These are the defaults of Options.
+// defaultRunLength is the default of Options.RunLength; confidence is that of the intervals in Status.
 const (
-	DefaultRunLength  = 50_000
-	DefaultConfidence = 0.95
+	defaultRunLength = 50_000
+	confidence       = 0.95
 )
 
 // Options configures a Watch.
@@ -21,11 +21,8 @@ type Options struct {
 	// in (0, 1); 0 if nothing is certified of it.
 	Retained float64
 	// RunLength is the least mean number of checks until a stop without cause: at least 100; 0
-	// means DefaultRunLength.
+	// means 50,000.
 	RunLength float64
-	// Confidence is the confidence of the intervals in Status, in (0, 1); 0 means
-	// DefaultConfidence.
-	Confidence float64
 }
 
 // Verdict is the result of a check: it compares the early decision with the decision of all
@@ -45,8 +42,8 @@ const (
 // Disagrees reports whether the two decisions differ.
 func (v Verdict) Disagrees() bool { return v >= WronglyRetained }
 
-// Deferred reports whether all passes defer the input.
-func (v Verdict) Deferred() bool { return v == SameDefer || v == WronglyRetained }
+// deferred reports whether all passes defer the input.
+func (v Verdict) deferred() bool { return v == SameDefer || v == WronglyRetained }
 
 // String returns the verdict as metrics write it.
 func (v Verdict) String() string {
@@ -57,40 +54,20 @@ func (v Verdict) String() string {
 	return names[v]
 }
 
-// State is the state of a Watch.
-type State uint8
-
-// These are the states. Stopped is final: early stopping resumes only with a new Watch.
-const (
-	Running State = iota
-	Stopped
-)
-
-// String returns "running" or "stopped".
-func (s State) String() string {
-	if s == Stopped {
-		return "stopped"
-	}
-	return "running"
-}
-
-// Watch collects the checks of one policy. It is for one goroutine at a time.
+// Watch collects the checks of one policy. A stopped Watch stays stopped: early stopping resumes only
+// with a new one. A Watch is for one goroutine at a time.
 type Watch struct {
 	options  Options
 	all      detector // watches all checked inputs
 	deferred detector // watches the inputs that all passes defer
 	verdicts [verdicts]uint64
-	lost     uint64
 	stop     *Stop
 }
 
-// NewWatch returns a Watch that is Running. The error joins all that is wrong with the options.
+// NewWatch returns a Watch without checks. The error joins all faults of the options.
 func NewWatch(o Options) (*Watch, error) {
 	if o.RunLength == 0 {
-		o.RunLength = DefaultRunLength
-	}
-	if o.Confidence == 0 {
-		o.Confidence = DefaultConfidence
+		o.RunLength = defaultRunLength
 	}
 	var faults []error
 	share := func(name string, x float64) {
@@ -102,7 +79,6 @@ func NewWatch(o Options) (*Watch, error) {
 	if o.Retained != 0 {
 		share("retained", o.Retained)
 	}
-	share("confidence", o.Confidence)
 	if !(o.RunLength >= 100) || math.IsInf(o.RunLength, 1) {
 		faults = append(faults, fmt.Errorf("run length is %v: it must be 100 or more", o.RunLength))
 	}
@@ -121,14 +97,14 @@ func NewWatch(o Options) (*Watch, error) {
 func (w *Watch) Add(v Verdict) (stops bool) {
 	w.verdicts[v]++
 	w.all.count(v.Disagrees())
-	if v.Deferred() {
+	if v.deferred() {
 		w.deferred.count(v == WronglyRetained)
 	}
 	if w.stop != nil {
 		return false
 	}
 	w.all.weigh(v.Disagrees())
-	if v.Deferred() && w.options.Retained != 0 {
+	if v.deferred() && w.options.Retained != 0 {
 		w.deferred.weigh(v == WronglyRetained)
 	}
 	if w.evidence() < w.options.RunLength {
@@ -141,17 +117,8 @@ func (w *Watch) Add(v Verdict) (stops bool) {
 	return true
 }
 
-// Lose counts a check without a verdict, because its input was given up before its last pass. If
-// there are many, the other checks may not be representative.
-func (w *Watch) Lose() { w.lost++ }
-
-// State returns the state of the Watch.
-func (w *Watch) State() State {
-	if w.stop != nil {
-		return Stopped
-	}
-	return Running
-}
+// Stopped reports whether a verdict has stopped the Watch.
+func (w *Watch) Stopped() bool { return w.stop != nil }
 
 // Wary reports whether the evidence has reached a hundredth of what stops the Watch, so that more
 // inputs should be checked.
@@ -168,23 +135,20 @@ func (w *Watch) evidence() float64 {
 
 // Status is a snapshot of a Watch.
 type Status struct {
-	State     State
-	Stop      *Stop   // nil while Running
+	Stop      *Stop   // nil unless the Watch is stopped
 	Evidence  float64 // evidence of a breach; RunLength stops the Watch and freezes it
 	RunLength float64
 	All       Rate // share of checked inputs that disagree
 	Deferred  Rate // share of the inputs deferred by all passes that are retained early
 	// Verdicts counts the checks by Verdict.
 	Verdicts [verdicts]uint64
-	Lost     uint64 // checks without a verdict
 }
 
 // Rate is a share of checked inputs: as certified and as seen.
 type Rate struct {
 	Certified float64 // 0 if nothing is certified
 	Count
-	Low, High float64 // ends of the Interval of the share
-	Evidence  float64 // evidence that the share is above the certified one
+	Low, High float64 // 95% interval of the share, which holds however often it is read
 }
 
 // Count counts checked inputs, and those among them that disagree.
@@ -203,10 +167,9 @@ type Stop struct {
 // Status returns a snapshot. It computes two intervals, which takes some 100 microseconds.
 func (w *Watch) Status() Status {
 	s := Status{
-		State: w.State(), Evidence: w.evidence(), RunLength: w.options.RunLength,
-		All:      w.all.rate(w.options.Disagreement, w.options.Confidence),
-		Deferred: w.deferred.rate(w.options.Retained, w.options.Confidence),
-		Verdicts: w.verdicts, Lost: w.lost,
+		Evidence: w.evidence(), RunLength: w.options.RunLength,
+		All: w.all.rate(w.options.Disagreement), Deferred: w.deferred.rate(w.options.Retained),
+		Verdicts: w.verdicts,
 	}
 	if w.stop != nil {
 		stop := *w.stop
@@ -215,7 +178,7 @@ func (w *Watch) Status() Status {
 	return s
 }
 
-func (d *detector) rate(certified, confidence float64) Rate {
-	low, high := Interval(d.seen.Disagreements, d.seen.Checked, confidence)
-	return Rate{certified, d.seen, low, high, d.evidence()}
+func (d *detector) rate(certified float64) Rate {
+	low, high := interval(d.seen.Disagreements, d.seen.Checked, confidence)
+	return Rate{certified, d.seen, low, high}
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -208,11 +207,11 @@ func TestCap(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := NewAuditor(modelOf(policy.Audit{Rate: 0.02, M: 1, Cap: c.cap}))
 			issued, exceeded, last := 0.0, 0, Drawn{}
-			for at := range 3 * 3600 {
-				if at == 2*3600 {
+			for moment := range 3 * 3600 {
+				if moment == 2*3600 {
 					issued, exceeded = 0, 0
 				}
-				now := int64(1e15) + int64(at)*second
+				now := int64(1e15) + int64(moment)*second
 				for range c.critical {
 					issued += float64(a.Draw(key, now, retained, true, nan, nil, 30, nil).Propensity)
 				}
@@ -262,20 +261,6 @@ func TestSurge(t *testing.T) {
 	if diff := cmp.Diff(calm, draw(false)); diff != "" {
 		t.Errorf("after the surge (-expected +got):\n%s", diff)
 	}
-}
-
-// TestTogether draws from several goroutines, for the race detector.
-func TestTogether(t *testing.T) {
-	a, key := NewAuditor(modelOf(policy.Audit{Rate: 0.5, M: 0.5, Cap: 10})), keyOf(t)
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			for i := range 2000 {
-				a.Draw(key, int64(i)*second/3, retained, i%5 == g, 0.01, []byte{byte(i)}, 30, []float64{0.1})
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // race reports whether the race detector is on. It makes sync.Pool forget things on purpose.

@@ -65,7 +65,7 @@ func (a *Auditor) Draw(key *receipt.DrawKey, now int64, d policy.Decision, calle
 			a.limiter.add(&a.limiter.critical, propensity)
 		}
 	case drawn.Stratum == receipt.CalledSafe:
-		factor, gives := a.limiter.at(now)
+		factor, gives := a.limiter.factorAt(now)
 		a.limiter.add(&a.limiter.safe, propensity)
 		propensity *= factor
 		drawn.Exceeded = gives

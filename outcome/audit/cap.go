@@ -41,9 +41,9 @@ func newLimiter(perHour float64) *limiter {
 	return l
 }
 
-// at returns the factor for the propensities of inputs called safe at a time, and whether the cap
+// factorAt returns the factor for the propensities of inputs called safe at a time, and whether the cap
 // gives way.
-func (l *limiter) at(now int64) (factor float64, gives bool) {
+func (l *limiter) factorAt(now int64) (factor float64, gives bool) {
 	if l.perHour == 0 {
 		return 1, false
 	}

@@ -28,7 +28,7 @@ const (
 //
 // An Alarm is a value: assign it to fork it.
 type Alarm struct {
-	of              Risk
+	risk            Risk
 	line, runLength float64
 	propensity      float64 // the least of a hit in this cohort; 0 bets nothing
 	steps           uint64
@@ -42,7 +42,7 @@ type Alarm struct {
 //
 // A line outside (0, 1) or a run length under 1, NaN included, raises no alarm ever.
 func NewAlarm(of Risk, line, runLength float64) *Alarm {
-	return &Alarm{of: of, line: line, runLength: runLength}
+	return &Alarm{risk: of, line: line, runLength: runLength}
 }
 
 // BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence. leastPropensity,
@@ -66,7 +66,7 @@ func checkedPropensity(p float64) float64 {
 // would bet more than all: the bets that it ruins begin anew, and the run length is no longer
 // promised.
 func (a *Alarm) Observe(o Observation) {
-	k := a.of.kindOf(o)
+	k := a.risk.kindOf(o)
 	if k == ignored || !(a.line > 0 && a.line < 1) {
 		return
 	}

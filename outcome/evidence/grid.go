@@ -47,7 +47,7 @@ type local struct {
 	error float64
 }
 
-// local returns the wealth about cell j, which has gained from so many outcomes.
+// local returns the wealth near cell j after the given number of outcomes.
 func (w *wealth) local(j int, gains float64) local {
 	l := local{first: j - 2, error: gains * interpolationError}
 	for i := range l.logs {

@@ -24,10 +24,10 @@ func populationsAt(a float64) map[string]population {
 		}{share, Observation{Retained: true, Critical: critical, Missed: missed, Propensity: propensity}}
 	}
 	// hits and misses, the latter a share a of both.
-	of := func(critical float64) (hits, misses float64) { return critical * (1 - a), critical * a }
-	half, most := critical(0.4), critical(0.9)
-	h, m := of(half)
-	h9, m9 := of(most)
+	split := func(critical float64) (hits, misses float64) { return critical * (1 - a), critical * a }
+	const half, most = 0.4, 0.9 // shares of critical inputs
+	h, m := split(half)
+	h9, m9 := split(most)
 	return map[string]population{
 		"uniform":        {retained(m, true, true, 0.1), retained(h, true, false, 0.1), retained(1-half, false, false, 0.1)},
 		"hits are free":  {retained(m, true, true, 0.05), retained(h, true, false, 1), retained(1-half, false, false, 0.05)},
@@ -36,8 +36,6 @@ func populationsAt(a float64) map[string]population {
 		"hits by chance": {retained(m, true, true, 0.2), retained(h/2, true, false, 0.2), retained(h/2, true, false, 0.9), retained(1-half, false, false, 0.2)},
 	}
 }
-
-func critical(share float64) float64 { return share }
 
 // least returns the least propensities of hits and of misses.
 func (p population) least() (hits, misses float64) {
@@ -110,26 +108,3 @@ func TestNull(t *testing.T) {
 
 // oneOf keeps one point of the grid, so that the enumeration is quick.
 func oneOf(gained [][sequenceBets]float64) [][sequenceBets]float64 { return gained[:1] }
-
-// TestBelowTheLine enumerates the same where the risk is below the line: evidence does not keep up
-// with the number of steps.
-func TestBelowTheLine(t *testing.T) {
-	const steps = 5
-	for name, p := range populationsAt(0.1) {
-		t.Run(name, func(t *testing.T) {
-			hits, _ := p.least()
-			evidence := 0.0
-			p.eachRun(steps, func(probability float64, run []Observation) {
-				alarm := NewAlarm(FNR, 0.12, 1e9)
-				alarm.BeginCohort(hits)
-				for _, o := range run {
-					alarm.Observe(o)
-				}
-				evidence += probability * alarm.Evidence()
-			})
-			if evidence >= steps {
-				t.Errorf("evidence is expected to be %v after %d steps", evidence, steps)
-			}
-		})
-	}
-}

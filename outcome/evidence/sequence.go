@@ -38,7 +38,7 @@ func NewSequence(of Risk, level float64) *Sequence {
 	return &Sequence{level: level, above: newWealth(+1), below: newWealth(-1), estimate: Estimate{Of: of}}
 }
 
-// BeginCohort fixes the bets for the outcomes that follow, and keeps what is known. leastAlarm, in
+// BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence so far. leastAlarm, in
 // (0, 1], is the least propensity of a critical input that is no miss, as in Alarm.BeginCohort.
 // leastHolding, in (0, 1], is that of a miss: of retained inputs called safe. They must not depend on
 // the cohort's outcomes. A value outside (0, 1] bets nothing.
@@ -76,7 +76,7 @@ func (s *Sequence) Interval() (low, high float64) {
 	limit := math.Ln2 - math.Log1p(-s.level) // of K+ + K-, twice 1/(1-level)
 	estimate := s.estimate.Value()
 	from := positionOf(s.estimate.ratio())
-	if c := s.at(cellOf(from)); c.log(from) >= limit {
+	if c := s.cellOf(cellOf(from)); c.log(from) >= limit {
 		if from = s.least(); s.node(int(from)) >= limit {
 			return min(estimate, riskAt(from)), max(estimate, riskAt(from))
 		}
@@ -91,13 +91,13 @@ func (s *Sequence) limits(from, limit float64) (low, high float64) {
 	low, high = 0, 1
 	left := sort.Search(int(from)-firstCell+1, func(i int) bool { return s.node(int(from)-i) >= limit })
 	if j := int(from) - left; j >= firstCell {
-		c := s.at(j)
+		c := s.cellOf(j)
 		low = riskAt(bisect(float64(j), min(from, float64(j+1)), func(x float64) bool { return c.log(x) >= limit }))
 	}
 	next := int(math.Ceil(from))
 	right := sort.Search(lastCell+1-next+1, func(i int) bool { return s.node(next+i) >= limit })
 	if j := next + right; j <= lastCell+1 {
-		c := s.at(j - 1)
+		c := s.cellOf(j - 1)
 		high = riskAt(bisect(float64(j), max(from, float64(j-1)), func(x float64) bool { return c.log(x) >= limit }))
 	}
 	return low, high
@@ -113,7 +113,7 @@ func (s *Sequence) Contains(risk float64) bool {
 		return true
 	}
 	position := positionOf(risk)
-	c := s.at(cellOf(position))
+	c := s.cellOf(cellOf(position))
 	return c.log(position) < math.Ln2-math.Log1p(-s.level)
 }
 
@@ -155,7 +155,7 @@ func (s *Sequence) node(j int) float64 {
 // A cell has the wealth between two points of the grid.
 type cell struct{ above, below local }
 
-func (s *Sequence) at(j int) cell {
+func (s *Sequence) cellOf(j int) cell {
 	u, d := s.gains()
 	return cell{s.above.local(j, u), s.below.local(j, d)}
 }
@@ -163,20 +163,6 @@ func (s *Sequence) at(j int) cell {
 // log returns a lower limit of log(K+ + K-).
 func (c *cell) log(position float64) float64 {
 	return logSum(c.above.log(position), c.below.log(position))
-}
-
-// PValueBelow returns the p-value, in [0, 1], of the hypothesis that the risk is a or more: 1/K-(a),
-// at most 1. It is small if the risk is shown to be below a. It may be looked at after every outcome:
-// while the risk is a or more, the probability that it is ever x or less is at most x. It is 1 below
-// the grid, for a < 4.5e-5.
-func (s *Sequence) PValueBelow(a float64) float64 {
-	if !(a >= riskAt(firstCell)) {
-		return 1
-	}
-	_, gains := s.gains()
-	position := positionOf(min(a, 1))
-	l := s.below.local(cellOf(position), gains)
-	return min(1, math.Exp(-l.log(position)))
 }
 
 // Clone returns a copy that can go on by itself.

@@ -9,7 +9,7 @@ import (
 // A slow follows the definitions: it keeps Z of each step and the least propensities that it was
 // observed under, and computes everything anew.
 type slow struct {
-	of    evidence.Risk
+	risk  evidence.Risk
 	steps []slowStep
 }
 
@@ -21,7 +21,7 @@ type slowStep struct {
 // z returns Z(a) of an observation, and whether it is a step.
 func (s slow) z(o evidence.Observation, a float64) (float64, bool) {
 	r, m, c := number(o.Retained), number(o.Missed && o.Critical), number(o.Critical)
-	if s.of == evidence.FNR {
+	if s.risk == evidence.FNR {
 		return r * (m - a*c) / o.Propensity, o.Retained
 	}
 	return (r*m - a*c) / o.Propensity, true
@@ -90,18 +90,18 @@ func (s slow) interval(level float64, bets int) (low, high float64) {
 		u, d := s.wealth(a, bets)
 		return math.Max(u, d)+math.Log1p(math.Exp(-math.Abs(u-d)))-math.Ln2 < -math.Log(1-level)
 	}
-	bisect := func(in, out float64) float64 {
-		if inside(out) {
-			return out
+	bisect := func(accepted, refuted float64) float64 {
+		if inside(refuted) {
+			return refuted
 		}
 		for range 60 {
-			if middle := (in + out) / 2; inside(middle) {
-				in = middle
+			if middle := (accepted + refuted) / 2; inside(middle) {
+				accepted = middle
 			} else {
-				out = middle
+				refuted = middle
 			}
 		}
-		return in
+		return accepted
 	}
 	const edge = 1e-9
 	estimate := math.Max(edge, math.Min(missed/critical, 1-edge))

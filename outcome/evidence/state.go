@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// ErrState says that what is to be restored is no state of this package's making.
+// ErrState reports bytes that no AppendBinary of this package wrote.
 var ErrState = errors.New("evidence: no such state")
 
 // The first byte of a state says what it is of, and in which form.
@@ -46,7 +46,7 @@ func (e *Estimate) UnmarshalBinary(data []byte) error {
 
 // AppendBinary appends the state of a to b. The error is always nil.
 func (a *Alarm) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, alarmState, byte(a.of), boolByte(a.raised))
+	b = append(b, alarmState, byte(a.risk), boolByte(a.raised))
 	b = appendFloats(b, a.line, a.runLength, a.propensity)
 	b = binary.LittleEndian.AppendUint64(b, a.steps)
 	return appendFloats(b, a.evidence[:]...), nil
@@ -57,7 +57,7 @@ func (a *Alarm) AppendBinary(b []byte) ([]byte, error) {
 func (a *Alarm) UnmarshalBinary(data []byte) error {
 	d := decoder{data: data}
 	d.begin(alarmState)
-	restored := Alarm{of: d.risk(), raised: d.bool()}
+	restored := Alarm{risk: d.risk(), raised: d.bool()}
 	restored.line, restored.runLength, restored.propensity = d.float(), d.float(), d.propensity()
 	restored.steps = d.uint64()
 	for k := range restored.evidence {

@@ -99,7 +99,7 @@ func (b *bench) random(rng *rand.Rand, n int) []ledger.Outcome {
 		} else if rng.IntN(2) > 0 {
 			truth = "a"
 		}
-		r = at(r, day0.Add(time.Duration(rng.Int64N(int64(14*24*time.Hour)))))
+		r = receiptAt(r, day0.Add(time.Duration(rng.Int64N(int64(14*24*time.Hour)))))
 		r.Draw = 1 + rng.Uint64N(1<<62)
 		outcomes[i] = ledger.Outcome{Receipt: b.seal(r), Truth: truth, Source: "reader 7", At: day0.Add(15 * 24 * time.Hour)}
 	}

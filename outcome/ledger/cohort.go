@@ -17,9 +17,9 @@ import (
 
 const day = 24 * time.Hour
 
-// CohortPeriod returns the length of a cohort: a day, and where outcomes are due earlier, as long as
+// cohortPeriod returns the length of a cohort: a day, and where outcomes are due earlier, as long as
 // they take, at least a second. Cohorts begin at multiples of it since 1970, in UTC.
-func CohortPeriod(due time.Duration) time.Duration {
+func cohortPeriod(due time.Duration) time.Duration {
 	if due >= day {
 		return day
 	}
@@ -32,7 +32,7 @@ func CountPeriod(due time.Duration) time.Duration {
 	if due >= day {
 		return time.Hour
 	}
-	return CohortPeriod(due)
+	return cohortPeriod(due)
 }
 
 // A grid cuts time into cohorts.
@@ -138,7 +138,7 @@ func (st *store) promiseInfo(b *bolt.Bucket, p promiseKey) (info, error) {
 			i.Version = t.policy.Version
 		}
 	}
-	i.Period = CohortPeriod(time.Duration(s.Due) * time.Microsecond).Microseconds()
+	i.Period = cohortPeriod(time.Duration(s.Due) * time.Microsecond).Microseconds()
 	return i, putJSON(b, keyInfo, i)
 }
 
@@ -278,7 +278,7 @@ func (st *store) putIssued(tx *bolt.Tx, p promiseKey, c *Issued) (start int64, c
 	return start, true, putJSON(rows, key, told)
 }
 
-// sumIssued sums what was told of a cohort, in the order of the rows.
+// sumIssued sums the counts that daemons reported of a cohort, in the order of the rows.
 func sumIssued(b *bolt.Bucket, start int64) error {
 	var s sums
 	prefix := startKey(start)
@@ -311,7 +311,7 @@ func readSums(promise *bolt.Bucket, start int64) (*sums, error) {
 }
 
 // changes are the cohorts that changed in ledger.db since they were last read. A cohort is marked after
-// the commit that changed it, so that whoever takes it reads the change. No other lock is taken while
+// the commit that changed it, so that the next holder of the lock reads the change. No other lock is taken while
 // holding mu.
 type changes struct {
 	mu      sync.Mutex

@@ -19,7 +19,7 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 25 {
 				when := day0.Add(time.Duration(i)*time.Hour + time.Duration(worker)*time.Minute)
-				o := ledger.Outcome{Receipt: b.seal(at(audited(.1), when)), Truth: "c", Source: "ann"}
+				o := ledger.Outcome{Receipt: b.seal(receiptAt(audited(.1), when)), Truth: "c", Source: "ann"}
 				if answers, err := b.Report("clinic", []ledger.Outcome{o, o}); err != nil || !answers[0].Stored() {
 					t.Error(answers, err)
 				}

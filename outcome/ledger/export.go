@@ -27,14 +27,14 @@ type Filter struct {
 	Stratum receipt.Stratum
 	// From and Before bound the decision time.
 	From, Before time.Time
-	// Wanted chooses those of which a further reading is wanted.
+	// Wanted chooses decisions that want a further reading.
 	Wanted bool
 }
 
 // A Decided is a record with what its policy makes of it.
 type Decided struct {
 	Record
-	// Model, Version and Classes are those of the policy; Version is a hash in hex until told.
+	// Model, Version and Classes come from the policy; Version is a hash in hex until told.
 	Model, Version string
 	Classes        []string
 	// Reviewed says that the outcome has a weight: the inverse of the propensity.
@@ -114,9 +114,9 @@ func readPiece(tx *bolt.Tx, key promiseKey, t *terms, from []byte, f *Filter, no
 		return nil, nil, err
 	}
 	var (
-		piece []*Decided
-		at    *cohortState
-		due   time.Time
+		piece  []*Decided
+		cohort *cohortState
+		due    time.Time
 	)
 	c := b.Bucket(bucketRecords).Cursor()
 	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
@@ -133,15 +133,15 @@ func readPiece(tx *bolt.Tx, key promiseKey, t *terms, from []byte, f *Filter, no
 		if f.Stratum != 0 && r.Receipt.Stratum != f.Stratum {
 			continue
 		}
-		if start := p.info.grid().start(r.Receipt.Time); at == nil || at.Start != start {
-			at = &cohortState{}
-			if at.cohort, err = readCohort(b, start); err != nil {
+		if start := p.info.grid().start(r.Receipt.Time); cohort == nil || cohort.Start != start {
+			cohort = &cohortState{}
+			if cohort.cohort, err = readCohort(b, start); err != nil {
 				return nil, nil, err
 			}
-			if at.sums, err = readSums(b, start); err != nil {
+			if cohort.sums, err = readSums(b, start); err != nil {
 				return nil, nil, err
 			}
-			due = p.maturity(t, at)
+			due = p.maturity(t, cohort)
 		}
 		found := t.find(r, endOfTime)
 		if f.Wanted && found.want == WantNone {
@@ -190,7 +190,7 @@ func (l *Ledger) Export(w io.Writer, format Format, f Filter) error {
 var columns = []string{"id", "model", "policy", "version", "time", "stratum", "action", "reason", "predicted", "risk", "propensity",
 	"reviewed", "duplicate", "group", "truth", "kind", "disputed", "want", "readings", "first_reading", "mature"}
 
-// row returns the record as CSV. Cells of what is unknown are empty.
+// row returns the record as CSV. Cells of unknown values are empty.
 func (d *Decided) row() []string {
 	l := d.line()
 	text := func(s *string) string {

@@ -47,16 +47,16 @@ func (g *gathered) promise(k promiseKey) *gatheredPromise {
 	return p
 }
 
-// set puts a record in the place of what was gathered of it.
+// set replaces the gathered form of a record.
 func (g *gathered) set(p promiseKey, key recordKey, r *Record) {
-	in := g.promise(p)
-	if _, had := in.records[key]; !had {
+	pending := g.promise(p)
+	if _, had := pending.records[key]; !had {
 		g.records++
 	}
-	in.records[key] = r
+	pending.records[key] = r
 	if d := r.Receipt.Draw; d != 0 && reviewed(&r.Receipt) {
-		if first, known := in.draws[d]; !known || r.Receipt.Time < first {
-			in.draws[d] = r.Receipt.Time
+		if first, known := pending.draws[d]; !known || r.Receipt.Time < first {
+			pending.draws[d] = r.Receipt.Time
 		}
 	}
 }
@@ -240,18 +240,18 @@ func (box *inbox) merge() error {
 func (box *inbox) mergeInto(g *gathered, deleted int64) (map[promiseKey]map[int64]bool, error) {
 	changed := make(map[promiseKey]map[int64]bool)
 	err := box.main.Update(func(tx *bolt.Tx) error {
-		for p, in := range g.promises {
+		for p, pending := range g.promises {
 			m, err := box.newMerger(tx, p, deleted)
 			if err != nil {
 				return err
 			}
-			keys := make([]recordKey, 0, len(in.records))
-			for key := range in.records {
+			keys := make([]recordKey, 0, len(pending.records))
+			for key := range pending.records {
 				keys = append(keys, key)
 			}
 			slices.SortFunc(keys, func(a, b recordKey) int { return a.compare(&b) })
 			for i := range keys {
-				if err := m.put(&keys[i], in.records[keys[i]]); err != nil {
+				if err := m.put(&keys[i], pending.records[keys[i]]); err != nil {
 					return err
 				}
 			}
@@ -340,17 +340,17 @@ func (m *merger) touch(at int64) { m.touched[m.grid.start(at)] = true }
 // draw enters a new record's draw, and returns whether an equal input was decided before. One that
 // was decided later no longer counts.
 func (m *merger) draw(key *recordKey, draw uint64) (duplicate bool, err error) {
-	at, known := m.drawn[draw]
+	drawn, known := m.drawn[draw]
 	if !known {
 		if first := m.draws.Get(uint64Key(draw)); first != nil {
-			at, known = timeOf(first), true
+			drawn, known = timeOf(first), true
 		}
 	}
 	if known {
-		if at < key.time() {
+		if drawn < key.time() {
 			return true, nil
 		}
-		other, r, err := m.counting(at, draw)
+		other, r, err := m.counting(drawn, draw)
 		if err != nil {
 			return false, err
 		}
@@ -359,7 +359,7 @@ func (m *merger) draw(key *recordKey, draw uint64) (duplicate bool, err error) {
 				return true, nil
 			}
 			r.Duplicate = true
-			m.touch(at)
+			m.touch(drawn)
 			if err := m.records.Put(other[:], r.append(nil)); err != nil {
 				return false, err
 			}
@@ -370,10 +370,10 @@ func (m *merger) draw(key *recordKey, draw uint64) (duplicate bool, err error) {
 }
 
 // counting returns the record with a decision time and a draw that counts.
-func (m *merger) counting(at int64, draw uint64) (*recordKey, *Record, error) {
+func (m *merger) counting(since int64, draw uint64) (*recordKey, *Record, error) {
 	c := m.records.Cursor()
-	from := keyOf(at, receipt.ID{})
-	for k, v := c.Seek(from[:]); k != nil && timeOf(k) == at; k, v = c.Next() {
+	from := keyOf(since, receipt.ID{})
+	for k, v := c.Seek(from[:]); k != nil && timeOf(k) == since; k, v = c.Next() {
 		r, err := decodeRecord(m.p, k, v)
 		if err != nil {
 			return nil, nil, err

@@ -18,14 +18,14 @@ import (
 
 // Clear takes down all alarms of a promise. Their evidence begins anew with the next cohort. by and
 // reason are recorded in the trail; both have to be given.
-func (l *Ledger) Clear(by, reason string, policy [32]byte, version string) error {
-	if by == "" || reason == "" {
+func (l *Ledger) Clear(who, reason string, policy [32]byte, version string) error {
+	if who == "" || reason == "" {
 		return errors.New("clear: expected who clears the alarm, and why")
 	}
-	return l.promises.clear(by, reason, policy, version)
+	return l.promises.clear(who, reason, policy, version)
 }
 
-func (ps *promises) clear(by, reason string, policy [32]byte, version string) error {
+func (ps *promises) clear(who, reason string, policy [32]byte, version string) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if err := ps.prepare(); err != nil {
@@ -45,12 +45,12 @@ func (ps *promises) clear(by, reason string, policy [32]byte, version string) er
 		return ErrNoAlarm
 	}
 	for w := range up {
-		official.of[w] = official.of[w].anew(w, official.Through)
+		official.byWatch[w] = official.byWatch[w].anew(w, official.Through)
 	}
 	lines := t.lines()
 	official.set(lines, runLengths(lines, ps.options.RunLength)) // an alarm may have outlived its line
 	for w := range up {
-		if one := official.of[w]; one != nil {
+		if one := official.byWatch[w]; one != nil {
 			one.cleared = ps.now().UnixMicro()
 		}
 	}
@@ -58,7 +58,7 @@ func (ps *promises) clear(by, reason string, policy [32]byte, version string) er
 	err := ps.main.Update(func(tx *bolt.Tx) error {
 		for w := range up {
 			e := p.event(t, EventCleared, w)
-			e.By, e.Reason = by, reason
+			e.By, e.Reason = who, reason
 			if err := ps.note(tx, e); err != nil {
 				return err
 			}
@@ -94,14 +94,14 @@ func (p *promise) base(main *bolt.DB) (*replay, error) {
 // DeleteBefore deletes the outcomes of decisions before a time, and returns how many. Only whole
 // mature cohorts are deleted, and overwritten on disk. Their tallies, the evidence and the trail stay;
 // outcomes of such decisions are refused from then on. by and reason are recorded in the trail.
-func (l *Ledger) DeleteBefore(by, reason string, before time.Time) (uint64, error) {
-	if by == "" || reason == "" {
+func (l *Ledger) DeleteBefore(who, reason string, before time.Time) (uint64, error) {
+	if who == "" || reason == "" {
 		return 0, errors.New("delete: expected who deletes the outcomes, and why")
 	}
-	return l.promises.deleteBefore(by, reason, before)
+	return l.promises.deleteBefore(who, reason, before)
 }
 
-func (ps *promises) deleteBefore(by, reason string, before time.Time) (uint64, error) {
+func (ps *promises) deleteBefore(who, reason string, before time.Time) (uint64, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	limit := before.UnixMicro()
@@ -139,7 +139,7 @@ func (ps *promises) deleteBefore(by, reason string, before time.Time) (uint64, e
 		return deleted, err
 	}
 	return deleted, ps.main.Update(func(tx *bolt.Tx) error {
-		return ps.note(tx, Event{Kind: EventDeleted, By: by, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
+		return ps.note(tx, Event{Kind: EventDeleted, By: who, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
 			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})
 	})
 }

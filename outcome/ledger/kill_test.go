@@ -40,10 +40,10 @@ func reportForever(dir string) error {
 	if err != nil {
 		return err
 	}
-	in := json.NewDecoder(bufio.NewReader(os.Stdin))
+	stdin := json.NewDecoder(bufio.NewReader(os.Stdin))
 	for n := 0; ; n++ {
 		var batch childBatch
-		if err := in.Decode(&batch); err != nil {
+		if err := stdin.Decode(&batch); err != nil {
 			return err
 		}
 		answers, err := l.Report("child", batch.Outcomes)
@@ -123,7 +123,7 @@ func (b *bench) killed(rng *rand.Rand, all []ledger.Outcome, acknowledged map[st
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childDir+"="+b.dir)
 	child.Stderr = os.Stderr
-	in, err := child.StdinPipe()
+	stdin, err := child.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (b *bench) killed(rng *rand.Rand, all []ledger.Outcome, acknowledged map[st
 	sent := make([]childBatch, batches)
 	for i := range sent {
 		for range 1 + rng.IntN(60) {
-			o := ledger.Outcome{Receipt: b.seal(at(deferred(), day0.Add(time.Duration(rng.IntN(86400))*time.Second))), Truth: "a",
+			o := ledger.Outcome{Receipt: b.seal(receiptAt(deferred(), day0.Add(time.Duration(rng.IntN(86400))*time.Second))), Truth: "a",
 				Source: "ann", At: day0.Add(24 * time.Hour)}
 			if len(all) > 0 && rng.IntN(4) == 0 {
 				o = all[rng.IntN(len(all))]
@@ -148,7 +148,7 @@ func (b *bench) killed(rng *rand.Rand, all []ledger.Outcome, acknowledged map[st
 		}
 	}
 	go func() { // ends with the child, whose death breaks the pipe
-		e := json.NewEncoder(in)
+		e := json.NewEncoder(stdin)
 		for i := range sent {
 			if e.Encode(&sent[i]) != nil {
 				return

@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // DefaultRunLength is the run length, in outcomes, unless Options says otherwise.
-const DefaultRunLength = 2_000_000
+const defaultRunLength = 2_000_000
 
 // A Ledger is the durable store of outcomes. All methods may be called at the same time.
 type Ledger struct {
@@ -84,7 +84,7 @@ func Open(dir string, o Options) (*Ledger, error) {
 		o.Now = time.Now
 	}
 	if o.RunLength == 0 {
-		o.RunLength = DefaultRunLength
+		o.RunLength = defaultRunLength
 	}
 	if o.ReaderSensitivity == 0 {
 		o.ReaderSensitivity = 1
@@ -136,7 +136,7 @@ func openFile(path string, noSync bool) (*bolt.DB, error) {
 	return db, nil
 }
 
-// load makes the buckets, and reads what is kept in memory: policies, promises, and the batches that
+// load makes the buckets, and reads the state that is kept in memory: policies, promises, and the batches that
 // no merge has taken.
 func (l *Ledger) load() error {
 	if err := l.main.Update(makeBuckets); err != nil {

@@ -159,7 +159,7 @@ func free() receipt.Receipt {
 	return receipt.Receipt{Stratum: receipt.CalledCritical, Action: 1, Reason: uint8(policy.PredictedCritical), Predicted: 0, Propensity: 1}
 }
 
-func at(r receipt.Receipt, t time.Time) receipt.Receipt {
+func receiptAt(r receipt.Receipt, t time.Time) receipt.Receipt {
 	r.Time = t.UnixMicro()
 	return r
 }
@@ -371,7 +371,7 @@ func (b *bench) simulate(n int) []ledger.Outcome {
 				truth = "b"
 			}
 		}
-		r = at(r, day0.Add(time.Duration(rng.IntN(20*86400))*time.Second))
+		r = receiptAt(r, day0.Add(time.Duration(rng.IntN(20*86400))*time.Second))
 		r.Draw = 1 + rng.Uint64N(uint64(n)*2)
 		sealed := b.seal(r)
 		when := time.UnixMicro(r.Time).Add(time.Duration(rng.IntN(5*86400)) * time.Second)

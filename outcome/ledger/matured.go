@@ -82,16 +82,16 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 			starts[timeOf(at)] = true
 		}
 		for start := range starts {
-			at := &cohortState{}
+			state := &cohortState{}
 			var err error
-			if at.cohort, err = readCohort(b, start); err != nil {
+			if state.cohort, err = readCohort(b, start); err != nil {
 				return err
 			}
-			if at.sums, err = readSums(b, start); err != nil {
+			if state.sums, err = readSums(b, start); err != nil {
 				return err
 			}
-			if !now.Before(p.maturity(t, at)) {
-				m.cohort(at, arrived[start], t, start, time.Duration(grid.period)*time.Microsecond)
+			if !now.Before(p.maturity(t, state)) {
+				m.cohort(state, arrived[start], t, start, time.Duration(grid.period)*time.Microsecond)
 			}
 		}
 		return nil
@@ -105,7 +105,7 @@ type cameBack struct {
 	weight [receipt.Strata]float64
 }
 
-// cohort adds what was issued in a cohort and did not come back.
+// cohort adds the reviews of a cohort that were issued and did not come back.
 func (m *Matured) cohort(c *cohortState, back *cameBack, t *terms, start int64, period time.Duration) {
 	if begins := time.UnixMicro(start).UTC(); m.Cohorts == 0 || begins.Before(m.From) {
 		m.From = begins

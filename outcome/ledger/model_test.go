@@ -34,7 +34,7 @@ type modelReading struct {
 	kind     ledger.Kind
 	truth    int
 	saw      bool
-	at       time.Time
+	time     time.Time
 	reported time.Time
 }
 
@@ -52,7 +52,7 @@ func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool)
 		}
 		k := [2]any{s.source, s.kind}
 		have, some := latest[k]
-		if !some || s.at.After(have.at) || s.at.Equal(have.at) && (s.truth > have.truth || s.truth == have.truth && s.saw) {
+		if !some || s.time.After(have.time) || s.time.Equal(have.time) && (s.truth > have.truth || s.truth == have.truth && s.saw) {
 			latest[k] = s
 		}
 	}
@@ -62,7 +62,7 @@ func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool)
 		switch {
 		case s.kind != ledger.Reading:
 			if test == nil || s.kind > test.kind ||
-				s.kind == test.kind && (s.at.After(test.at) || s.at.Equal(test.at) && s.source > test.source) {
+				s.kind == test.kind && (s.time.After(test.time) || s.time.Equal(test.time) && s.source > test.source) {
 				test = &s
 			}
 		case s.saw && d.Review && d.Stratum != receipt.Deferred:
@@ -173,10 +173,10 @@ func (m *model) figures(now time.Time, risks [2]evidence.Risk, lines [2]float64)
 
 func figuresOf(s *ledger.Promise) modelFigures {
 	f := modelFigures{Decided: s.Mature.Decided}
-	for i, one := range []ledger.Figure{s.Mature.FNR, s.Mature.MissRate} {
-		f.Outcomes[i], f.Critical[i], f.Misses[i] = one.Outcomes, one.Critical, one.Misses
-		f.Value[i], f.Low[i], f.High[i] = one.Value, one.Low, one.High
-		f.Evidence[i], f.Replayed[i] = one.Monitor.Evidence, one.Monitor.Replayed
+	for i, figure := range []ledger.Figure{s.Mature.FNR, s.Mature.MissRate} {
+		f.Outcomes[i], f.Critical[i], f.Misses[i] = figure.Outcomes, figure.Critical, figure.Misses
+		f.Value[i], f.Low[i], f.High[i] = figure.Value, figure.Low, figure.High
+		f.Evidence[i], f.Replayed[i] = figure.Monitor.Evidence, figure.Monitor.Replayed
 	}
 	return f
 }
@@ -196,20 +196,20 @@ func TestAgainstModel(t *testing.T) {
 			}
 		}
 		say := func(d *modelDecision) {
-			at := b.now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(rt, "hours ago")) * time.Hour)
-			if decided := time.UnixMicro(d.Time).UTC(); at.Before(decided) {
-				at = decided // an earlier reading is refused
+			found := b.now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(rt, "hours ago")) * time.Hour)
+			if decided := time.UnixMicro(d.Time).UTC(); found.Before(decided) {
+				found = decided // an earlier reading is refused
 			}
 			s := modelReading{
 				source: rapid.SampledFrom([]string{"ann", "bob", "cem"}).Draw(rt, "source"), truth: rapid.IntRange(0, 3).Draw(rt, "truth"),
 				kind: ledger.Kind(max(0, rapid.IntRange(-4, 2).Draw(rt, "kind"))), saw: rapid.IntRange(0, 4).Draw(rt, "saw") == 0,
-				at: at, reported: b.now,
+				time: found, reported: b.now,
 			}
 			same := func(o modelReading) bool { o.reported = s.reported; return o == s }
 			if !slices.ContainsFunc(d.said, same) {
 				d.said = append(d.said, s)
 			}
-			pending = append(pending, ledger.Outcome{Receipt: d.sealed, Truth: "abcd"[s.truth : s.truth+1], Source: s.source, At: s.at,
+			pending = append(pending, ledger.Outcome{Receipt: d.sealed, Truth: "abcd"[s.truth : s.truth+1], Source: s.source, At: s.time,
 				Kind: s.kind, SawModel: s.saw})
 		}
 		rt.Repeat(map[string]func(*rapid.T){
@@ -218,7 +218,7 @@ func TestAgainstModel(t *testing.T) {
 					r := rapid.SampledFrom([]receipt.Receipt{deferred(), free(), audited(.5), audited(.02)}).Draw(rt, "kind of decision")
 					r.Review = r.Review && (r.Stratum == receipt.Deferred || rapid.IntRange(0, 4).Draw(rt, "volunteered") > 0)
 					r.Draw = uint64(rapid.IntRange(0, 4).Draw(rt, "draw"))
-					r = at(r, b.now.Add(-time.Duration(rapid.IntRange(1, 72).Draw(rt, "hours since"))*time.Hour))
+					r = receiptAt(r, b.now.Add(-time.Duration(rapid.IntRange(1, 72).Draw(rt, "hours since"))*time.Hour))
 					r.Policy, r.Version = b.policy, receipt.VersionHash(version)
 					d := &modelDecision{Receipt: r, sealed: b.seal(r)}
 					_, d.id, _ = b.keys.Open(d.sealed)

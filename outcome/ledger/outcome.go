@@ -7,7 +7,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// An Outcome is what is known of a decision afterwards.
+// An Outcome is the true class of a decision's input, found later.
 type Outcome struct {
 	// Receipt is the sealed receipt of the decision.
 	Receipt []byte
@@ -46,20 +46,10 @@ func (k Kind) String() string {
 	return ""
 }
 
-// ParseKind returns the kind of a name, a reading for the empty one, and whether there is one.
-func ParseKind(name string) (Kind, bool) {
-	for k := range kinds {
-		if k.String() == name {
-			return k, true
-		}
-	}
-	return Reading, name == ""
-}
-
 // An Answer says what became of one outcome.
 type Answer struct {
 	Status Status
-	// Why says what was found and what was expected; empty where the status says all.
+	// Why names the value found and the value expected; empty where the status says all.
 	Why string
 	// Field names the field of the outcome that Why is about: receipt, truth, source, at or kind.
 	Field string
@@ -99,7 +89,7 @@ const (
 	Forged
 	// PolicyUnknown: no daemon has told the policy yet. Send the outcome again later.
 	PolicyUnknown
-	// Invalid: Why says what is wrong with the outcome.
+	// Invalid: Why names the fault of the outcome.
 	Invalid
 	statuses
 )

@@ -28,7 +28,7 @@ func (b *bench) decide(day, n int, r receipt.Receipt, truth string) [][]byte {
 	var outcomes []ledger.Outcome
 	for i := range n {
 		when := day0.Add(time.Duration(day)*oneDay + time.Duration(i)*time.Second)
-		sealed = append(sealed, b.seal(at(r, when)))
+		sealed = append(sealed, b.seal(receiptAt(r, when)))
 		for _, source := range []string{"ann", "bob"} {
 			outcomes = append(outcomes, ledger.Outcome{Receipt: sealed[i], Truth: truth, Source: source, At: when.Add(time.Hour)})
 		}
@@ -322,7 +322,7 @@ func TestDeleteBefore(t *testing.T) {
 		t.Errorf("%d left, want 150: %v", left, err)
 	}
 	t.Run("a correction after that", func(t *testing.T) { // replays from where the deleted ones end
-		fixed := b.seal(at(audited(.1), day0.Add(3*oneDay+time.Hour)))
+		fixed := b.seal(receiptAt(audited(.1), day0.Add(3*oneDay+time.Hour)))
 		b.report(ledger.Outcome{Receipt: fixed, Truth: "c", Source: "ann"})
 		s := b.state()
 		if s.Mature.FNR.Critical != before.Mature.FNR.Critical || s.Mature.Decided != before.Mature.Decided+1 {
@@ -345,7 +345,7 @@ func TestDeletedIsGone(t *testing.T) {
 	var batch []ledger.Outcome
 	for i := range 3000 {
 		when := day0.Add(time.Duration(i%2)*oneDay + time.Hour)
-		batch = append(batch, ledger.Outcome{Receipt: b.seal(at(free(), when)), Truth: "a", Source: fmt.Sprintf("source-of-day-%d", i%2), At: when.Add(time.Hour)})
+		batch = append(batch, ledger.Outcome{Receipt: b.seal(receiptAt(free(), when)), Truth: "a", Source: fmt.Sprintf("source-of-day-%d", i%2), At: when.Add(time.Hour)})
 		if len(batch) == 250 {
 			b.report(batch...)
 			b.state()
@@ -465,14 +465,14 @@ func FuzzReceipt(f *testing.F) {
 	f.Add(sealed, 3, byte(0x80))
 	f.Add(sealed, 60, byte(1))
 	f.Add(sealed[:40], 0, byte(0))
-	f.Fuzz(func(t *testing.T, made []byte, at int, with byte) {
+	f.Fuzz(func(t *testing.T, made []byte, place int, with byte) {
 		b := *b
 		b.TB = t
 		if _, _, err := b.keys.Open(made); err == nil {
 			return // the seed itself, or what another process of the fuzzer sealed
 		}
 		changed := bytes.Clone(sealed)
-		changed[uint(at)%uint(len(changed))] ^= with | 1
+		changed[uint(place)%uint(len(changed))] ^= with | 1
 		answers := b.report(ledger.Outcome{Receipt: made, Truth: "a", Source: "eve"},
 			ledger.Outcome{Receipt: changed, Truth: "a", Source: "eve"},
 			ledger.Outcome{Receipt: sealed, Truth: "a", Source: "ann"})

@@ -58,17 +58,17 @@ const mostReadings = 64
 // add adds a reading, and returns whether that changed the record. Of equal readings the one that
 // was reported first stays. Adding is commutative: the readings are a set.
 func (r *Record) add(s Said) bool {
-	at, found := slices.BinarySearchFunc(r.Readings, s, func(a, b Said) int { return a.compare(&b) })
+	place, found := slices.BinarySearchFunc(r.Readings, s, func(a, b Said) int { return a.compare(&b) })
 	if !found {
-		r.Readings = slices.Insert(slices.Clip(r.Readings), at, s)
+		r.Readings = slices.Insert(slices.Clip(r.Readings), place, s)
 		return true
 	}
-	have := r.Readings[at]
+	have := r.Readings[place]
 	if c := s.Reported.Compare(have.Reported); c > 0 || c == 0 && s.By >= have.By {
 		return false
 	}
 	r.Readings = slices.Clone(r.Readings)
-	r.Readings[at] = s
+	r.Readings[place] = s
 	return true
 }
 

@@ -24,16 +24,16 @@ const (
 // Report stores a batch of outcomes in one commit, and answers each. What it answers as stored is
 // durable before it returns; after an error nothing of the batch is stored. by names who reports,
 // for the record. Sending a batch again changes nothing.
-func (l *Ledger) Report(by string, batch []Outcome) ([]Answer, error) {
-	if len(by) > mostText {
-		by = by[:mostText]
+func (l *Ledger) Report(who string, batch []Outcome) ([]Answer, error) {
+	if len(who) > mostText {
+		who = who[:mostText]
 	}
 	answers := make([]Answer, len(batch))
 	opened := make([]*Record, len(batch)) // with one reading each; nil where nothing is to be stored
 	now := l.now().UTC().Truncate(time.Microsecond)
 	keys := l.options.Keys()
 	for i := range batch {
-		opened[i] = l.policies.openOutcome(keys, by, now, &batch[i], &answers[i])
+		opened[i] = l.policies.openOutcome(keys, who, now, &batch[i], &answers[i])
 	}
 	if err := l.inbox.report(opened, answers); err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func (box *inbox) mergeGathered() {
 	_ = box.merge()
 }
 
-// openOutcome opens a receipt and checks what is said of it. It returns nil, with the answer filled in,
+// openOutcome opens a receipt and checks the outcome. It returns nil, with the answer filled in,
 // if there is nothing to store.
-func (p *policies) openOutcome(keys *receipt.Keys, by string, now time.Time, o *Outcome, a *Answer) *Record {
+func (p *policies) openOutcome(keys *receipt.Keys, who string, now time.Time, o *Outcome, a *Answer) *Record {
 	if keys == nil {
 		a.Status, a.Field, a.Why = UnknownKey, "receipt", "the ledger has no receipt keys"
 		return nil
@@ -103,9 +103,9 @@ func (p *policies) openOutcome(keys *receipt.Keys, by string, now time.Time, o *
 		return invalid("receipt", "action %d, reason %d and gate %d are not known: made by a newer version of ckd", r.Action, r.Reason, r.Gate)
 	}
 	truth, known := t.classes[o.Truth]
-	at, decided := o.At.UTC().Truncate(time.Microsecond), time.UnixMicro(r.Time).UTC()
+	found, decided := o.At.UTC().Truncate(time.Microsecond), time.UnixMicro(r.Time).UTC()
 	if o.At.IsZero() {
-		at = now
+		found = now
 	}
 	switch {
 	case !known:
@@ -116,16 +116,16 @@ func (p *policies) openOutcome(keys *receipt.Keys, by string, now time.Time, o *
 		return invalid("source", "found %d bytes, expected at most %d", len(o.Source), mostText)
 	case o.Kind >= kinds:
 		return invalid("kind", "found %d, expected reading, follow-up or biopsy", o.Kind)
-	case at.After(now.Add(mostSkew)):
-		return invalid("at", "found %s, expected a time that has passed", at.Format(time.RFC3339))
-	case !o.At.IsZero() && at.Before(decided.Add(-mostSkew)):
+	case found.After(now.Add(mostSkew)):
+		return invalid("at", "found %s, expected a time that has passed", found.Format(time.RFC3339))
+	case !o.At.IsZero() && found.Before(decided.Add(-mostSkew)):
 		return invalid("at", "found %s, but the input was decided at %s: expected no earlier time (is it the right case?)",
-			at.Format(time.RFC3339), decided.Format(time.RFC3339))
-	case at.Year() < 1900:
-		return invalid("at", "found %s, expected a time since 1900", at.Format(time.RFC3339))
+			found.Format(time.RFC3339), decided.Format(time.RFC3339))
+	case found.Year() < 1900:
+		return invalid("at", "found %s, expected a time since 1900", found.Format(time.RFC3339))
 	}
 	return &Record{ID: id, Receipt: r, Sampled: sampled(keys, id),
-		Readings: []Said{{Source: o.Source, Kind: o.Kind, Truth: truth, SawModel: o.SawModel, At: at, By: by, Reported: now}}}
+		Readings: []Said{{Source: o.Source, Kind: o.Kind, Truth: truth, SawModel: o.SawModel, At: found, By: who, Reported: now}}}
 }
 
 // listed returns class names for a message.
@@ -144,7 +144,7 @@ func sampled(keys *receipt.Keys, id receipt.ID) bool {
 	return float64(h>>11)/(1<<53) < secondReads
 }
 
-// enter adds opened outcomes to what is known of their decisions, and stores what changed. The caller
+// enter adds opened outcomes to the records of their decisions, and stores the changed records. The caller
 // holds mu.
 func (box *inbox) enter(opened []*Record, answers []Answer) error {
 	var (
@@ -153,15 +153,15 @@ func (box *inbox) enter(opened []*Record, answers []Answer) error {
 	)
 	err := box.main.View(func(tx *bolt.Tx) error {
 		find := newFinder(box, tx)
-		for i, in := range opened {
-			if in == nil {
+		for i, opening := range opened {
+			if opening == nil {
 				continue
 			}
-			r, known, err := find.record(in)
+			r, known, err := find.record(opening)
 			if err != nil {
 				return err
 			}
-			if !box.enterOne(find, r, known, in, &answers[i]) {
+			if !box.enterOne(find, r, known, opening, &answers[i]) {
 				continue
 			}
 			if find.keep(r) {
@@ -181,14 +181,14 @@ func (box *inbox) enter(opened []*Record, answers []Answer) error {
 
 // enterOne adds a reading to the record of its decision, and answers. It returns whether anything is
 // to be stored.
-func (box *inbox) enterOne(find *finder, r *Record, known bool, in *Record, a *Answer) bool {
-	t := box.policies.get(in.Receipt.Policy)
-	if in.Receipt.Time < box.deleted {
+func (box *inbox) enterOne(find *finder, r *Record, known bool, opening *Record, a *Answer) bool {
+	t := box.policies.get(opening.Receipt.Policy)
+	if opening.Receipt.Time < box.deleted {
 		a.Status, a.Field = Invalid, "receipt"
 		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", time.UnixMicro(box.deleted).UTC().Format(time.RFC3339))
 		return false
 	}
-	said := in.Readings[0]
+	said := opening.Readings[0]
 	before := t.find(r, endOfTime)
 	stood := standingOf(r.Readings, &said)
 	var changed bool
@@ -218,7 +218,7 @@ func (box *inbox) enterOne(find *finder, r *Record, known bool, in *Record, a *A
 	case !said.counts(&r.Receipt):
 		a.Status, a.Field, a.Why = Apart, "saw_model", "the reader had seen the model's answer: a blind reading is wanted"
 	case stood != nil:
-		a.Status = Corrected // Want says what is wanted now
+		a.Status = Corrected // Want names the reading that is wanted now
 	case after.want != WantNone && after.want != before.want:
 		a.Status = SecondReadWanted
 	default:
@@ -238,7 +238,7 @@ func standingOf(readings []Said, of *Said) *Said {
 	return nil
 }
 
-// A finder finds what is known of decisions: in the batch at hand, among what has gathered, and in
+// A finder finds the records of decisions: in the batch at hand, among what has gathered, and in
 // ledger.db. Whoever uses it holds inbox.mu.
 type finder struct {
 	inbox   *inbox
@@ -282,10 +282,10 @@ func (f *finder) bucketsOf(p promiseKey) (records, draws *bolt.Bucket) {
 	return have[0], have[1]
 }
 
-// record returns a copy of what is known of a decision, or else the decision without readings.
-func (f *finder) record(in *Record) (r *Record, known bool, err error) {
-	p := promiseKey{in.Receipt.Policy, in.Receipt.Version}
-	key := in.key()
+// record returns a copy of a decision's record, or else a new record without readings.
+func (f *finder) record(opening *Record) (r *Record, known bool, err error) {
+	p := promiseKey{opening.Receipt.Policy, opening.Receipt.Version}
+	key := opening.key()
 	found := f.fresh[p][key]
 	if found != nil {
 		return found, true, nil
@@ -304,7 +304,7 @@ func (f *finder) record(in *Record) (r *Record, known bool, err error) {
 		}
 	}
 	if found == nil {
-		fresh := *in
+		fresh := *opening
 		fresh.Readings = nil
 		return &fresh, false, nil
 	}

@@ -9,7 +9,7 @@ import (
 
 var bucketScrub = []byte("scrub")
 
-// scrub overwrites the free pages of a file, which still have what was deleted. It fills them with
+// scrub overwrites the free pages of a file, which still hold deleted records. It fills them with
 // zeros, until the file has to grow for more, and then frees them again. Pages that somebody reads
 // meanwhile are left out.
 func scrub(db *bolt.DB) error {
@@ -19,7 +19,7 @@ func scrub(db *bolt.DB) error {
 	}
 	before, err := size()
 	zeros := make([]byte, db.Info().PageSize*2/5) // two fill a page
-	for at := uint64(0); err == nil; {
+	for after := uint64(0); err == nil; {
 		err = db.Update(func(tx *bolt.Tx) error {
 			b, err := tx.CreateBucketIfNotExists(bucketScrub)
 			if err != nil {
@@ -27,10 +27,10 @@ func scrub(db *bolt.DB) error {
 			}
 			b.FillPercent = 1
 			for n := 0; n < piece; n += len(zeros) {
-				if err := b.Put(uint64Key(at), zeros); err != nil {
+				if err := b.Put(uint64Key(after), zeros); err != nil {
 					return err
 				}
-				at++
+				after++
 			}
 			return nil
 		})

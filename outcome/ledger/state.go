@@ -19,7 +19,7 @@ import (
 	"github.com/ckd-project/ckd/outcome/receipt"
 )
 
-// A promise is what is kept in memory of a promise. promises.mu guards it.
+// A promise holds the state of one promise in memory. promises.mu guards it.
 type promise struct {
 	key      promiseKey
 	info     info
@@ -32,7 +32,7 @@ type promise struct {
 	terms    *terms    // that state was computed with
 }
 
-// cohortState is a cohort with what was counted of it.
+// cohortState is a cohort with its tally.
 type cohortState struct {
 	cohort
 	sums  *sums  // nil if no daemon told of it
@@ -298,11 +298,11 @@ func (p *promise) load(b *bolt.Bucket) error {
 
 // reread reads a cohort.
 func (p *promise) reread(b *bolt.Bucket, start int64) error {
-	at, found := slices.BinarySearchFunc(p.cohorts, start, func(c *cohortState, start int64) int { return cmp.Compare(c.Start, start) })
+	place, found := slices.BinarySearchFunc(p.cohorts, start, func(c *cohortState, start int64) int { return cmp.Compare(c.Start, start) })
 	if !found {
-		p.cohorts = slices.Insert(p.cohorts, at, &cohortState{})
+		p.cohorts = slices.Insert(p.cohorts, place, &cohortState{})
 	}
-	c := p.cohorts[at]
+	c := p.cohorts[place]
 	var err error
 	if c.cohort, err = readCohort(b, start); err != nil {
 		return err
@@ -336,7 +336,7 @@ func (p *promise) reread(b *bolt.Bucket, start int64) error {
 func (ps *promises) tally(p *promise, t *terms, c *cohortState) error {
 	counted := newTally()
 	counted.Changes = c.Changes
-	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r, ps.told.of(r.ID.Sealer())) })
+	err := ps.scan(p, c.Start, func(r *Record) { counted.observe(t, r, ps.told.last(r.ID.Sealer())) })
 	if err != nil {
 		return err
 	}
@@ -378,53 +378,87 @@ func (p *promise) mature(t *terms, now time.Time) int {
 	return n
 }
 
-// take takes mature cohorts into the evidence: the official one once, with what had been reported
-// when they matured, and the replay with what is known now.
+// taking is a step of the evidence: what mature cohorts add to copies of the official evidence and
+// of the replay, until it is stored.
+type taking struct {
+	p        *promise
+	t        *terms
+	official *alarms
+	again    *replay
+	restart  bool           // the replay begins anew
+	lines    []watch        // alarms whose line is new
+	raised   map[watch]bool // alarms that were raised before
+	cohorts  []*cohortState
+	points   []Point
+}
+
+// take takes mature cohorts into the evidence: the official one once, with the outcomes that had been
+// reported when they matured, and the replay with all outcomes known now.
 func (ps *promises) take(p *promise, t *terms, mature int) error {
-	lines := t.lines()
-	lengths := runLengths(lines, ps.options.RunLength)
-	official, again := p.official.clone(), p.replay
-	anew := official.set(lines, lengths)
-	restart := false
-	for _, c := range p.cohorts[:mature] {
-		restart = restart || c.Start <= again.alarms.Through && c.Replayed != c.Changes
+	step, err := ps.begin(p, t, mature)
+	if err != nil {
+		return err
 	}
-	if restart {
-		var err error
-		if again, err = p.base(ps.main); err != nil {
+	if err := ps.takeCohorts(step, p.cohorts[:mature]); err != nil {
+		return err
+	}
+	if step.changes() {
+		if err := ps.write(step); err != nil {
+			p.loaded = false // cohorts in memory may say more than is stored
 			return err
 		}
-	} else {
-		again = again.clone()
 	}
-	again.alarms.follow(official)
-	var (
-		taken  []*cohortState
-		points []Point
-		raised = official.raised()
-	)
+	p.official, p.replay = step.official, step.again
+	return nil
+}
+
+// begin copies the evidence of a promise under its lines of now. The replay begins anew where a cohort
+// that it has taken has changed since.
+func (ps *promises) begin(p *promise, t *terms, mature int) (*taking, error) {
+	lines := t.lines()
+	step := &taking{p: p, t: t, official: p.official.clone()}
+	step.lines = step.official.set(lines, runLengths(lines, ps.options.RunLength))
+	step.raised = step.official.raised()
+	step.restart = slices.ContainsFunc(p.cohorts[:mature], func(c *cohortState) bool {
+		return c.Start <= p.replay.alarms.Through && c.Replayed != c.Changes
+	})
+	if step.restart {
+		var err error
+		if step.again, err = p.base(ps.main); err != nil {
+			return nil, err
+		}
+	} else {
+		step.again = p.replay.clone()
+	}
+	step.again.alarms.follow(step.official)
+	return step, nil
+}
+
+// takeCohorts adds the cohorts that the official evidence or the replay lacks, with a point of history
+// for each that has outcomes.
+func (ps *promises) takeCohorts(step *taking, cohorts []*cohortState) error {
+	p, official, again := step.p, step.official, step.again
 	history, err := p.history(ps.main)
 	if err != nil {
 		return err
 	}
 	before := &Point{FNR: newPointRisk(official, evidence.FNR), Rate: newPointRisk(official, evidence.MissRate)}
-	for _, c := range p.cohorts[:mature] {
+	for _, c := range cohorts {
 		first := c.Start > official.Through
 		if !first && c.Start <= again.alarms.Through {
 			continue
 		}
-		bets := c.settings(t)
+		bets := c.settings(step.t)
 		if c.Bets == nil {
-			var err error
-			if bets, err = ps.bets(p, c, bets, p.maturity(t, c)); err != nil {
+			if bets, err = ps.bets(p, c, bets, p.maturity(step.t, c)); err != nil {
 				return err
 			}
 		}
-		if err := ps.takeOne(p, t, c, bets, official, again); err != nil {
+		if err := ps.takeOne(p, step.t, c, bets, official, again); err != nil {
 			return err
 		}
 		c.Bets, c.Replayed = &bets, c.Changes
-		taken = append(taken, c)
+		step.cohorts = append(step.cohorts, c)
 		if c.Changes == 0 {
 			continue
 		}
@@ -435,18 +469,23 @@ func (ps *promises) take(p *promise, t *terms, mature int) error {
 			}
 			was = before
 		}
-		points = append(points, point(c, official, again, was))
+		step.points = append(step.points, point(c, official, again, was))
 	}
-	// Cohorts without outcomes need not be stored: taking them again changes nothing.
-	changed := slices.ContainsFunc(taken, func(c *cohortState) bool { return c.Changes > 0 }) || len(anew) > 0 || restart ||
-		official.differs(p.official)
-	if !changed {
-		p.official, p.replay = official, again
-		return nil
-	}
-	err = ps.main.Update(func(tx *bolt.Tx) error {
-		b := promiseBucket(tx, p.key)
-		for _, c := range taken {
+	return nil
+}
+
+// changes reports whether the step is to be stored. Cohorts without outcomes need not be: taking them
+// again changes nothing.
+func (step *taking) changes() bool {
+	return slices.ContainsFunc(step.cohorts, func(c *cohortState) bool { return c.Changes > 0 }) || len(step.lines) > 0 || step.restart ||
+		step.official.differs(step.p.official)
+}
+
+// write writes cohorts, points, the trail and the evidence in one transaction.
+func (ps *promises) write(step *taking) error {
+	return ps.main.Update(func(tx *bolt.Tx) error {
+		b := promiseBucket(tx, step.p.key)
+		for _, c := range step.cohorts {
 			stored, err := readCohort(b, c.Start)
 			if err != nil {
 				return err
@@ -456,32 +495,35 @@ func (ps *promises) take(p *promise, t *terms, mature int) error {
 				return err
 			}
 		}
-		for i := range points {
-			if err := putJSON(b.Bucket(bucketHistory), startKey(points[i].Start.UnixMicro()), storedPointOf(&points[i])); err != nil {
+		for i := range step.points {
+			if err := putJSON(b.Bucket(bucketHistory), startKey(step.points[i].Start.UnixMicro()), storedPointOf(&step.points[i])); err != nil {
 				return err
 			}
 		}
-		for _, w := range anew {
-			if err := ps.note(tx, p.event(t, EventLine, w)); err != nil {
-				return err
-			}
+		if err := ps.noteAlarms(tx, step); err != nil {
+			return err
 		}
-		for w, one := range official.of {
-			if one.Raised() && !raised[w] {
-				e := p.event(t, EventRaised, w)
-				e.Detail = fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(one.raisedBy).UTC().Format(time.RFC3339))
-				if err := ps.note(tx, e); err != nil {
-					return err
-				}
-			}
-		}
-		return p.writeEvidence(b, official, again)
+		return step.p.writeEvidence(b, step.official, step.again)
 	})
-	if err != nil {
-		p.loaded = false // cohorts in memory may say more than is stored
-		return err
+}
+
+// noteAlarms enters new lines and newly raised alarms in the trail.
+func (ps *promises) noteAlarms(tx *bolt.Tx, step *taking) error {
+	for _, w := range step.lines {
+		if err := ps.note(tx, step.p.event(step.t, EventLine, w)); err != nil {
+			return err
+		}
 	}
-	p.official, p.replay = official, again
+	for w, alarm := range step.official.byWatch {
+		if !alarm.Raised() || step.raised[w] {
+			continue
+		}
+		e := step.p.event(step.t, EventRaised, w)
+		e.Detail = fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(alarm.raisedBy).UTC().Format(time.RFC3339))
+		if err := ps.note(tx, e); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -555,7 +597,7 @@ func (ps *promises) bets(p *promise, c *cohortState, s settings, due time.Time) 
 // raised returns the watches whose alarm is up.
 func (a *alarms) raised() map[watch]bool {
 	up := make(map[watch]bool)
-	for w, one := range a.of {
+	for w, one := range a.byWatch {
 		if one.Raised() {
 			up[w] = true
 		}
@@ -565,11 +607,11 @@ func (a *alarms) raised() map[watch]bool {
 
 // differs reports whether alarms are of other lines.
 func (a *alarms) differs(o *alarms) bool {
-	if len(a.of) != len(o.of) {
+	if len(a.byWatch) != len(o.byWatch) {
 		return true
 	}
-	for w := range a.of {
-		if o.of[w] == nil || o.of[w].began != a.of[w].began {
+	for w := range a.byWatch {
+		if o.byWatch[w] == nil || o.byWatch[w].began != a.byWatch[w].began {
 			return true
 		}
 	}
@@ -578,14 +620,14 @@ func (a *alarms) differs(o *alarms) bool {
 
 // follow gives the replay the lines of the official alarms, and begins anew where they did.
 func (a *alarms) follow(official *alarms) {
-	for w := range a.of {
-		if official.of[w] == nil {
-			delete(a.of, w)
+	for w := range a.byWatch {
+		if official.byWatch[w] == nil {
+			delete(a.byWatch, w)
 		}
 	}
-	for w, one := range official.of {
-		if have := a.of[w]; have == nil || have.began != one.began || have.Line() != one.Line() || have.RunLength() != one.RunLength() {
-			a.of[w] = one.anew(w, one.began)
+	for w, one := range official.byWatch {
+		if have := a.byWatch[w]; have == nil || have.began != one.began || have.Line() != one.Line() || have.RunLength() != one.RunLength() {
+			a.byWatch[w] = one.anew(w, one.began)
 		}
 	}
 }

@@ -151,12 +151,12 @@ func strataOf(all, settled, last *pooled, cohorts []*cohortState) []Stratum {
 
 // late returns the share of a stratum's due outcomes that is overdue; unknown unless daemons told.
 func (p *pooled) late(k receipt.Stratum) Share {
-	const of = "outcomes due"
+	const whole = "outcomes due"
 	if !p.told(k) {
-		return unknownShare(of)
+		return unknownShare(whole)
 	}
 	n := float64(p.due[k])
-	s := shareOf(of, float64(p.overdue[k]), n, float64(p.overdue[k]), n, 0)
+	s := shareOf(whole, float64(p.overdue[k]), n, float64(p.overdue[k]), n, 0)
 	s.Events, s.Total = p.overdue[k], p.due[k]
 	return s
 }
@@ -304,8 +304,8 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, p *promise) {
 	for _, i := range settled.issued {
 		decisions += i.Decisions
 	}
-	one := func(w watch, f *Figure) {
-		a := p.official.of[w]
+	add := func(w watch, f *Figure) {
+		a := p.official.byWatch[w]
 		if a == nil {
 			return
 		}
@@ -318,7 +318,7 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, p *promise) {
 		if a.cleared != 0 {
 			f.Monitor.Cleared = time.UnixMicro(a.cleared).UTC()
 		}
-		if again := p.replay.alarms.of[w]; again != nil {
+		if again := p.replay.alarms.byWatch[w]; again != nil {
 			f.Monitor.Replayed = again.Evidence()
 			f.Monitor.Changed = f.Monitor.Replayed != f.Monitor.Evidence
 		}
@@ -327,12 +327,12 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, p *promise) {
 		}
 		f.judge()
 	}
-	one(watch{Risk: evidence.FNR, Class: -1}, &s.FNR)
-	one(watch{Risk: evidence.MissRate, Class: -1}, &s.MissRate)
+	add(watch{Risk: evidence.FNR, Class: -1}, &s.FNR)
+	add(watch{Risk: evidence.MissRate, Class: -1}, &s.MissRate)
 	s.FNR.Lately = last.tally.latest(&last.tally.Pooled[0], last.tally.Squares[0])
 	s.MissRate.Lately = last.tally.latest(&last.tally.Pooled[1], last.tally.Squares[1])
 	for i, k := range b.t.policy.Critical {
-		one(watch{Risk: evidence.FNR, Class: k}, &s.Classes[i])
+		add(watch{Risk: evidence.FNR, Class: k}, &s.Classes[i])
 		if seen := last.tally.Classes[k]; seen != nil {
 			s.Classes[i].Lately = last.tally.latest(&seen.FNR, seen.Squares)
 		}
@@ -446,17 +446,17 @@ func (b *summariser) tooFew(f *Figure) string {
 }
 
 func yieldOf(c *tally) Yield {
-	const of = "deferred inputs with an outcome"
+	const whole = "deferred inputs with an outcome"
 	var worth, critical weighted
 	y := Yield{}
 	for reason := range policy.Reason(policy.Reasons) {
-		if one := c.Reasons[reason]; one != nil {
-			worth.add(&one.Worth)
-			critical.add(&one.Critical)
-			y.Reasons = append(y.Reasons, ReasonYield{reason, one.Worth.share(of + ", by reason"), one.Critical.share(of + ", by reason")})
+		if reasonYield := c.Reasons[reason]; reasonYield != nil {
+			worth.add(&reasonYield.Worth)
+			critical.add(&reasonYield.Critical)
+			y.Reasons = append(y.Reasons, ReasonYield{reason, reasonYield.Worth.share(whole + ", by reason"), reasonYield.Critical.share(whole + ", by reason")})
 		}
 	}
-	y.Worth, y.Critical = worth.share(of), critical.share(of)
+	y.Worth, y.Critical = worth.share(whole), critical.share(whole)
 	return y
 }
 
@@ -512,9 +512,9 @@ func readers(c *tally) Readers {
 //
 // The weights of events matter most: misses have large ones, and hits small ones. Without any event,
 // one is taken to have the typical weight, which is that of the whole if 0 is given.
-func shareOf(of string, events, whole, eventSquares, squares, typical float64) Share {
+func shareOf(named string, events, whole, eventSquares, squares, typical float64) Share {
 	if !(whole > 0 && squares > 0) {
-		return unknownShare(of)
+		return unknownShare(named)
 	}
 	p := min(1, events/whole)
 	n := whole * whole / squares
@@ -524,7 +524,7 @@ func shareOf(of string, events, whole, eventSquares, squares, typical float64) S
 	case p == 0 && typical > 0:
 		n = min(n, whole/typical)
 	}
-	s := Share{Of: of, Value: p}
+	s := Share{Of: named, Value: p}
 	s.Low, s.High = binomial.Interval(p*n, n, level)
 	s.Low, s.High = min(s.Low, p), max(s.High, p)
 	return s
@@ -555,12 +555,12 @@ func storedPointOf(p *Point) storedPoint {
 }
 
 func (s *storedPoint) point(start int64) Point {
-	unpack := func(in [6]*float64) PointRisk {
+	unpack := func(packed [6]*float64) PointRisk {
 		var v [6]float64
 		for i := range v {
 			v[i] = math.NaN()
-			if in[i] != nil {
-				v[i] = *in[i]
+			if packed[i] != nil {
+				v[i] = *packed[i]
 			}
 		}
 		return PointRisk{v[0], v[1], v[2], v[3], v[4], v[5]}
@@ -568,7 +568,7 @@ func (s *storedPoint) point(start int64) Point {
 	return Point{Start: time.UnixMicro(start).UTC(), FNR: unpack(s.FNR), Rate: unpack(s.Rate)}
 }
 
-// point returns what is known of the cohorts up to one. Evidence that was taken before is that of the
+// point returns the figures of the cohorts up to one. Evidence that was taken before is that of the
 // point before it was replayed.
 func point(c *cohortState, official *alarms, again *replay, taken *Point) Point {
 	risk := func(of evidence.Risk, cohort *evidence.Estimate) PointRisk {
@@ -580,23 +580,23 @@ func point(c *cohortState, official *alarms, again *replay, taken *Point) Point 
 			r.Value = e.Value()
 			r.Low, r.High = again.interval(w)
 		}
-		if a := official.of[w]; a != nil {
+		if a := official.byWatch[w]; a != nil {
 			r.Line, r.LogEvidence = a.Line(), a.LogEvidence()
 		}
 		return r
 	}
-	at := Point{Start: time.UnixMicro(c.Start).UTC(), FNR: risk(evidence.FNR, &c.tally.Pooled[0]),
+	point := Point{Start: time.UnixMicro(c.Start).UTC(), FNR: risk(evidence.FNR, &c.tally.Pooled[0]),
 		Rate: risk(evidence.MissRate, &c.tally.Pooled[1])}
 	if taken != nil {
-		at.FNR.Line, at.FNR.LogEvidence = taken.FNR.Line, taken.FNR.LogEvidence
-		at.Rate.Line, at.Rate.LogEvidence = taken.Rate.Line, taken.Rate.LogEvidence
+		point.FNR.Line, point.FNR.LogEvidence = taken.FNR.Line, taken.FNR.LogEvidence
+		point.Rate.Line, point.Rate.LogEvidence = taken.Rate.Line, taken.Rate.LogEvidence
 	}
-	return at
+	return point
 }
 
 // newPointRisk returns the line of a risk, with no evidence yet.
 func newPointRisk(official *alarms, of evidence.Risk) PointRisk {
-	if a := official.of[watch{Risk: of, Class: -1}]; a != nil {
+	if a := official.byWatch[watch{Risk: of, Class: -1}]; a != nil {
 		return PointRisk{Line: a.Line()}
 	}
 	return PointRisk{Line: math.NaN(), LogEvidence: math.NaN()}

@@ -188,17 +188,17 @@ func (t *tally) observe(m *terms, r *Record, through uint64) {
 		return
 	}
 	weight := 1 / float64(c.Propensity)
-	in := &t.Strata[c.Stratum]
+	stratum := &t.Strata[c.Stratum]
 	if f.known {
-		in.Count++
-		in.Weight += weight
+		stratum.Count++
+		stratum.Weight += weight
 		if number := r.ID.Number(); number > through {
 			entry(t.Sealers, r.ID.Sealer()).observe(number, through)
 			t.Untold[c.Stratum].Count++
 			t.Untold[c.Stratum].Weight += weight
 		}
 	} else if f.sighted {
-		in.Apart++
+		stratum.Apart++
 	}
 	if r.Duplicate {
 		return
@@ -208,7 +208,7 @@ func (t *tally) observe(m *terms, r *Record, through uint64) {
 		return
 	}
 	t.Decided++
-	t.Lags[lagOf(f.at.UnixMicro()-c.Time)]++
+	t.Lags[lagOf(f.time.UnixMicro()-c.Time)]++
 	best := m.observe(r, &f, -1, false)
 	for i := range t.Pooled {
 		t.Pooled[i].Observe(best)
@@ -245,7 +245,7 @@ func (t *tally) observeClasses(m *terms, r *Record, f *finding) {
 	if f.critical < 0 || r.Receipt.Stratum == receipt.Deferred {
 		return
 	}
-	one := func(k int) {
+	add := func(k int) {
 		class := t.class(k)
 		o := m.observe(r, f, k, false)
 		class.FNR.Observe(o)
@@ -256,9 +256,9 @@ func (t *tally) observeClasses(m *terms, r *Record, f *finding) {
 			class.Disputed++
 		}
 	}
-	one(f.critical)
+	add(f.critical)
 	for _, k := range f.others {
-		one(k)
+		add(k)
 	}
 }
 
@@ -307,7 +307,7 @@ func (t *tally) observeReaders(m *terms, r *Record, f *finding) {
 	if f.second == nil || !f.wanted {
 		return
 	}
-	weight := 1.0 // second readings that nobody asked for would have none
+	weight := 1.0 // second readings that were not asked for would have none
 	if !must {
 		weight = 1 / secondReads
 	}
@@ -326,16 +326,16 @@ func (t *tally) add(o *tally) {
 		t.Squares[i].add(o.Squares[i])
 	}
 	for k, c := range o.Classes {
-		to := t.class(k)
-		to.FNR.Add(c.FNR)
-		to.Squares.add(c.Squares)
-		to.Disputed += c.Disputed
+		sum := t.class(k)
+		sum.FNR.Add(c.FNR)
+		sum.Squares.add(c.Squares)
+		sum.Disputed += c.Disputed
 	}
 	for k, c := range o.Slices {
-		to := t.slice(k)
-		for i := range to.Risks {
-			to.Risks[i].Add(c.Risks[i])
-			to.Disputed[i] += c.Disputed[i]
+		sum := t.slice(k)
+		for i := range sum.Risks {
+			sum.Risks[i].Add(c.Risks[i])
+			sum.Disputed[i] += c.Disputed[i]
 		}
 	}
 	for k := range t.Kinds {
@@ -400,7 +400,7 @@ func (t *tally) lag() Lag {
 		l.Count += t.Lags[b]
 	}
 	n := float64(l.Count)
-	at := func(rank float64) float64 {
+	valueAt := func(rank float64) float64 {
 		seen := 0.0
 		for _, b := range bins {
 			if seen += float64(t.Lags[b]); seen >= rank {
@@ -417,7 +417,7 @@ func (t *tally) lag() Lag {
 			return unknownLimits()
 		}
 		around := 1.96 * math.Sqrt(n*q*(1-q)) // ranks of a 95% interval
-		return Limits{at(max(1, q*n)), at(max(1, q*n-around)), at(min(n, q*n+around))}
+		return Limits{valueAt(max(1, q*n)), valueAt(max(1, q*n-around)), valueAt(min(n, q*n+around))}
 	}
 	l.Median, l.P90 = quantile(.5), quantile(.9)
 	return l

@@ -18,15 +18,15 @@ type told struct {
 	through map[receipt.SealerID]uint64
 }
 
-// of returns the last number of a sealer that was told; 0 for none.
-func (t *told) of(sealer receipt.SealerID) uint64 {
+// last returns the highest number of a sealer that a daemon reported; 0 for none.
+func (t *told) last(sealer receipt.SealerID) uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.through[sealer]
 }
 
 // has reports whether a receipt is among the counts.
-func (t *told) has(id receipt.ID) bool { return id.Number() <= t.of(id.Sealer()) }
+func (t *told) has(id receipt.ID) bool { return id.Number() <= t.last(id.Sealer()) }
 
 func (t *told) load(b *bolt.Bucket) error {
 	return b.ForEach(func(sealer, count []byte) error {
@@ -38,11 +38,11 @@ func (t *told) load(b *bolt.Bucket) error {
 	})
 }
 
-// put stores what is higher than before, and returns it for set.
+// put stores the numbers that are higher than before, and returns them for set.
 func (t *told) put(tx *bolt.Tx, sealed []Sealed) (map[receipt.SealerID]uint64, error) {
 	higher := make(map[receipt.SealerID]uint64)
 	for _, s := range sealed {
-		if s.Count < t.of(s.Sealer) {
+		if s.Count < t.last(s.Sealer) {
 			continue
 		}
 		higher[s.Sealer] = s.Count
@@ -53,7 +53,7 @@ func (t *told) put(tx *bolt.Tx, sealed []Sealed) (map[receipt.SealerID]uint64, e
 	return higher, nil
 }
 
-// set puts what was stored in force.
+// set takes over the numbers that put has stored.
 func (t *told) set(higher map[receipt.SealerID]uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (u *untold) observe(number, through uint64) {
 	u.Last = max(u.Last, number)
 }
 
-// missing returns how many receipts at least were issued beside those that arrived: the numbers between
+// missing returns a lower limit of the receipts that were issued and did not arrive: the numbers between
 // them. Some may be of other policies, or need no review.
 func (u *untold) missing() uint64 {
 	return u.Last - min(u.First+u.Count, u.Last+1) + 1
@@ -90,7 +90,7 @@ func (u *untold) missing() uint64 {
 // stale reports whether more was told since the tally was made.
 func (t *tally) stale(told *told) bool {
 	for sealer, u := range t.Sealers {
-		if told.of(sealer) != u.Through {
+		if told.last(sealer) != u.Through {
 			return true
 		}
 	}

@@ -19,7 +19,7 @@ type Event struct {
 	Policy  string `json:"policy,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Figure names what was raised or cleared, such as critical_fnr.
+	// Figure names the figure whose alarm was raised or cleared, such as critical_fnr.
 	Figure string `json:"figure,omitempty"`
 	// Detail says more, such as how many outcomes were deleted.
 	Detail string `json:"detail,omitempty"`

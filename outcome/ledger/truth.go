@@ -29,7 +29,7 @@ type finding struct {
 	first, second *Said
 	sighted       bool // some reading stays apart, since the reader had seen the model's answer
 	sightedFirst  *Said
-	at            time.Time // when the truth was first found
+	time          time.Time // when the truth was first found
 }
 
 // disputed reports whether readers disagree whether the input is critical.
@@ -91,7 +91,7 @@ func (t *terms) find(r *Record, before time.Time) finding {
 		return -1
 	})
 	if len(counting) > 0 {
-		f.first, f.known, f.at = counting[0], true, counting[0].At
+		f.first, f.known, f.time = counting[0], true, counting[0].At
 	}
 	if len(counting) > 1 {
 		f.second = counting[1]
@@ -108,8 +108,8 @@ func (t *terms) find(r *Record, before time.Time) finding {
 		} else {
 			f.safe = settled.Truth
 		}
-		if f.first == nil || settled.At.Before(f.at) {
-			f.at = settled.At
+		if f.first == nil || settled.At.Before(f.time) {
+			f.time = settled.At
 		}
 		return f
 	}
@@ -171,10 +171,10 @@ func (t *terms) vote(f *finding, readings []*Said) {
 
 // mostNamed returns the class that most of some readings name, of several the one named first, and
 // the others.
-func mostNamed(readings []*Said, of func(*Said) bool) (class int, others []int) {
+func mostNamed(readings []*Said, counts func(*Said) bool) (class int, others []int) {
 	class, most := -1, 0
 	for i, s := range readings {
-		if !of(s) {
+		if !counts(s) {
 			continue
 		}
 		named, before := 0, false

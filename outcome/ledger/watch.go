@@ -71,7 +71,7 @@ func runLengths(lines map[watch]float64, overall float64) map[watch]float64 {
 type alarms struct {
 	// Through begins the last cohort taken; math.MinInt64 before the first.
 	Through int64
-	of      map[watch]*alarm
+	byWatch map[watch]*alarm
 }
 
 type alarm struct {
@@ -82,22 +82,22 @@ type alarm struct {
 	cleared  int64 // when a person took it down, in microseconds; 0 for never
 }
 
-func newAlarms() *alarms { return &alarms{Through: math.MinInt64, of: make(map[watch]*alarm)} }
+func newAlarms() *alarms { return &alarms{Through: math.MinInt64, byWatch: make(map[watch]*alarm)} }
 
-// set makes the alarms those of some lines and run lengths. Evidence against a line that has changed
+// set changes the lines and run lengths of the alarms. Evidence against a line that has changed
 // begins anew; an alarm that is up stays up. It returns the watches that began anew.
 func (a *alarms) set(lines, lengths map[watch]float64) (anew []watch) {
-	for w, have := range a.of {
+	for w, have := range a.byWatch {
 		if _, wanted := lines[w]; !wanted && !have.Raised() {
-			delete(a.of, w)
+			delete(a.byWatch, w)
 		}
 	}
 	for w, line := range lines {
-		have := a.of[w]
+		have := a.byWatch[w]
 		if have != nil && (have.Raised() || have.Line() == line && have.RunLength() == lengths[w]) {
 			continue
 		}
-		a.of[w] = &alarm{Alarm: evidence.NewAlarm(w.Risk, line, lengths[w]), began: a.Through}
+		a.byWatch[w] = &alarm{Alarm: evidence.NewAlarm(w.Risk, line, lengths[w]), began: a.Through}
 		if have != nil {
 			anew = append(anew, w)
 		}
@@ -112,7 +112,7 @@ func (a *alarm) anew(w watch, began int64) *alarm {
 
 // begin fixes the bets of a cohort.
 func (a *alarms) begin(s settings) {
-	for w, one := range a.of {
+	for w, one := range a.byWatch {
 		one.BeginCohort(s.leastHit(w.Risk))
 	}
 }
@@ -121,25 +121,25 @@ func (s settings) leastHit(evidence.Risk) float64 { return s.Hit } // deferred i
 
 // observe adds the evidence of a record.
 func (a *alarms) observe(m *terms, r *Record, f *finding, start int64) {
-	for w, one := range a.of {
-		if start <= one.began {
+	for w, alarm := range a.byWatch {
+		if start <= alarm.began {
 			continue
 		}
-		before := one.Raised()
-		one.Observe(m.observe(r, f, w.Class, false))
-		if one.Raised() && !before {
-			one.raisedBy = start
+		before := alarm.Raised()
+		alarm.Observe(m.observe(r, f, w.Class, false))
+		if alarm.Raised() && !before {
+			alarm.raisedBy = start
 		}
 	}
 }
 
 func (a *alarms) clone() *alarms {
-	c := &alarms{Through: a.Through, of: make(map[watch]*alarm, len(a.of))}
-	for w, one := range a.of {
+	c := &alarms{Through: a.Through, byWatch: make(map[watch]*alarm, len(a.byWatch))}
+	for w, one := range a.byWatch {
 		copied := *one
 		state := *one.Alarm
 		copied.Alarm = &state
-		c.of[w] = &copied
+		c.byWatch[w] = &copied
 	}
 	return c
 }
@@ -160,12 +160,12 @@ type storedAlarm struct {
 
 func (a *alarms) MarshalJSON() ([]byte, error) {
 	s := storedAlarms{Through: a.Through}
-	for w, one := range a.of {
-		state, err := one.AppendBinary(nil)
+	for w, alarm := range a.byWatch {
+		state, err := alarm.AppendBinary(nil)
 		if err != nil {
 			return nil, err
 		}
-		s.Alarms = append(s.Alarms, storedAlarm{w, state, one.began, one.raisedBy, one.cleared})
+		s.Alarms = append(s.Alarms, storedAlarm{w, state, alarm.began, alarm.raisedBy, alarm.cleared})
 	}
 	return json.Marshal(s)
 }
@@ -175,13 +175,13 @@ func (a *alarms) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return err
 	}
-	a.Through, a.of = s.Through, make(map[watch]*alarm, len(s.Alarms))
-	for _, one := range s.Alarms {
-		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, cleared: one.Cleared}
-		if err := restored.UnmarshalBinary(one.State); err != nil {
+	a.Through, a.byWatch = s.Through, make(map[watch]*alarm, len(s.Alarms))
+	for _, stored := range s.Alarms {
+		restored := &alarm{Alarm: new(evidence.Alarm), began: stored.Began, raisedBy: stored.RaisedBy, cleared: stored.Cleared}
+		if err := restored.UnmarshalBinary(stored.State); err != nil {
 			return err
 		}
-		a.of[one.Watch] = restored
+		a.byWatch[stored.Watch] = restored
 	}
 	return nil
 }
@@ -300,17 +300,17 @@ type storedSequence struct {
 func (r *replay) MarshalJSON() ([]byte, error) {
 	s := storedReplay{Alarms: r.alarms}
 	for w, b := range r.sequences {
-		one := storedSequence{Watch: w}
+		stored := storedSequence{Watch: w}
 		var err error
-		if one.Best, err = b.best.AppendBinary(nil); err != nil {
+		if stored.Best, err = b.best.AppendBinary(nil); err != nil {
 			return nil, err
 		}
 		if b.worst != nil {
-			if one.Worst, err = b.worst.AppendBinary(nil); err != nil {
+			if stored.Worst, err = b.worst.AppendBinary(nil); err != nil {
 				return nil, err
 			}
 		}
-		s.Sequences = append(s.Sequences, one)
+		s.Sequences = append(s.Sequences, stored)
 	}
 	return json.Marshal(s)
 }
@@ -321,18 +321,18 @@ func (r *replay) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	r.alarms, r.sequences = s.Alarms, make(map[watch]*bounds, len(s.Sequences))
-	for _, one := range s.Sequences {
+	for _, stored := range s.Sequences {
 		b := &bounds{best: new(evidence.Sequence)}
-		if err := b.best.UnmarshalBinary(one.Best); err != nil {
+		if err := b.best.UnmarshalBinary(stored.Best); err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
-		if one.Worst != nil {
+		if stored.Worst != nil {
 			b.worst = new(evidence.Sequence)
-			if err := b.worst.UnmarshalBinary(one.Worst); err != nil {
+			if err := b.worst.UnmarshalBinary(stored.Worst); err != nil {
 				return fmt.Errorf("replay: %w", err)
 			}
 		}
-		r.sequences[one.Watch] = b
+		r.sequences[stored.Watch] = b
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func DefaultRates() []float64 { return []float64{0.005, 0.01, 0.02, 0.05, 0.1} }
 
 // DefaultRunLength is the least mean number of outcomes between false alarms, of all monitors
 // together.
-const DefaultRunLength = 2e6
+const defaultRunLength = 2e6
 
 // Plan says what audit rates cost and show.
 type Plan struct {
@@ -113,7 +113,7 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 	if o.Rates == nil {
 		o.Rates = DefaultRates()
 	}
-	o.RunLength, o.Runs = cmp.Or(o.RunLength, DefaultRunLength), cmp.Or(o.Runs, defaultRuns)
+	o.RunLength, o.Runs = cmp.Or(o.RunLength, defaultRunLength), cmp.Or(o.Runs, defaultRuns)
 	switch {
 	case len(inputs) == 0:
 		return nil, errors.New("no inputs to plan with")
@@ -138,7 +138,7 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 	}
 	for i, rate := range o.Rates {
 		var err error
-		if plan.Rates[i], err = s.at(ctx, rate); err != nil {
+		if plan.Rates[i], err = s.audited(ctx, rate); err != nil {
 			return nil, err
 		}
 	}

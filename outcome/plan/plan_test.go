@@ -10,9 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/ckd-project/ckd/outcome/audit"
 	"github.com/ckd-project/ckd/outcome/evidence"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -22,21 +20,21 @@ import (
 func made() []Input {
 	inputs := make([]Input, 1000)
 	for i := range inputs {
-		in := &inputs[i]
-		in.Risk = 0.01
+		next := &inputs[i]
+		next.Risk = 0.01
 		switch {
 		case i < 100:
-			in.Deferred, in.Critical = true, i < 10
+			next.Deferred, next.Critical = true, i < 10
 		case i < 300:
-			in.Critical, in.CalledCritical = true, i >= 120
-			if in.missed() {
-				in.Risk = 0.09
+			next.Critical, next.CalledCritical = true, i >= 120
+			if next.missed() {
+				next.Risk = 0.09
 			}
 		default:
-			in.CalledCritical = i >= 950
+			next.CalledCritical = i >= 950
 		}
-		if in.CalledCritical {
-			in.Risk = math.NaN()
+		if next.CalledCritical {
+			next.Risk = math.NaN()
 		}
 	}
 	return inputs
@@ -88,24 +86,6 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestFollowsRisk checks that audits which follow the risk take as many reviews, and see a rise with
-// fewer, where the missed have a higher risk.
-func TestFollowsRisk(t *testing.T) {
-	at := func(m float64) Rate {
-		p := settled(&policy.Audit{Rate: 1, M: m, PredictedCritical: policy.CriticalFree})
-		p.Risk = &policy.Risk{Prevalence: 0.21}
-		p.Calibration.MeanRootRisk = (20*0.3 + 650*0.1) / 670
-		return planned(t, p, made(), Options{Rates: []float64{0.05}, Runs: 40}).Rates[0]
-	}
-	mixed, uniform := at(0.5), at(1)
-	if math.Abs(mixed.AuditsPer1000-uniform.AuditsPer1000) > 1e-9 {
-		t.Errorf("%v audits that follow the risk, %v uniform ones", mixed.AuditsPer1000, uniform.AuditsPer1000)
-	}
-	if !(*mixed.Double.Audits < 0.9**uniform.Double.Audits) {
-		t.Errorf("a doubling takes %v audits that follow the risk, %v uniform ones", *mixed.Double.Audits, *uniform.Double.Audits)
-	}
-}
-
 // TestPrevalence checks that critical inputs come as often as the risk was fitted for.
 func TestPrevalence(t *testing.T) {
 	p := settled(nil)
@@ -147,25 +127,6 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestAgainstAuditor compares the delay with that of audits drawn input by input, as a daemon draws
-// them.
-func TestAgainstAuditor(t *testing.T) {
-	for _, called := range []policy.AuditedCritical{policy.CriticalAudited, policy.CriticalFree} {
-		t.Run(string(called), func(t *testing.T) {
-			settings := &policy.Audit{Rate: 0.1, M: 0.5, PredictedCritical: called}
-			p := settled(settings)
-			p.Risk, p.Hash = &policy.Risk{Prevalence: 0.21}, strings.Repeat("00", 32)
-			got := *planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 100}).Rates[0].Double.Inputs
-			want := drawnOneByOne(p)
-			t.Logf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
-			// 1,000 good outcomes before hardly slow the alarm.
-			if got < 0.7*want || got > 1.5*want {
-				t.Errorf("%.0f inputs by the plan, %.0f drawn one by one", got, want)
-			}
-		})
-	}
-}
-
 // TestBets checks that the bets are those that the settings allow: bounded by the least propensity of a
 // hit, and those of the interval also by that of a miss, which m and a cap lower.
 func TestBets(t *testing.T) {
@@ -190,7 +151,7 @@ func TestBets(t *testing.T) {
 			r, before, after := a.reviews(s.weights, s.counts), a.reviews(s.weights, s.steps), a.reviews(s.raised(0.4), s.steps)
 			widths, delays := make([]float64, runs), make([]float64, runs)
 			for run := range widths {
-				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, DefaultRunLength/0.5)
+				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, defaultRunLength/0.5)
 				alarm.BeginCohort(c.hits)
 				for n := 0; !alarm.Raised(); n++ {
 					from := before
@@ -218,48 +179,6 @@ func TestBets(t *testing.T) {
 			}
 		})
 	}
-}
-
-// drawnOneByOne returns the median number of inputs until the alarm, while the critical FNR of the
-// inputs made is four tenths, twice the line.
-func drawnOneByOne(p *policy.Policy) float64 {
-	const runs = 60
-	inputs, auditor := made(), audit.NewAuditor(p)
-	rng := rand.New(rand.NewPCG(1, 1))
-	draw := func() *Input {
-		for {
-			in := &inputs[rng.IntN(len(inputs))]
-			weight := 1.0
-			switch {
-			case in.missed():
-				weight = 4
-			case in.Critical && !in.Deferred:
-				weight = 0.6 / 0.9
-			}
-			if rng.Float64() < weight/4 {
-				return in
-			}
-		}
-	}
-	delays := make([]float64, runs)
-	for run := range delays {
-		alarm := evidence.NewAlarm(evidence.FNR, 0.2, DefaultRunLength/0.5)
-		alarm.BeginCohort(audit.LeastPropensity(p.Audit, receipt.CalledCritical))
-		for !alarm.Raised() {
-			delays[run]++
-			in := draw()
-			d := policy.Decision{Action: policy.Retain}
-			if in.Deferred {
-				d.Action = policy.Defer
-			}
-			if drawn := auditor.Draw(nil, 0, d, in.CalledCritical, in.Risk, nil, 30, nil); drawn.Review || drawn.Free {
-				alarm.Observe(evidence.Observation{
-					Retained: !in.Deferred, Critical: in.Critical, Missed: in.missed(), Propensity: float64(drawn.Propensity),
-				})
-			}
-		}
-	}
-	return *quantile(delays, 0.5)
 }
 
 // TestUnknown checks that what cannot be known is nil, with a note, and never 0.

@@ -34,7 +34,7 @@ type study struct {
 	settings policy.Audit
 	inputs   []Input
 	weights  []float64 // how often each input comes
-	of       evidence.Risk
+	estimand evidence.Risk
 	figure   policy.Figure
 	line     float64 // 0 for none
 	risk     float64 // in the recording; NaN without critical inputs
@@ -43,7 +43,7 @@ type study struct {
 
 func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s := &study{
-		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), of: evidence.FNR, figure: policy.CriticalFNR,
+		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), estimand: evidence.FNR, figure: policy.CriticalFNR,
 		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited}, notes: []string{},
 	}
 	if p.Audit != nil {
@@ -51,7 +51,7 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	}
 	lines := p.Lines()
 	if s.line = lines.CriticalFNR; s.line == 0 && lines.CriticalMissRate > 0 {
-		s.of, s.figure, s.line = evidence.MissRate, policy.CriticalMissRate, lines.CriticalMissRate
+		s.estimand, s.figure, s.line = evidence.MissRate, policy.CriticalMissRate, lines.CriticalMissRate
 	}
 	for i := range s.weights {
 		s.weights[i] = 1
@@ -78,11 +78,11 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	return s
 }
 
-// counts reports whether an input is one of those that the risk is a share of.
+// counts reports whether an input belongs to the denominator of the risk.
 func (s *study) counts(in *Input) bool { return in.Critical && s.steps(in) }
 
 // steps reports whether a review of an input is a step of the risk.
-func (s *study) steps(in *Input) bool { return !in.Deferred || s.of == evidence.MissRate }
+func (s *study) steps(in *Input) bool { return !in.Deferred || s.estimand == evidence.MissRate }
 
 // share returns the share of inputs with a property.
 func (s *study) share(weights []float64, has func(in *Input) bool) float64 {
@@ -104,10 +104,10 @@ func (s *study) raised(risk float64) []float64 {
 	}
 	weights := slices.Clone(s.weights)
 	for i := range weights {
-		switch in := &s.inputs[i]; {
-		case in.missed():
+		switch next := &s.inputs[i]; {
+		case next.missed():
 			weights[i] *= risk / s.risk
-		case s.counts(in):
+		case s.counts(next):
 			weights[i] *= (1 - risk) / (1 - s.risk)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *study) raised(risk float64) []float64 {
 }
 
 // at returns the row of an audit rate.
-func (s *study) at(ctx context.Context, rate float64) (Rate, error) {
+func (s *study) audited(ctx context.Context, rate float64) (Rate, error) {
 	row := Rate{Rate: rate, DeferredPer1000: 1000 * s.share(s.weights, func(in *Input) bool { return in.Deferred })}
 	a := s.audits(rate)
 	for i, w := range s.weights {
@@ -132,12 +132,12 @@ func (s *study) at(ctx context.Context, rate float64) (Rate, error) {
 	if err := s.month(ctx, a, &row); err != nil || s.line == 0 {
 		return row, err
 	}
-	for times, to := range map[float64]**Delay{2: &row.Double, 3: &row.Triple} {
+	for times, delay := range map[float64]**Delay{2: &row.Double, 3: &row.Triple} {
 		d, err := s.delay(ctx, a, times*s.line)
 		if err != nil {
 			return row, err
 		}
-		*to = d
+		*delay = d
 	}
 	return row, nil
 }
@@ -162,13 +162,13 @@ func (s *study) audits(rate float64) *audits {
 		misses: audit.LeastPropensity(&settings, receipt.CalledSafe),
 	}
 	for i := range s.inputs {
-		in := &s.inputs[i]
+		next := &s.inputs[i]
 		d := policy.Decision{Action: policy.Retain}
-		if in.Deferred {
+		if next.Deferred {
 			d.Action = policy.Defer
 		}
-		stratum := audit.Stratum(d, in.CalledCritical)
-		a.propensity[i] = plan.Propensity(stratum, in.Risk)
+		stratum := audit.Stratum(d, next.CalledCritical)
+		a.propensity[i] = plan.Propensity(stratum, next.Risk)
 		a.paid[i] = stratum == receipt.CalledSafe || stratum == receipt.CalledCritical && settings.PredictedCritical != policy.CriticalFree
 	}
 	return a
@@ -228,7 +228,7 @@ func (s *study) month(ctx context.Context, a *audits, row *Rate) error {
 	lows, highs, widths := make([]float64, s.Runs), make([]float64, s.Runs), make([]float64, s.Runs)
 	narrower := math.Sqrt(min(1, mostCritical/n))
 	err := s.each(ctx, func(run int, rng *rand.Rand) {
-		sequence := evidence.NewSequence(s.of, level)
+		sequence := evidence.NewSequence(s.estimand, level)
 		sequence.BeginCohort(a.hits, a.misses)
 		for range int(min(n, mostCritical)) {
 			o, _ := r.draw(rng)
@@ -253,7 +253,7 @@ func (s *study) delay(ctx context.Context, a *audits, risk float64) (*Delay, err
 	before, after := a.reviews(s.weights, s.steps), a.reviews(weights, s.steps)
 	inputs, paid := make([]float64, s.Runs), make([]float64, s.Runs)
 	err := s.each(ctx, func(run int, rng *rand.Rand) {
-		alarm := evidence.NewAlarm(s.of, s.line, s.RunLength/weight[s.of])
+		alarm := evidence.NewAlarm(s.estimand, s.line, s.RunLength/weight[s.estimand])
 		alarm.BeginCohort(a.hits)
 		for range goodOutcomes {
 			o, _ := before.draw(rng)
@@ -304,9 +304,9 @@ func (s *study) each(ctx context.Context, run func(run int, rng *rand.Rand)) err
 // quantile returns a quantile of some values; nil where it is infinite.
 func quantile(values []float64, q float64) *float64 {
 	sorted := slices.Sorted(slices.Values(values))
-	at := sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
-	if math.IsInf(at, 0) || math.IsNaN(at) {
+	quantile := sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+	if math.IsInf(quantile, 0) || math.IsNaN(quantile) {
 		return nil
 	}
-	return &at
+	return &quantile
 }

@@ -1,4 +1,4 @@
-// Package receipt says what is kept of a decision until its outcome is known: a sealed record that
+// Package receipt keeps a decision until its outcome is known: in a sealed record that
 // travels with the result, so that the daemon keeps nothing.
 //
 // Whoever learns the true class of an input sends it with the input's receipt. The receipt says what

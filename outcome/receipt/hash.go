@@ -14,7 +14,7 @@ func VersionHash(text string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// DrawKey makes keyed hashes (HMAC-SHA256) of inputs and groups, which nobody without the key file
+// DrawKey makes keyed hashes (HMAC-SHA256) of inputs and groups, which only holders of the key file
 // can predict or invert.
 type DrawKey struct {
 	inner, outer [sha256.BlockSize]byte // the key, padded as HMAC has it

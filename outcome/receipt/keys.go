@@ -96,7 +96,7 @@ func ParseKeys(name string, data []byte) (*Keys, error) {
 
 const keyForm = "32 bytes as 64 hexadecimal digits or in base64"
 
-// parseKey returns a key, or what is wrong with it.
+// parseKey returns a key, or an error that says why the text is none.
 func parseKey(word string) (secret [keySize]byte, why string) {
 	var raw []byte
 	var err error
@@ -180,7 +180,7 @@ func (s *SealerID) UnmarshalText(text []byte) error {
 // the receipt is genuine.
 func IDOf(sealed *[Size]byte) ID { return ID(sealed[1+keyIDSize:]) }
 
-// Open returns what was sealed. The error is ErrUnknownKey or ErrForged.
+// Open returns the sealed receipt and its ID. The error is ErrUnknownKey or ErrForged.
 func (k *Keys) Open(sealed []byte) (Receipt, ID, error) {
 	if len(sealed) != Size || sealed[0] != version {
 		return Receipt{}, ID{}, ErrForged
@@ -210,24 +210,24 @@ func (k *Keys) Open(sealed []byte) (Receipt, ID, error) {
 }
 
 // cipher returns the cipher of a sealer, and whether it is kept.
-func (k *Keys) cipher(of cipherKey) (aead cipher.AEAD, kept bool) {
+func (k *Keys) cipher(key cipherKey) (aead cipher.AEAD, kept bool) {
 	k.mu.RLock()
-	aead, kept = k.ciphers[of]
+	aead, kept = k.ciphers[key]
 	k.mu.RUnlock()
 	if !kept {
-		aead = newAEAD(k.keys[of.key].secret, of.salt[:])
+		aead = newAEAD(k.keys[key.key].secret, key.salt[:])
 	}
 	return aead, kept
 }
 
 // keep keeps a cipher that has opened a receipt: made up salts take no place.
-func (k *Keys) keep(of cipherKey, aead cipher.AEAD) {
+func (k *Keys) keep(key cipherKey, aead cipher.AEAD) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ciphers == nil || len(k.ciphers) >= mostCiphers {
 		k.ciphers = make(map[cipherKey]cipher.AEAD)
 	}
-	k.ciphers[of] = aead
+	k.ciphers[key] = aead
 }
 
 // nonce returns the nonce of a receipt: the end of the salt and the count, which never comes twice

@@ -8,7 +8,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Receipt says what was decided about one input.
+// Receipt is the record of one decision.
 type Receipt struct {
 	// Policy is the hash of the policy, Version the VersionHash of the model's version.
 	Policy  [32]byte
@@ -87,26 +87,26 @@ const (
 // encode writes the receipt to bodySize bytes.
 func (r *Receipt) encode(b []byte) {
 	b = b[:bodySize]
-	at := copy(b, r.Policy[:])
+	n := copy(b, r.Policy[:])
 	for _, x := range [...]uint64{r.Version, uint64(r.Time), r.Draw, r.Group} {
-		binary.BigEndian.PutUint64(b[at:], x)
-		at += 8
+		binary.BigEndian.PutUint64(b[n:], x)
+		n += 8
 	}
 	for _, x := range r.Slices {
-		binary.BigEndian.PutUint16(b[at:], x)
-		at += 2
+		binary.BigEndian.PutUint16(b[n:], x)
+		n += 2
 	}
 	for _, x := range r.Scores {
-		binary.BigEndian.PutUint32(b[at:], math.Float32bits(x))
-		at += 4
+		binary.BigEndian.PutUint32(b[n:], math.Float32bits(x))
+		n += 4
 	}
 	for _, x := range [...]float32{r.Risk, r.Propensity} {
-		binary.BigEndian.PutUint32(b[at:], math.Float32bits(x))
-		at += 4
+		binary.BigEndian.PutUint32(b[n:], math.Float32bits(x))
+		n += 4
 	}
 	for _, x := range [...]uint32{r.Predicted, r.Passes} {
-		b[at], b[at+1], b[at+2] = byte(x>>16), byte(x>>8), byte(x)
-		at += 3
+		b[n], b[n+1], b[n+2] = byte(x>>16), byte(x>>8), byte(x)
+		n += 3
 	}
 	flags := byte(r.Stratum) & stratumBits
 	if r.Settled {
@@ -118,36 +118,36 @@ func (r *Receipt) encode(b []byte) {
 	if r.Review {
 		flags |= reviewBit
 	}
-	b[at], b[at+1], b[at+2], b[at+3] = flags, r.Action, r.Reason, r.Gate
+	b[n], b[n+1], b[n+2], b[n+3] = flags, r.Action, r.Reason, r.Gate
 }
 
 // decode reads what encode wrote.
 func (r *Receipt) decode(b []byte) {
-	at := copy(r.Policy[:], b)
+	n := copy(r.Policy[:], b)
 	var time uint64
 	for _, x := range [...]*uint64{&r.Version, &time, &r.Draw, &r.Group} {
-		*x = binary.BigEndian.Uint64(b[at:])
-		at += 8
+		*x = binary.BigEndian.Uint64(b[n:])
+		n += 8
 	}
 	r.Time = int64(time)
 	for i := range r.Slices {
-		r.Slices[i] = binary.BigEndian.Uint16(b[at:])
-		at += 2
+		r.Slices[i] = binary.BigEndian.Uint16(b[n:])
+		n += 2
 	}
 	for i := range r.Scores {
-		r.Scores[i] = math.Float32frombits(binary.BigEndian.Uint32(b[at:]))
-		at += 4
+		r.Scores[i] = math.Float32frombits(binary.BigEndian.Uint32(b[n:]))
+		n += 4
 	}
 	for _, x := range [...]*float32{&r.Risk, &r.Propensity} {
-		*x = math.Float32frombits(binary.BigEndian.Uint32(b[at:]))
-		at += 4
+		*x = math.Float32frombits(binary.BigEndian.Uint32(b[n:]))
+		n += 4
 	}
 	for _, x := range [...]*uint32{&r.Predicted, &r.Passes} {
-		*x = uint32(b[at])<<16 | uint32(b[at+1])<<8 | uint32(b[at+2])
-		at += 3
+		*x = uint32(b[n])<<16 | uint32(b[n+1])<<8 | uint32(b[n+2])
+		n += 3
 	}
-	flags := b[at]
+	flags := b[n]
 	r.Stratum = Stratum(flags & stratumBits)
 	r.Settled, r.Degenerate, r.Review = flags&settledBit != 0, flags&degenerateBit != 0, flags&reviewBit != 0
-	r.Action, r.Reason, r.Gate = b[at+1], b[at+2], b[at+3]
+	r.Action, r.Reason, r.Gate = b[n+1], b[n+2], b[n+3]
 }

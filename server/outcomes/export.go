@@ -98,7 +98,7 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 // chunkBytes is about the size of one message of an export.
 const chunkBytes = 64 << 10
 
-// lines cuts what is written into lines, and sends many at a time.
+// lines cuts the written bytes into lines, and sends many at a time.
 type lines struct {
 	send      func([]string) error
 	buffer    []byte
@@ -133,7 +133,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush sends what is left.
+// flush sends the remaining lines.
 func (l *lines) flush() error {
 	if len(l.buffer) == 0 {
 		return nil

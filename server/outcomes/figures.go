@@ -16,8 +16,8 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// PromiseMessage returns the state of a promise.
-func PromiseMessage(p *ledger.Promise) *ckdv1.Promise {
+// promiseMessage returns the state of a promise.
+func promiseMessage(p *ledger.Promise) *ckdv1.Promise {
 	m := &ckdv1.Promise{
 		Policy: &ckdv1.PolicyRef{Model: p.Model, Hash: hex.EncodeToString(p.Policy[:])}, ModelVersion: p.Version,
 		Verdict: verdictMessage(p.Verdict), Alarm: p.Alarm, Statement: Statement(p),
@@ -90,7 +90,7 @@ func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 // figuresMessage returns all figures of a promise.
 func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
 	m := &ckdv1.PromiseFigures{
-		Promise: PromiseMessage(p), Why: p.Why,
+		Promise: promiseMessage(p), Why: p.Why,
 		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
 		MatureCohorts: uint32(p.Cohorts.Mature), OpenCohorts: uint32(p.Cohorts.Open),
 		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
@@ -98,7 +98,7 @@ func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
 	}
 	for _, s := range p.Strata {
 		m.Strata = append(m.Strata, &ckdv1.StratumCount{
-			Stratum: StratumMessage(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
+			Stratum: stratumMessage(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
 			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
 			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart, Untold: s.Untold,
 			Free: s.Free, FreeMet: s.FreeMet,
@@ -210,8 +210,8 @@ func verdictMessage(v ledger.Verdict) ckdv1.Verdict {
 	return ckdv1.Verdict_VERDICT_UNSPECIFIED
 }
 
-// StratumMessage returns a stratum's number in messages, which is the same.
-func StratumMessage(s receipt.Stratum) ckdv1.Stratum { return ckdv1.Stratum(s) }
+// stratumMessage returns a stratum's number in messages, which is the same.
+func stratumMessage(s receipt.Stratum) ckdv1.Stratum { return ckdv1.Stratum(s) }
 
 // reasonMessage returns a reason of the wire by its name.
 func reasonMessage(r policy.Reason) ckdv1.DecisionReason {

@@ -56,12 +56,12 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 	}
 	var counts []ledger.Issued
 	for i, c := range r.GetCounts() {
-		one, err := issuedOf(r.GetProcess(), c)
+		issued, err := issuedOf(r.GetProcess(), c)
 		if err != nil {
 			return nil, wrong(fmt.Sprintf("counts[%d]", i), "%v", err).Err()
 		}
-		if model, _, known := s.Ledger.Policy(one.Policy); known && who.MayUse(model) {
-			counts = append(counts, one) // those of unknown policies come again with the policy
+		if model, _, known := s.Ledger.Policy(issued.Policy); known && who.MayUse(model) {
+			counts = append(counts, issued) // counts of unknown policies come again with the policy
 		}
 	}
 	var sealed []ledger.Sealed
@@ -79,7 +79,7 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 	}
 	for _, p := range states {
 		if asked[p.Policy] {
-			response.Promises = append(response.Promises, PromiseMessage(p))
+			response.Promises = append(response.Promises, promiseMessage(p))
 		}
 	}
 	return response, nil
@@ -109,37 +109,37 @@ func checkIssued(r *ckdv1.ReportIssuedRequest) error {
 
 // issuedOf returns a count as the ledger takes it.
 func issuedOf(process string, c *ckdv1.IssuedCount) (ledger.Issued, error) {
-	one := ledger.Issued{
+	issued := ledger.Issued{
 		Process: process, Version: c.GetModelVersion(), Stratum: receipt.Stratum(c.GetStratum()), Start: c.GetStart().AsTime(),
 		Decisions: c.GetDecisions(), Eligible: c.GetEligible(), Receipts: c.GetReceipts(), Reviews: c.GetReviews(),
 		Propensity: c.GetPropensity(), InversePropensity: c.GetInversePropensity(), Audit: auditOf(c.GetAudit()),
 	}
 	var ok bool
-	if one.Policy, ok = hashOf(c.GetPolicyHash()); !ok {
-		return one, fmt.Errorf("policy_hash: %.80q, expected 64 hexadecimal digits", c.GetPolicyHash())
+	if issued.Policy, ok = hashOf(c.GetPolicyHash()); !ok {
+		return issued, fmt.Errorf("policy_hash: %.80q, expected 64 hexadecimal digits", c.GetPolicyHash())
 	}
 	switch s := c.GetStratum(); {
 	case s < ckdv1.Stratum_STRATUM_DEFERRED || s > ckdv1.Stratum_STRATUM_CALLED_SAFE:
-		return one, fmt.Errorf("stratum: number %d, expected one of those that the contract names", s)
-	case c.GetStart().CheckValid() != nil || one.Start.Unix() <= 0:
-		return one, fmt.Errorf("start: no valid time")
-	case len(one.Version) > mostText:
-		return one, fmt.Errorf("model_version: %d bytes, expected at most %d", len(one.Version), mostText)
-	case one.Eligible > one.Decisions || one.Receipts > one.Eligible || one.Reviews > one.Eligible:
-		return one, fmt.Errorf("%d decisions, %d eligible, %d receipts, %d reviews: expected none larger than those before it", one.Decisions, one.Eligible, one.Receipts, one.Reviews)
+		return issued, fmt.Errorf("stratum: number %d, expected one of those that the contract names", s)
+	case c.GetStart().CheckValid() != nil || issued.Start.Unix() <= 0:
+		return issued, fmt.Errorf("start: no valid time")
+	case len(issued.Version) > mostText:
+		return issued, fmt.Errorf("model_version: %d bytes, expected at most %d", len(issued.Version), mostText)
+	case issued.Eligible > issued.Decisions || issued.Receipts > issued.Eligible || issued.Reviews > issued.Eligible:
+		return issued, fmt.Errorf("%d decisions, %d eligible, %d receipts, %d reviews: expected none larger than those before it", issued.Decisions, issued.Eligible, issued.Receipts, issued.Reviews)
 	}
-	for name, v := range map[string]float64{"propensity": one.Propensity, "inverse_propensity": one.InversePropensity} {
+	for name, v := range map[string]float64{"propensity": issued.Propensity, "inverse_propensity": issued.InversePropensity} {
 		if !(v >= 0) || math.IsInf(v, 1) {
-			return one, fmt.Errorf("%s: %v, expected a finite sum of at least 0", name, v)
+			return issued, fmt.Errorf("%s: %v, expected a finite sum of at least 0", name, v)
 		}
 	}
-	return one, nil
+	return issued, nil
 }
 
 // IssuedMessage returns a count for the ledger of another process.
 func IssuedMessage(c *ledger.Issued) *ckdv1.IssuedCount {
 	return &ckdv1.IssuedCount{
-		PolicyHash: hex.EncodeToString(c.Policy[:]), ModelVersion: c.Version, Stratum: StratumMessage(c.Stratum), Start: timeMessage(c.Start),
+		PolicyHash: hex.EncodeToString(c.Policy[:]), ModelVersion: c.Version, Stratum: stratumMessage(c.Stratum), Start: timeMessage(c.Start),
 		Decisions: c.Decisions, Eligible: c.Eligible, Receipts: c.Receipts, Reviews: c.Reviews,
 		Propensity: c.Propensity, InversePropensity: c.InversePropensity, Audit: auditMessage(c.Audit),
 	}
@@ -149,20 +149,20 @@ func auditOf(a *ckdv1.AuditSettings) *policy.Audit {
 	if a == nil {
 		return nil
 	}
-	of := &policy.Audit{
+	settings := &policy.Audit{
 		Rate: a.GetRate(), M: a.GetM(), PredictedCritical: policy.CriticalAudited, Cap: a.GetCap(),
 		Due: policy.Period(a.GetDue().AsDuration() / time.Second), OnBreach: policy.AlarmOnBreach, Surge: a.GetSurge(),
 	}
 	if a.GetFree() {
-		of.PredictedCritical = policy.CriticalFree
+		settings.PredictedCritical = policy.CriticalFree
 	}
 	if a.GetDefersOnBreach() {
-		of.OnBreach = policy.DeferOnBreach
+		settings.OnBreach = policy.DeferOnBreach
 	}
 	for _, s := range a.GetSlices() {
-		of.Slices = append(of.Slices, policy.Slice{Name: s.GetName(), Values: s.GetValues()})
+		settings.Slices = append(settings.Slices, policy.Slice{Name: s.GetName(), Values: s.GetValues()})
 	}
-	return of
+	return settings
 }
 
 func auditMessage(a *policy.Audit) *ckdv1.AuditSettings {

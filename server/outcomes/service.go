@@ -73,21 +73,21 @@ func (s *Service) ReportOutcomes(ctx context.Context, r *ckdv1.ReportOutcomesReq
 	who := auth.FromContext(ctx)
 	answers := make([]*ckdv1.OutcomeAnswer, len(r.GetOutcomes()))
 	batch := make([]ledger.Outcome, 0, len(answers))
-	at := make([]int, 0, len(answers)) // places of the batch in the request
+	places := make([]int, 0, len(answers)) // places of the batch in the request
 	for i, o := range r.GetOutcomes() {
-		one, fault := s.outcomeOf(who, i, o)
+		outcome, fault := s.outcomeOf(who, i, o)
 		if fault != nil {
 			answers[i] = fault
 			continue
 		}
-		batch, at = append(batch, one), append(at, i)
+		batch, places = append(batch, outcome), append(places, i)
 	}
 	found, err := s.Ledger.Report(who.Name(), batch)
 	if err != nil {
 		return nil, s.failed("report outcomes", err)
 	}
 	for n, a := range found {
-		answers[at[n]] = answerMessage(at[n], a)
+		answers[places[n]] = answerMessage(places[n], a)
 		model, _, _ := s.Ledger.Policy(a.Policy)
 		s.Answered(model, a.Status)
 	}
@@ -99,12 +99,12 @@ func (s *Service) ReportOutcomes(ctx context.Context, r *ckdv1.ReportOutcomesReq
 
 // outcomeOf returns an outcome as the ledger takes it, or the answer that refuses it.
 func (s *Service) outcomeOf(who *auth.Identity, i int, o *ckdv1.Outcome) (ledger.Outcome, *ckdv1.OutcomeAnswer) {
-	at := time.Time{}
+	found := time.Time{}
 	if o.GetTime() != nil {
 		if err := o.GetTime().CheckValid(); err != nil {
 			return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time", "no valid time")
 		}
-		if at = o.GetTime().AsTime(); at.IsZero() { // of a client that sent what its language has for no time
+		if found = o.GetTime().AsTime(); found.IsZero() { // of a client that sent what its language has for no time
 			return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "time",
 				"0001-01-01T00:00:00Z is no time of an outcome, expected when the truth was found, or none for now")
 		}
@@ -122,7 +122,7 @@ func (s *Service) outcomeOf(who *auth.Identity, i int, o *ckdv1.Outcome) (ledger
 		return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_NOT_ALLOWED, "receipt",
 			"the identity may not report outcomes of its model")
 	}
-	return ledger.Outcome{Receipt: o.GetReceipt(), Truth: o.GetTruth(), Source: o.GetSource(), At: at, SawModel: o.GetSawModel(), Kind: kind}, nil
+	return ledger.Outcome{Receipt: o.GetReceipt(), Truth: o.GetTruth(), Source: o.GetSource(), At: found, SawModel: o.GetSawModel(), Kind: kind}, nil
 }
 
 // mayReport reports whether an identity may use the model of a receipt. A receipt that says nothing of a
@@ -171,7 +171,7 @@ func (s *Service) ClearAlarm(ctx context.Context, r *ckdv1.ClearAlarmRequest) (*
 	if !ok {
 		return nil, wrong("policy_hash", "%.80q, expected 64 hexadecimal digits", r.GetPolicyHash()).Err()
 	}
-	by, err := signature(ctx, r.GetBy(), r.GetReason())
+	who, err := signature(ctx, r.GetBy(), r.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (s *Service) ClearAlarm(ctx context.Context, r *ckdv1.ClearAlarmRequest) (*
 	if err := auth.Allow(ctx, model); known && err != nil {
 		return nil, err
 	}
-	if err := s.Ledger.Clear(by, r.GetReason(), hash, r.GetModelVersion()); err != nil {
+	if err := s.Ledger.Clear(who, r.GetReason(), hash, r.GetModelVersion()); err != nil {
 		return nil, s.failed("clear an alarm", err)
 	}
 	s.Log.Warn("an alarm was cleared", zap.String("model", model), zap.String("policy_hash", r.GetPolicyHash()))
@@ -187,7 +187,7 @@ func (s *Service) ClearAlarm(ctx context.Context, r *ckdv1.ClearAlarmRequest) (*
 	if err != nil {
 		return nil, s.failed("read the state", err)
 	}
-	return &ckdv1.ClearAlarmResponse{Promise: PromiseMessage(p)}, nil
+	return &ckdv1.ClearAlarmResponse{Promise: promiseMessage(p)}, nil
 }
 
 // DeleteOutcomes implements the RPC.
@@ -203,11 +203,11 @@ func (s *Service) DeleteOutcomes(ctx context.Context, r *ckdv1.DeleteOutcomesReq
 	if at := r.GetBefore().AsTime(); at.After(time.Now()) {
 		return nil, wrong("before", "%s, expected a time that has passed", at.Format(time.RFC3339)).Err()
 	}
-	by, err := signature(ctx, r.GetBy(), r.GetReason())
+	who, err := signature(ctx, r.GetBy(), r.GetReason())
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.Ledger.DeleteBefore(by, r.GetReason(), r.GetBefore().AsTime())
+	n, err := s.Ledger.DeleteBefore(who, r.GetReason(), r.GetBefore().AsTime())
 	if err != nil {
 		return nil, s.failed("delete outcomes", err)
 	}
@@ -217,23 +217,23 @@ func (s *Service) DeleteOutcomes(ctx context.Context, r *ckdv1.DeleteOutcomesReq
 
 // signature returns who does something that is recorded: the identity and the name that was given
 // beside it. There must be one of them, and a reason.
-func signature(ctx context.Context, by, reason string) (string, error) {
-	if who := auth.FromContext(ctx).Name(); who != "" && by != "" {
-		by = who + " (" + by + ")"
+func signature(ctx context.Context, name, reason string) (string, error) {
+	if who := auth.FromContext(ctx).Name(); who != "" && name != "" {
+		name = who + " (" + name + ")"
 	} else if who != "" {
-		by = who
+		name = who
 	}
 	switch {
-	case by == "":
+	case name == "":
 		return "", wrong("by", "none, expected who does it: it is recorded").Err()
 	case reason == "":
 		return "", wrong("reason", "none, expected why: it is recorded").Err()
-	case len(by) > mostText:
-		return "", wrong("by", "%d bytes, expected at most %d", len(by), mostText).Err()
+	case len(name) > mostText:
+		return "", wrong("by", "%d bytes, expected at most %d", len(name), mostText).Err()
 	case len(reason) > 16*mostText:
 		return "", wrong("reason", "%d bytes, expected at most %d", len(reason), 16*mostText).Err()
 	}
-	return by, nil
+	return name, nil
 }
 
 // failed returns the status of an error of the ledger.

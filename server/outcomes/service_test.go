@@ -421,13 +421,13 @@ func TestExportOutcomes(t *testing.T) {
 		t.Fatalf("%d lines, want %d; %v", len(lines), n, err)
 	}
 	for _, line := range lines {
-		var one struct {
+		var row struct {
 			ID string `json:"id"`
 		}
-		if err := json.Unmarshal([]byte(line), &one); err != nil || seen[one.ID] {
+		if err := json.Unmarshal([]byte(line), &row); err != nil || seen[row.ID] {
 			t.Fatalf("%v, or twice: %s", err, line)
 		}
-		seen[one.ID] = true
+		seen[row.ID] = true
 	}
 	table, err := d.exported(&ckdv1.ExportOutcomesRequest{Format: ckdv1.ExportFormat_EXPORT_FORMAT_CSV, Model: "triage"})
 	if err != nil || len(table) != n+1 || !strings.Contains(table[0], "truth") {

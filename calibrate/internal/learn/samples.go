@@ -51,8 +51,8 @@ func (v verdict) differs(w verdict) bool {
 	return v.defers != w.defers || !v.defers && v.critical != w.critical
 }
 
-// Decide decides on all inputs with all their passes, as the engine does. The error is an
-// *engine.UnsupportedError, another one of the engine, about a row that is refused, or that of ctx.
+// Decide decides on all inputs with all their passes, as the engine does. The error is one of
+// the engine, about the policy or a row that it refuses, or that of ctx.
 func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, error) {
 	follower, err := engine.NewFollower(p)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 )
 
 // Settled returns what a rule decides on input i, or Open. It must be called after every pass. It
-// returns what Rule.Settled returns for the Statistics, but computes only those that are needed,
+// returns what Rule.Settled returns for the Statistics, but computes only the statistics that are needed,
 // and none until the rule looks at the input again.
-func (in *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
-	s := &in.inputs[i]
+func (inputs *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
+	s := &inputs.inputs[i]
 	if s.passes < s.again {
 		return earlystop.Open
 	}
@@ -23,17 +23,17 @@ func (in *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
 		return earlystop.Open
 	}
 	var m measured
-	in.measure(i, &m)
-	in.setOwn(i, &m)
+	inputs.measure(i, &m)
+	inputs.setOwn(i, &m)
 	side, action := step.Side(m.own)
 	beyond := math.Inf(1)
 	if side.AtMost != -earlystop.Never {
 		var x earlystop.Statistics
-		in.fill(i, &m, &x)
+		inputs.fill(i, &m, &x)
 		beyond = side.Beyond(&x)
 	}
 	if beyond <= 0 {
-		if in.unfamiliar(i, &m) {
+		if inputs.unfamiliar(i, &m) {
 			return earlystop.Open
 		}
 		return action
@@ -44,39 +44,39 @@ func (in *Inputs) Settled(i int, r *earlystop.Rule) earlystop.Action {
 
 // Statistics fills x with what a rule looks at, and reports whether the class predicted so far is
 // critical.
-func (in *Inputs) Statistics(i int, x *earlystop.Statistics) (critical bool) {
+func (inputs *Inputs) Statistics(i int, x *earlystop.Statistics) (critical bool) {
 	var m measured
-	in.measure(i, &m)
-	in.setOwn(i, &m)
-	in.fill(i, &m, x)
-	s := &in.inputs[i]
-	x.Degenerate, x.Unfamiliar = !s.different && s.passes > 1, in.unfamiliar(i, &m)
-	return in.predictsCritical(i, &m)
+	inputs.measure(i, &m)
+	inputs.setOwn(i, &m)
+	inputs.fill(i, &m, x)
+	s := &inputs.inputs[i]
+	x.Degenerate, x.Unfamiliar = !s.different && s.passes > 1, inputs.unfamiliar(i, &m)
+	return inputs.predictsCritical(i, &m)
 }
 
 // Evidence returns what the policy decides input i by if no further pass comes. Scores that the
 // policy cannot reach are 0, and after one pass all variances are 0. Skewness is valid until the
 // next call.
-func (in *Inputs) Evidence(i int) policy.Evidence {
-	p, different := in.plan, in.inputs[i].different
+func (inputs *Inputs) Evidence(i int) policy.Evidence {
+	p, different := inputs.plan, inputs.inputs[i].different
 	var m measured
-	in.measure(i, &m)
-	e := policy.Evidence{Predicted: top(in.meansByClass(i)), CCritMaxClass: -1, PrimaryClass: -1, FallbackClass: -1,
-		Skewness: in.skew, Degenerate: !different, Saturated: !different && m.most == 1}
-	critical := in.inputs[i].critical
+	inputs.measure(i, &m)
+	e := policy.Evidence{Predicted: top(inputs.meansByClass(i)), CCritMaxClass: -1, PrimaryClass: -1, FallbackClass: -1,
+		Skewness: inputs.skew, Degenerate: !different, Saturated: !different && m.most == 1}
+	critical := inputs.inputs[i].critical
 	if at := largestC(critical); at >= 0 {
 		e.CCritMaxClass = p.critical[at]
 	}
 	if p.skewness {
 		for at, c := range p.critical {
-			in.skew[c] = critical[at].skewness(&m)
+			inputs.skew[c] = critical[at].skewness(&m)
 		}
 	}
-	of := func(h held, score *float64, class *int) {
+	fill := func(h held, score *float64, class *int) {
 		if !h.reached {
 			return
 		}
-		*score = in.score(i, &m, h.score)
+		*score = inputs.score(i, &m, h.score)
 		switch h.score {
 		case Risk:
 			if p.isCrit[e.Predicted] {
@@ -85,28 +85,28 @@ func (in *Inputs) Evidence(i int) policy.Evidence {
 		case decomp.CCritMax:
 			*class = e.CCritMaxClass
 		case decomp.CBEC:
-			*class = in.pairClass()
+			*class = inputs.pairClass()
 		}
 	}
-	of(p.primary, &e.Primary, &e.PrimaryClass)
-	of(p.fallback, &e.Fallback, &e.FallbackClass)
+	fill(p.primary, &e.Primary, &e.PrimaryClass)
+	fill(p.fallback, &e.Fallback, &e.FallbackClass)
 	if p.policy.Guard != nil {
-		e.Guard = in.score(i, &m, p.guard)
+		e.Guard = inputs.score(i, &m, p.guard)
 	}
 	return e
 }
 
 // unfamiliar reports whether the guard would find input i by its passes so far.
-func (in *Inputs) unfamiliar(i int, m *measured) bool {
-	guard := in.plan.policy.Guard
-	return guard != nil && guard.Finds(in.score(i, m, in.plan.guard))
+func (inputs *Inputs) unfamiliar(i int, m *measured) bool {
+	guard := inputs.plan.policy.Guard
+	return guard != nil && guard.Finds(inputs.score(i, m, inputs.plan.guard))
 }
 
 // Decide returns the decision and the predicted class of input i as if no further pass came, even
 // where the passes are fewer than the policy accepts.
-func (in *Inputs) Decide(i int) (policy.Decision, int) {
-	e := in.Evidence(i)
-	return in.plan.policy.Decide(e), e.Predicted
+func (inputs *Inputs) Decide(i int) (policy.Decision, int) {
+	e := inputs.Evidence(i)
+	return inputs.plan.policy.Decide(e), e.Predicted
 }
 
 // measured holds what the passes of an input say so far.
@@ -119,9 +119,9 @@ type measured struct {
 	own                       float64 // statistic Own
 }
 
-// measure fills m with what is needed of input i in any case.
-func (in *Inputs) measure(i int, m *measured) {
-	p, s := in.plan, &in.inputs[i]
+// measure fills m with the measurements of input i that every rule needs.
+func (inputs *Inputs) measure(i int, m *measured) {
+	p, s := inputs.plan, &inputs.inputs[i]
 	step := stepOf(s.passes)
 	m.inverse, m.scale = step.inverse, step.unbiased
 	if !p.sampling {
@@ -131,7 +131,7 @@ func (in *Inputs) measure(i int, m *measured) {
 	critMost, cMax := largestOf(critical)
 	most := uint64(0)
 	if p.wide {
-		most = in.largestOther(s.means, critMost)
+		most = inputs.largestOther(s.means, critMost)
 	} else {
 		for _, mu := range s.means {
 			most = max(most, size(mu))
@@ -140,15 +140,15 @@ func (in *Inputs) measure(i int, m *measured) {
 	m.otherMost, m.critMost = sized(most), sized(critMost)
 	m.most = sized(max(most, critMost))
 	m.cMax = 0.5 * m.scale * sized(cMax)
-	m.fallback = !p.primary.reached || p.skewness && in.fallsBack(critical, m)
+	m.fallback = !p.primary.reached || p.skewness && inputs.fallsBack(critical, m)
 	m.score = m.cMax
-	if h := p.by(m); h.score != decomp.CCritMax {
-		m.score = in.score(i, m, h.score)
+	if h := p.decider(m); h.score != decomp.CCritMax {
+		m.score = inputs.score(i, m, h.score)
 	}
 }
 
 // by returns the score that decides, with its threshold.
-func (p *Plan) by(m *measured) *held {
+func (p *Plan) decider(m *measured) *held {
 	if m.fallback {
 		return &p.fallback
 	}
@@ -156,10 +156,10 @@ func (p *Plan) by(m *measured) *held {
 }
 
 // setOwn fills statistic Own.
-func (in *Inputs) setOwn(i int, m *measured) {
-	h := in.plan.by(m)
-	if m.own = h.ratio(m.score); in.plan.predictedSafe || h.score == Risk {
-		m.own = in.inScope(i, m, m.own)
+func (inputs *Inputs) setOwn(i int, m *measured) {
+	h := inputs.plan.decider(m)
+	if m.own = h.ratio(m.score); inputs.plan.predictedSafe || h.score == Risk {
+		m.own = inputs.inScope(i, m, m.own)
 	}
 }
 
@@ -182,7 +182,7 @@ func largestOf(x []moments) (most, spread uint64) {
 
 // largestOther returns the size of the largest mean of the classes that are not critical. The means
 // are those of all classes, and critical is the largest size among the critical ones.
-func (in *Inputs) largestOther(means []float64, critical uint64) uint64 {
+func (inputs *Inputs) largestOther(means []float64, critical uint64) uint64 {
 	var a, b, c, d uint64 // four, so that none waits for the one before
 	rest := means
 	for ; len(rest) >= 4; rest = rest[4:] {
@@ -200,7 +200,7 @@ func (in *Inputs) largestOther(means []float64, critical uint64) uint64 {
 		return most
 	}
 	most := uint64(0)
-	for _, c := range in.plan.others {
+	for _, c := range inputs.plan.others {
 		most = max(most, size(means[c]))
 	}
 	return most
@@ -210,8 +210,8 @@ func (in *Inputs) largestOther(means []float64, critical uint64) uint64 {
 const tiny = 1e-6
 
 // inScope returns statistic Own under scope predicted-safe, or where risk decides.
-func (in *Inputs) inScope(i int, m *measured, own float64) float64 {
-	if own = min(own, -m.margin()); in.predictsCritical(i, m) { // at a tie the margin is 0
+func (inputs *Inputs) inScope(i int, m *measured, own float64) float64 {
+	if own = min(own, -m.margin()); inputs.predictsCritical(i, m) { // at a tie the margin is 0
 		own = min(own, 0)
 	}
 	return own
@@ -223,18 +223,18 @@ func (m *measured) margin() float64 {
 }
 
 // fill computes the statistics of input i from its measured values.
-func (in *Inputs) fill(i int, m *measured, x *earlystop.Statistics) {
-	p := in.plan
+func (inputs *Inputs) fill(i int, m *measured, x *earlystop.Statistics) {
+	p := inputs.plan
 	x.Values = [earlystop.Count]float64{earlystop.Own: m.own, earlystop.Doubt: logarithm(1 - m.most + tiny)}
 	if p.primary.reached && p.fallback.reached {
 		other := &p.fallback
 		if m.fallback {
 			other = &p.primary
 		}
-		x.Values[earlystop.Other] = other.ratio(in.score(i, m, other.score))
+		x.Values[earlystop.Other] = other.ratio(inputs.score(i, m, other.score))
 	}
 	if len(p.critical) > 0 {
-		peak := in.inputs[i].peak
+		peak := inputs.inputs[i].peak
 		if peak > 1 {
 			peak = 1
 		}
@@ -260,9 +260,9 @@ func (h *held) ratio(score float64) float64 {
 }
 
 // fallsBack reports whether the gate chooses the fallback, where it reads skewness.
-func (in *Inputs) fallsBack(critical []moments, m *measured) bool {
-	limit := in.plan.policy.ReliabilityThreshold
-	if !in.plan.anyCritical {
+func (inputs *Inputs) fallsBack(critical []moments, m *measured) bool {
+	limit := inputs.plan.policy.ReliabilityThreshold
+	if !inputs.plan.anyCritical {
 		at := largestC(critical)
 		return at >= 0 && !(critical[at].skewness(m) <= limit)
 	}
@@ -285,14 +285,14 @@ func (x *moments) skewness(m *measured) float64 {
 }
 
 // predictsCritical reports whether the predicted class is critical.
-func (in *Inputs) predictsCritical(i int, m *measured) bool {
+func (inputs *Inputs) predictsCritical(i int, m *measured) bool {
 	switch {
 	case m.critMost > m.otherMost*(1+1e-9):
 		return true
 	case m.otherMost > m.critMost*(1+1e-9):
 		return false
 	}
-	return in.plan.isCrit[top(in.meansByClass(i))]
+	return inputs.plan.isCrit[top(inputs.meansByClass(i))]
 }
 
 // top returns the predicted class: the first of the largest, up to rounding.
@@ -320,10 +320,10 @@ func largestC(critical []moments) int {
 
 // pairClass returns the critical class with the largest share in the cbec that was computed last;
 // -1 for none.
-func (in *Inputs) pairClass() int {
+func (inputs *Inputs) pairClass() int {
 	class, beyond := -1, 0.0
-	for at, c := range in.plan.critical {
-		if share := in.shares[at]; share > beyond {
+	for at, c := range inputs.plan.critical {
+		if share := inputs.shares[at]; share > beyond {
 			class, beyond = c, share*(1+1e-12)
 		}
 	}
@@ -331,29 +331,29 @@ func (in *Inputs) pairClass() int {
 }
 
 // score returns a score of input i.
-func (in *Inputs) score(i int, m *measured, s decomp.Score) float64 {
+func (inputs *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 	switch s {
 	case decomp.CCritMax:
 		return m.cMax
 	case decomp.CBEC:
-		return in.cbec(i, m)
+		return inputs.cbec(i, m)
 	case decomp.MaxProb:
 		return 1 - m.most
 	case decomp.Entropy:
-		return entropy(in.meansByClass(i))
+		return entropy(inputs.meansByClass(i))
 	case decomp.MI:
-		return max(0, entropy(in.meansByClass(i))-in.inputs[i].entropy*m.inverse)
+		return max(0, entropy(inputs.meansByClass(i))-inputs.inputs[i].entropy*m.inverse)
 	case Risk:
-		return in.risk(i, m)
+		return inputs.risk(i, m)
 	case decomp.PCritical:
 		probability := 0.0
-		for at := range in.inputs[i].critical {
-			probability += in.inputs[i].critical[at].mean
+		for at := range inputs.inputs[i].critical {
+			probability += inputs.inputs[i].critical[at].mean
 		}
 		return probability
 	}
 	value := 0.0
-	for _, x := range in.inputs[i].critical {
+	for _, x := range inputs.inputs[i].critical {
 		switch s {
 		case decomp.CCritSum:
 			value += 0.5 * x.second / (x.mean + decomp.Epsilon)
@@ -366,35 +366,35 @@ func (in *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 		}
 	}
 	if s == decomp.EUVar {
-		value += kernel.Sum(in.inputs[i].spreads)
+		value += kernel.Sum(inputs.inputs[i].spreads)
 	}
 	return value * m.scale
 }
 
 // risk returns the risk of input i, as if it were called safe.
-func (in *Inputs) risk(i int, m *measured) float64 {
-	p, s, mean := in.plan, &in.inputs[i], in.meansByClass(i)
+func (inputs *Inputs) risk(i int, m *measured) float64 {
+	p, s, mean := inputs.plan, &inputs.inputs[i], inputs.meansByClass(i)
 	if p.spreads {
 		for at, k := range p.others {
-			in.c[k] = 0.5 * m.scale * s.spreads[at] / (mean[k] + decomp.Epsilon)
+			inputs.c[k] = 0.5 * m.scale * s.spreads[at] / (mean[k] + decomp.Epsilon)
 		}
 	}
-	return p.risk.Model.Probability(risk.Input{Mean: mean, C: in.c, Critical: p.critical, Safe: p.policy.Safe})
+	return p.risk.Model.Probability(risk.Input{Mean: mean, C: inputs.c, Critical: p.critical, Safe: p.policy.Safe})
 }
 
 // cbec returns cbec from the sums of products, and leaves the share of each critical class in
 // shares.
-func (in *Inputs) cbec(i int, m *measured) float64 {
-	p, s, half := in.plan, &in.inputs[i], 0.5*m.scale
+func (inputs *Inputs) cbec(i int, m *measured) float64 {
+	p, s, half := inputs.plan, &inputs.inputs[i], 0.5*m.scale
 	columns := len(s.means)
-	roots, shares := in.apart[:columns], in.shares[:len(s.critical)]
+	roots, shares := inputs.apart[:columns], inputs.shares[:len(s.critical)]
 	if p.wide {
 		kernel.InverseRoots(roots, s.means)
 		for at, c := range p.critical {
-			in.scales[at] = half * roots[c]
+			inputs.scales[at] = half * roots[c]
 		}
-		kernel.Confusions(shares, in.terms, kernel.Matrix{
-			Sums: s.products, Roots: roots, Scales: in.scales, Weights: p.pairs.weights,
+		kernel.Confusions(shares, inputs.terms, kernel.Matrix{
+			Sums: s.products, Roots: roots, Scales: inputs.scales, Weights: p.pairs.weights,
 			Inputs: 1, Rows: len(shares), Width: columns, Apart: columns, WeightsApart: p.pairs.apart,
 		})
 	} else {
@@ -417,7 +417,7 @@ func negative(shares []float64, s *input, roots []float64, p *pairs) {
 		roots[j] = 1 / math.Sqrt(mu+decomp.Epsilon)
 	}
 	products, weights := s.products, p.weights
-	for at := range shares {
+	for row := range shares {
 		if len(products) < len(roots) || len(weights) < len(roots) {
 			return // cannot happen; it spares bounds checks
 		}
@@ -427,7 +427,7 @@ func negative(shares []float64, s *input, roots []float64, p *pairs) {
 			x := products[j]
 			sum += (math.Abs(x) - x) * root * weights[j]
 		}
-		shares[at] = 0.5 * sum / math.Sqrt(s.critical[at].mean+decomp.Epsilon)
+		shares[row] = 0.5 * sum / math.Sqrt(s.critical[row].mean+decomp.Epsilon)
 		products, weights = products[len(roots):], weights[p.apart:]
 	}
 }

@@ -3,15 +3,11 @@ package follow_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -52,50 +48,9 @@ func BenchmarkPass(b *testing.B) {
 						values[(j/size.k*group+i)*size.k+j%size.k] = v
 					}
 				}
-				benchmark(b, p, neverReached(), [][]float32{values}, s)
+				benchmark(b, p, neverReached(), values, s)
 			})
 		}
-	}
-}
-
-// BenchmarkRecording measures the same with real passes, and with a rule that was learned from one
-// half of the inputs and certified on the other. Inputs that stop take no more passes.
-func BenchmarkRecording(b *testing.B) {
-	r, err := recordings.CTGMCDropout()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, gate := range gates {
-		b.Run(gate.name, func(b *testing.B) {
-			p := newPolicy(len(r.Classes), 1)
-			p.Critical, p.Safe, p.Gate, p.Primary.Threshold, p.Fallback.Threshold = r.Critical, r.Safe, gate.Gate, 0.06, 0.06
-			s, n, k := r.Passes.S, r.Passes.N, len(r.Classes)
-			p.ExpectedPasses = s
-			if gate.ReadsSkewness() {
-				p.FewestPasses = 4
-			}
-			found, err := calibrate.LearnEarlyStop(b.Context(), eval.Recording{Classes: k, Passes: decomp.Tensor{Passes: s, Inputs: n, Float32: r.Passes.Float32}},
-				calibrate.EarlyStopOptions{Base: p, Seed: 1, Disagreement: 0.01, Confidence: 0.9})
-			if err != nil || found.Refused() {
-				b.Fatal(err, found)
-			}
-			rule := found.Policy.EarlyStop()
-			perm := rand.New(rand.NewPCG(1, 2)).Perm(n)
-			var groups [][]float32
-			for inputs := range slices.Chunk(perm[n/2:], group) {
-				if len(inputs) < group {
-					break
-				}
-				var values []float32
-				for t := range s {
-					for _, i := range inputs {
-						values = append(values, r.Passes.Float32[(t*n+i)*k:][:k]...)
-					}
-				}
-				groups = append(groups, values)
-			}
-			benchmark(b, p, rule, groups, s)
-		})
 	}
 }
 
@@ -107,94 +62,57 @@ var gates = []struct {
 	policy.Gate
 }{{"c_crit_max", policy.Never}, {"cbec", policy.Always}, {"any-critical", policy.AnyCritical}}
 
-// benchmark measures groups of inputs with up to s passes each: [passes][inputs][classes].
-func benchmark(b *testing.B, p *policy.Policy, rule *earlystop.Rule, groups [][]float32, s int) {
+// benchmark measures a group of inputs with s passes each: [passes][inputs][classes].
+func benchmark(b *testing.B, p *policy.Policy, rule *earlystop.Rule, values []float32, s int) {
 	m := bind(b, p, engine.BindOptions{Lean: true})
-	plan := newPlan(b, p)
-	k, open := len(p.Classes), plan.NewInputs(group)
-	// Count how many passes each input takes, and how often the rule looks at it.
-	total, asked, used := 0, 0, make([][group]int, len(groups))
-	unsettled, askedOfThem := 0, 0
-	var x earlystop.Statistics
-	for g, values := range groups {
+	k, open := len(p.Classes), newPlan(b, p).NewInputs(group)
+	row := func(pass, i int) []float32 { return values[(pass*group+i)*k:][:k] }
+	following := func(ask bool) {
 		open.Resize(group)
+		for pass := range rule.Last() {
+			for i := range group {
+				_ = open.Add(i, row(pass, i))
+				if ask {
+					open.Settled(i, rule)
+				}
+			}
+		}
+	}
+	batch, r := m.Plan().NewBatch(), m.Plan().NewResult()
+	kept := decomp.NewAccumulator[float32](m.Plan(), group, s)
+	keeping := func(finish bool) {
+		kept.Reset(group, s)
+		for pass := range s {
+			for i := range group {
+				if err := kept.Add(batch, i, row(pass, i)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		if !finish {
+			return
+		}
+		if err := kept.Finish(batch, 0, group); err != nil {
+			b.Fatal(err)
+		}
 		for i := range group {
-			action, again, asks := earlystop.Open, rule.Fewest, 0
-			for used[g][i] < s && action == earlystop.Open {
-				_ = open.Add(i, values[(used[g][i]*group+i)*k:][:k])
-				if used[g][i]++; used[g][i] >= again && used[g][i] < s {
-					open.Statistics(i, &x)
-					action, again = rule.Settled(used[g][i], &x)
-					asks++
-				}
-			}
-			total, asked = total+used[g][i], asked+asks
-			if action == earlystop.Open {
-				unsettled, askedOfThem = unsettled+1, askedOfThem+asks
-			}
-		}
-	}
-	last := rule.Last()
-	following := func(g int, ask bool) {
-		open.Resize(group)
-		for t := range last {
-			for i := range group {
-				if t < used[g][i] {
-					_ = open.Add(i, groups[g][(t*group+i)*k:][:k])
-					if ask {
-						open.Settled(i, rule)
-					}
-				}
-			}
-		}
-	}
-	batch, o := m.Plan().NewBatch(), m.Plan().NewResult()
-	in := decomp.NewAccumulator[float32](m.Plan(), group, s)
-	keeping := func(g int, finish bool) {
-		in.Reset(group, s)
-		for t := range s {
-			for i := range group {
-				if t < used[g][i] {
-					if err := in.Add(batch, i, groups[g][(t*group+i)*k:][:k]); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-		}
-		for i := 0; finish && i < group; {
-			count := 1 // neighbours with equally many
-			for i+count < group && used[g][i+count] == used[g][i] {
-				count++
-			}
-			if err := in.Finish(batch, i, count); err != nil {
-				b.Fatal(err)
-			}
-			for j := range count {
-				_ = batch.Result(j, o)
-			}
-			i += count
+			_ = batch.Result(i, r)
 		}
 	}
 	var spent [4]time.Duration
 	for b.Loop() {
-		for g := range groups {
-			for at, run := range []func(){
-				func() { keeping(g, false) }, func() { keeping(g, true) },
-				func() { following(g, false) }, func() { following(g, true) },
-			} {
-				start := time.Now()
-				run()
-				spent[at] += time.Since(start)
-			}
+		for way, run := range []func(){
+			func() { keeping(false) }, func() { keeping(true) }, func() { following(false) }, func() { following(true) },
+		} {
+			start := time.Now()
+			run()
+			spent[way] += time.Since(start)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	for at, what := range []string{"keep", "accumulate", "follow", "follow-ask"} {
-		b.ReportMetric(float64(spent[at].Nanoseconds())/float64(b.N*total), what+"-ns/pass")
+	for way, name := range []string{"keep", "accumulate", "follow", "follow-ask"} {
+		b.ReportMetric(float64(spent[way].Nanoseconds())/float64(b.N*group*s), name+"-ns/pass")
 	}
 	b.ReportMetric(float64(spent[3]-spent[2])/float64(spent[1]), "asking/accumulate")
 	b.ReportMetric(float64(spent[3])/float64(spent[1]), "follow-ask/accumulate")
-	b.ReportMetric(float64(total)/float64(group*len(groups)), "passes")
-	b.ReportMetric(float64(asked)/float64(group*len(groups)), "asks")
-	b.ReportMetric(float64(askedOfThem)/max(float64(unsettled), 1), "asks-of-unsettled")
 }

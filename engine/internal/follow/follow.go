@@ -7,7 +7,7 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// Inputs holds what is kept of inputs whose passes are coming in. It is for one goroutine at a
+// Inputs holds the running sums of inputs whose passes are coming in. It is for one goroutine at a
 // time.
 type Inputs struct {
 	plan   *Plan
@@ -15,7 +15,7 @@ type Inputs struct {
 	scratch
 }
 
-// input holds what is kept of one input.
+// input holds the running sums of one input.
 type input struct {
 	progress
 	// These are parts of slices that all inputs share. They are cut once, since cutting them for
@@ -55,75 +55,75 @@ type scratch struct {
 // NewInputs creates n inputs.
 func (p *Plan) NewInputs(n int) *Inputs {
 	k, c := p.classes, len(p.critical)
-	in := &Inputs{plan: p, scratch: scratch{row: make([]float64, k), cross: make([]float64, kernel.Padded(c)),
+	inputs := &Inputs{plan: p, scratch: scratch{row: make([]float64, k), cross: make([]float64, kernel.Padded(c)),
 		apart: make([]float64, k), shares: make([]float64, c), scales: make([]float64, c),
 		mean: make([]float64, k), skew: make([]float64, k), c: make([]float64, k)}}
 	if p.wide {
-		in.terms = make([]float64, p.pairs.number)
+		inputs.terms = make([]float64, p.pairs.number)
 	}
-	in.Resize(n)
-	return in
+	inputs.Resize(n)
+	return inputs
 }
 
 // Resize replaces the inputs by n new ones, and uses their memory again.
-func (in *Inputs) Resize(n int) {
-	p := in.plan
-	if n <= cap(in.inputs) {
-		in.inputs = in.inputs[:n]
-		for i := range in.inputs {
-			in.Reset(i)
+func (inputs *Inputs) Resize(n int) {
+	p := inputs.plan
+	if n <= cap(inputs.inputs) {
+		inputs.inputs = inputs.inputs[:n]
+		for i := range inputs.inputs {
+			inputs.Reset(i)
 		}
 		return
 	}
-	in.inputs = make([]input, n)
+	inputs.inputs = make([]input, n)
 	critical, sums := make([]moments, n*len(p.critical)), make([]float64, n*p.floats)
 	cut := func(n int) []float64 {
 		part := sums[:n:n]
 		sums = sums[n:]
 		return part
 	}
-	for i := range in.inputs {
+	for i := range inputs.inputs {
 		c := len(p.critical)
-		in.inputs[i].critical, critical = critical[:c:c], critical[c:]
-		in.inputs[i].means, in.inputs[i].products = cut(len(p.listed)), cut(p.pairs.number)
+		inputs.inputs[i].critical, critical = critical[:c:c], critical[c:]
+		inputs.inputs[i].means, inputs.inputs[i].products = cut(len(p.listed)), cut(p.pairs.number)
 		if p.spreads {
-			in.inputs[i].spreads = cut(len(p.others))
+			inputs.inputs[i].spreads = cut(len(p.others))
 		}
 	}
 }
 
 // Room returns the number of inputs that there is memory for.
-func (in *Inputs) Room() int { return cap(in.inputs) }
+func (inputs *Inputs) Room() int { return cap(inputs.inputs) }
 
 // Reset makes input i new.
-func (in *Inputs) Reset(i int) { in.inputs[i].progress = progress{} } // the first pass clears the rest
+func (inputs *Inputs) Reset(i int) { inputs.inputs[i].progress = progress{} } // the first pass clears the rest
 
 // Passes returns the number of passes that input i has had.
-func (in *Inputs) Passes(i int) int { return int(in.inputs[i].passes) }
+func (inputs *Inputs) Passes(i int) int { return int(inputs.inputs[i].passes) }
 
 // errClasses reports a row of another length than the policy has classes.
 var errClasses = errors.New("a row of another number of classes than the policy's")
 
 // Add takes one pass of input i, K values that decomp has checked and clamped. It neither keeps row
 // nor writes to it. The error reports a row of another length.
-func (in *Inputs) Add(i int, row []float32) error {
-	if len(row) != in.plan.classes {
+func (inputs *Inputs) Add(i int, row []float32) error {
+	if len(row) != inputs.plan.classes {
 		return errClasses
 	}
-	if in.plan.logits {
-		in.addLogits(i, row)
+	if inputs.plan.logits {
+		inputs.addLogits(i, row)
 	} else {
-		add(in, i, row)
+		add(inputs, i, row)
 	}
 	return nil
 }
 
-func (in *Inputs) addLogits(i int, logits []float32) {
+func (inputs *Inputs) addLogits(i int, logits []float32) {
 	for k, v := range logits {
-		in.row[k] = float64(v)
+		inputs.row[k] = float64(v)
 	}
-	softmax(in.row)
-	add(in, i, in.row)
+	softmax(inputs.row)
+	add(inputs, i, inputs.row)
 }
 
 // step holds 1/n, (n-1)/n and 1/(n-1) of pass n; unbiased is 1 for the first pass.
@@ -149,34 +149,34 @@ func stepOf(n int32) step {
 }
 
 // add takes one pass of probabilities (Welford; Pebay 2008 for cubes).
-func add[T float32 | float64](in *Inputs, i int, row []T) {
-	p, s := in.plan, &in.inputs[i]
+func add[T float32 | float64](inputs *Inputs, i int, row []T) {
+	p, s := inputs.plan, &inputs.inputs[i]
 	s.passes++
-	if !s.different && same(in, i, row) {
+	if !s.different && same(inputs, i, row) {
 		return
 	}
 	step := stepOf(s.passes)
 	var mass float64
 	if p.skewness {
-		mass = addCubes(s.critical, p.critical, row, in.cross, step.inverse, step.share, float64(s.passes)-2)
+		mass = addCubes(s.critical, p.critical, row, inputs.cross, step.inverse, step.share, float64(s.passes)-2)
 	} else {
-		mass = addSquares(s.critical, p.critical, row, in.cross, step.inverse, step.share)
+		mass = addSquares(s.critical, p.critical, row, inputs.cross, step.inverse, step.share)
 	}
 	if s.peak < mass {
 		s.peak = mass
 	}
 	if p.sometimes {
-		addSometimes(in, i, row, step.share)
+		addSometimes(inputs, i, row, step.share)
 	}
 	switch {
 	case p.wide:
-		in.inverse[0] = step.inverse
-		addWide(in, s, row)
+		inputs.inverse[0] = step.inverse
+		addWide(inputs, s, row)
 	case p.pairs.number == 0:
 		addMeans(s.means, p.listed, row, step.inverse)
 	default:
-		addApart(s.means, p.listed, row, in.apart, step.inverse)
-		multiply(s.products, in.cross[:len(p.critical)], in.apart[:len(p.listed)])
+		addApart(s.means, p.listed, row, inputs.apart, step.inverse)
+		multiply(s.products, inputs.cross[:len(p.critical)], inputs.apart[:len(p.listed)])
 	}
 }
 
@@ -208,11 +208,11 @@ func addCubes[T float32 | float64](x []moments, classes []int, row []T, cross []
 		v, m := float64(row[c]), &x[j]
 		mass += v
 		d := v - m.mean
-		w, by := d*share, d*inverse
+		w, step := d*share, d*inverse
 		cross[j] = w
-		m.third += by * (d*w*most - 3*m.second)
+		m.third += step * (d*w*most - 3*m.second)
 		m.second += d * w
-		m.mean += by
+		m.mean += step
 	}
 	return mass
 }
@@ -249,35 +249,35 @@ func multiply(products, cross, apart []float64) {
 }
 
 // addSometimes adds what only few scores need. The means of the critical classes have the pass
-// already; those of the others do not.
-func addSometimes[T float32 | float64](in *Inputs, i int, row []T, share float64) {
-	p := in.plan
+// already; the means of the other classes do not.
+func addSometimes[T float32 | float64](inputs *Inputs, i int, row []T, share float64) {
+	p := inputs.plan
 	if p.entropies {
-		in.inputs[i].entropy += entropy(row)
+		inputs.inputs[i].entropy += entropy(row)
 	}
 	if p.spreads {
-		means, to := in.meansByClass(i), in.inputs[i].spreads
+		means, spreads := inputs.meansByClass(i), inputs.inputs[i].spreads
 		for at, c := range p.others {
 			d := float64(row[c]) - means[c]
-			to[at] += d * d * share
+			spreads[at] += d * d * share
 		}
 	}
 }
 
 // addWide adds a pass to the columns of a wide plan. The scratch holds the deviations of this pass.
-func addWide[T float32 | float64](in *Inputs, s *input, row []T) {
+func addWide[T float32 | float64](inputs *Inputs, s *input, row []T) {
 	k := len(row)
 	pass := kernel.Part[T]{Data: row, Mean: s.means, Passes: 1, Stride: k, Inputs: 1, Classes: k, Width: k}
 	if len(s.products) > 0 {
-		kernel.Crossed(s.products, k, pass, in.cross, len(in.cross), len(s.critical), false)
+		kernel.Crossed(s.products, k, pass, inputs.cross, len(inputs.cross), len(s.critical), false)
 	}
 	// The mean of a column is read before it is written.
-	kernel.Crossed(s.means, k, pass, in.inverse[:], 1, 1, false)
+	kernel.Crossed(s.means, k, pass, inputs.inverse[:], 1, 1, false)
 }
 
 // same takes a pass if it and all passes before are the same, and reports whether it did.
-func same[T float32 | float64](in *Inputs, i int, row []T) bool {
-	p, s := in.plan, &in.inputs[i]
+func same[T float32 | float64](inputs *Inputs, i int, row []T) bool {
+	p, s := inputs.plan, &inputs.inputs[i]
 	if s.passes == 1 {
 		clear(s.critical)
 		clear(s.products)
@@ -290,7 +290,7 @@ func same[T float32 | float64](in *Inputs, i int, row []T) bool {
 			s.means[at] = float64(row[c])
 		}
 	}
-	mean := in.meansByClass(i)
+	mean := inputs.meansByClass(i)
 	for c, v := range row {
 		if v := float64(v); v != mean[c] && !math.IsNaN(v) { // NaN counts as equal to itself
 			s.different = true
@@ -304,13 +304,13 @@ func same[T float32 | float64](in *Inputs, i int, row []T) bool {
 }
 
 // meansByClass returns the means of input i. They are valid until the next call.
-func (in *Inputs) meansByClass(i int) []float64 {
-	s := &in.inputs[i]
-	for at, c := range in.plan.critical {
-		in.mean[c] = s.critical[at].mean
+func (inputs *Inputs) meansByClass(i int) []float64 {
+	s := &inputs.inputs[i]
+	for at, c := range inputs.plan.critical {
+		inputs.mean[c] = s.critical[at].mean
 	}
-	for at, c := range in.plan.listed {
-		in.mean[c] = s.means[at]
+	for at, c := range inputs.plan.listed {
+		inputs.mean[c] = s.means[at]
 	}
-	return in.mean
+	return inputs.mean
 }

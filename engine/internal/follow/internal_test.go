@@ -29,10 +29,3 @@ func TestLogarithm(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkLogarithm(b *testing.B) {
-	v := 1e-6
-	for b.Loop() {
-		v += 1e-9 * logarithm(v+2)
-	}
-}

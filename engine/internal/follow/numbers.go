@@ -5,14 +5,14 @@ import "math"
 // logarithm returns log(v) to 0.006. It is continuous, rising, and exact at powers of 2, and costs
 // a tenth of math.Log. It returns NaN unless v is a positive normal number.
 func logarithm(v float64) float64 {
-	const one, unit = 1023 << 52, 1.0 / (1 << 52)
+	const oneBits, unit = 1023 << 52, 1.0 / (1 << 52)
 	bits := math.Float64bits(v)
 	if bits-1<<52 >= 0x7ff<<52-1<<52 {
 		return math.NaN()
 	}
 	// v = 2^n (1+x) with 0 <= x < 1. The bits give n+x, and log2(1+x)-x is nearly a parabola.
-	x := math.Float64frombits(bits&(1<<52-1)|one) - 1
-	return (unit*math.Ln2)*float64(int64(bits)-one) + (0.34655539*math.Ln2)*(x-x*x)
+	x := math.Float64frombits(bits&(1<<52-1)|oneBits) - 1
+	return (unit*math.Ln2)*float64(int64(bits)-oneBits) + (0.34655539*math.Ln2)*(x-x*x)
 }
 
 // entropy returns -sum_k p_k log p_k in nats, where 0 log 0 = 0.

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,12 +12,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// UnsupportedError reports a policy whose inputs cannot be followed pass by pass.
-type UnsupportedError struct{ Reason string }
-
-func (e *UnsupportedError) Error() string { return e.Reason }
-
-// Plan holds what is the same for all inputs of a policy. It is immutable.
+// Plan holds the settings that all inputs of a policy share. It is immutable.
 type Plan struct {
 	policy    *policy.Policy
 	classes   int
@@ -83,18 +79,15 @@ func newHeld(r policy.Rule, reached bool) held {
 	return held{score, reached, r.Threshold, 1 / (max(r.Threshold, 0) + e)}
 }
 
-// NewPlan creates the plan of a policy with thresholds. The error is an *UnsupportedError for
-// Dirichlet rows, which have one pass, for a policy that only observes, and for score ova_mi, which
-// takes 2 logarithms for each pass and critical class.
+// NewPlan creates the plan of a policy with thresholds. It refuses Dirichlet rows,
+// which have one pass, a policy that only observes, and score ova_mi, which takes 2 logarithms for
+// each pass and critical class.
 func NewPlan(p *policy.Policy) (*Plan, error) {
-	unsupported := func(format string, args ...any) (*Plan, error) {
-		return nil, &UnsupportedError{fmt.Sprintf(format, args...)}
-	}
 	switch {
 	case p.Kind == policy.Dirichlet:
-		return unsupported("kind %s: expected rows that come in passes", p.Kind)
+		return nil, fmt.Errorf("kind %s: expected rows that come in passes", p.Kind)
 	case p.Observes():
-		return unsupported("the policy has no thresholds: expected one that decides")
+		return nil, errors.New("the policy has no thresholds: expected one that decides")
 	}
 	f := &Plan{policy: p, classes: len(p.Classes), critical: p.Critical, logits: p.Kind == policy.Logits,
 		isCrit: make([]bool, len(p.Classes)), skewness: p.Gate.ReadsSkewness()}
@@ -109,7 +102,7 @@ func NewPlan(p *policy.Policy) (*Plan, error) {
 		uses[p.Fallback.Score] = true
 	}
 	if uses[policy.OvAMI] {
-		return unsupported("score %s cannot be followed pass by pass", policy.OvAMI)
+		return nil, fmt.Errorf("score %s cannot be followed pass by pass", policy.OvAMI)
 	}
 	n := 0
 	if uses[policy.CBEC] {

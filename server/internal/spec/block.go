@@ -477,7 +477,6 @@ func (g *group) count(by float64, name string, labels ...string) {
 func (s *Stream) loseCheck(g *group, in *input) {
 	if in.checked {
 		g.count(1, "ckd_settle_audits_lost_total")
-		s.server.stopper(g.policy).watch.Lose()
 	}
 }
 

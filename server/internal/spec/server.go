@@ -56,7 +56,7 @@ type stopper struct {
 	watch    *fullpass.Watch
 }
 
-func (s *stopper) stopped() bool { return s.watch.State() == fullpass.Stopped }
+func (s *stopper) stopped() bool { return s.watch.Stopped() }
 
 // NewServer returns a Server without policies.
 func NewServer(l Limits) *Server {

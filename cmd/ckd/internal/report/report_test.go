@@ -632,7 +632,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 				CriticalMissRateInterval: &[2]float64{0.012, 0.317}, CalledCritical: 10, FalseCalls: 6,
 				Per1000:         eval.Per1000{Deferred: 325, Reviews: 325, CalledCritical: 250, FalseCalls: 150, Missed: 50},
 				CriticalClasses: misses(13, 10, 6, 1, 1).CriticalClasses, WorstClass: "suspect"},
-			CriticalFNRInterval: &[2]float64{0.028, 0.6}, MissShare: 0.1, MissShareInterval: &[2]float64{0.012, 0.317}, ByFallback: 0.425,
+			CriticalFNRInterval: &[2]float64{0.028, 0.6}, ByFallback: 0.425,
 			Certificate: &eval.CertificateCheck{
 				Kind: "learn-then-test", Confidence: 0.95,
 				BoundCheck: eval.BoundCheck{Bounds: policy.CriticalFNR, Target: 0.15, Cases: 9, Misses: 2, Observed: 2. / 9,
