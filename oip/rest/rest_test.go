@@ -77,7 +77,7 @@ func (f *fake) do(method, path, body string, headers ...string) *httptest.Respon
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	New(f, Options{MessageBytes: func() int { return 4096 }, BodyLimit: func() int64 { return 24576 }}).ServeHTTP(w, r)
+	New(f, Options{MessageBytes: func() int { return 4096 }}).ServeHTTP(w, r)
 	return w
 }
 
@@ -358,7 +358,6 @@ func TestRefusals(t *testing.T) {
 		"brackets":         {input(`"datatype":"FP32","shape":[1],"data":[1}`), 400, `expected "," or "]"`, nil},
 		"many outputs":     {`{"outputs":[` + strings.Repeat(`{"name":"c"},`, 256) + `{"name":"c"}]}`, 400, "more than 256 outputs", nil},
 		"many dimensions":  {input(`"shape":[1,1,1,1,1,1,1,1,1]`), 400, "more than 8 dimensions", nil},
-		"oversize":         {`{"id":"` + strings.Repeat("x", 25000) + `"}`, 413, "over the limit of 24576 bytes", nil},
 		"media":            {`{}`, 415, `Content-Type is "text/plain", expected application/json`, []string{"Content-Type", "text/plain"}},
 		"bytes alone":      {`{}`, 415, `with the header Inference-Header-Content-Length`, []string{"Content-Type", "application/octet-stream"}},
 		"compressed":       {`{}`, 415, `Content-Encoding is "gzip"`, []string{"Content-Encoding", "gzip"}},
