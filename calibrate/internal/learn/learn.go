@@ -43,7 +43,7 @@ const (
 type Sequence struct{ Rules []*earlystop.Rule }
 
 // patience holds the patience of rules of each kind. Twice as much saves half a percent more passes
-// on all recordings, but the rule then looks more often (see docs/settle-measured.md). ScoreOnly rules
+// on all recordings, but the rule then looks more often. ScoreOnly rules
 // have a quarter of it because they measure in logarithms of the score, one of which is worth about
 // four log-odds.
 var patience = [...]float64{Learned: 8, ScoreOnly: 2}
