@@ -189,24 +189,21 @@ func (h *handler) infer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := formatInfer(m, request)
+	text, after, err := formatInfer(m, request)
 	if err != nil {
 		return httperror.New(http.StatusInternalServerError, codes.Internal, err.Error())
 	}
-	if len(out.after) == 0 {
-		out.text = append(out.text, '\n') // people read it
-	}
-	size := len(out.text)
+	size := len(text)
 	w.Header().Set("Content-Type", "application/json")
-	if len(out.after) > 0 {
+	if len(after) > 0 {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(headerLength, strconv.Itoa(size))
-		for _, raw := range out.after {
+		for _, raw := range after {
 			size += len(raw)
 		}
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(size))
-	for _, part := range append([][]byte{out.text}, out.after...) {
+	for _, part := range append([][]byte{text}, after...) {
 		if _, err := w.Write(part); err != nil {
 			return nil // a client that went away needs no answer
 		}
