@@ -158,15 +158,6 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// words returns the error of an answer of /v2, or nothing if it is none.
-func words(text string) string {
-	var answer struct{ Error string }
-	if json.Unmarshal([]byte(text), &answer) != nil {
-		return ""
-	}
-	return answer.Error
-}
-
 func (h *harness) eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -564,6 +555,7 @@ func TestHandedThrough(t *testing.T) {
 	}
 
 	for fragment, body := range map[string]string{
+		`shared_memory`: answer(`{"name":"passes","shape":[20,30,3],"datatype":"FP32","parameters":{"shared_memory_region":"input"}}`),
 		`the input \"x\" has data that is no array`:           answer(passes, `{"name":"x","datatype":"FP32","shape":[1],"data":1}`),
 		`\"x\" has no data`:                                   answer(passes, `{"name":"x","datatype":"FP32","shape":[1]}`),
 		`2 tensors, \"label\" \"half\", expected one of them`: answer(label, half),
@@ -571,115 +563,6 @@ func TestHandedThrough(t *testing.T) {
 		if response, got := h.post(t, "/v2/models/fetal-health/infer", body); response.StatusCode != http.StatusBadRequest || !strings.Contains(got, fragment) {
 			t.Errorf("%s: %s %s", fragment, response.Status, got)
 		}
-	}
-}
-
-// TestInfer checks that the REST form of the Open Inference Protocol, its gRPC form and ckd.v1
-// agree.
-func TestInfer(t *testing.T) {
-	t.Parallel()
-	limits := server.DefaultLimits()
-	limits.MessageBytes = 64 << 10
-	h := newHarness(t, limits, bodyTime)
-	native := request(t, 20, ckdv1.Detail_DETAIL_FULL)
-	want, err := h.grpc.Decompose(t.Context(), native)
-	ok(t, err)
-	values, err := json.Marshal(native.GetValues())
-	ok(t, err)
-	body := func(data, outputs string) string {
-		return `{"id":"42","parameters":{"layout":"SNK"},"inputs":[{"name":"passes","shape":[30,20,3],"datatype":"FP32","data":` + data + `}],"outputs":[` + outputs + `]}`
-	}
-	outputs := `{"name":"c"},{"name":"defer"},{"name":"decision"},{"name":"deciding_class"},{"name":"mi"}`
-	response, text := h.post(t, "/v2/models/fetal-health/infer", body(string(values), outputs))
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", response.Status, text)
-	}
-	type tensor struct {
-		Name, Datatype string
-		Shape          []int
-		Data           json.RawMessage
-	}
-	var got struct {
-		ModelName    string `json:"model_name"`
-		ModelVersion string `json:"model_version"`
-		ID           string
-		Outputs      []tensor
-	}
-	if err := json.Unmarshal([]byte(text), &got); err != nil || got.ModelName != "fetal-health" || got.ModelVersion != "v1" || got.ID != "42" || len(got.Outputs) != 5 {
-		t.Fatalf("%v: %s", err, text)
-	}
-	var c, mi []float64
-	var deferred []bool
-	var decisions []string
-	var classes []int64
-	for i, to := range []any{&c, &deferred, &decisions, &classes, &mi} {
-		if err := json.Unmarshal(got.Outputs[i].Data, to); err != nil {
-			t.Fatalf("%s: %v", got.Outputs[i].Name, err)
-		}
-	}
-	if fmt.Sprint(got.Outputs[0].Shape) != "[20 3]" || len(deferred) != 20 {
-		t.Errorf("shapes: %v, %d decisions", got.Outputs[0].Shape, len(deferred))
-	}
-	for i, r := range want.GetResults() {
-		d := r.GetDecomposition()
-		class := int64(-1)
-		if d.GetDecision().DecidingClass != nil {
-			class = int64(d.GetDecision().GetDecidingClass())
-		}
-		action := "ACTION_" + strings.ToUpper(decisions[i])
-		if fmt.Sprint(c[3*i:3*i+3]) != fmt.Sprint(d.GetC()) || mi[i] != d.GetMi() || action != d.GetDecision().GetAction().String() ||
-			deferred[i] != (d.GetDecision().GetAction() == ckdv1.Action_ACTION_DEFER) || classes[i] != class {
-			t.Errorf("input %d: got %v %v %s %v %d, want %v", i, c[3*i:3*i+3], mi[i], action, deferred[i], classes[i], d)
-		}
-	}
-
-	// Errors have the words of gRPC: a tensor in shared memory has no data in the request.
-	where := map[string]*inferencepb.InferParameter{
-		"shared_memory_region":    {ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: "input"}},
-		"shared_memory_byte_size": {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: 7200}},
-	}
-	elsewhere := `,"parameters":{"shared_memory_region":"input","shared_memory_byte_size":7200}}`
-	passesElsewhere := `{"name":"passes","shape":[20,30,3],"datatype":"FP32"` + elsewhere
-	labelElsewhere := `{"name":"label","shape":[20],"datatype":"INT64"` + elsewhere
-	passesHere := `{"name":"passes","shape":[0,30,3],"datatype":"FP32","data":[]}`
-	for body, inputs := range map[string][]*inferencepb.ModelInferRequest_InferInputTensor{
-		passesElsewhere: {{Name: "passes", Datatype: "FP32", Shape: []int64{20, 30, 3}, Parameters: where}},
-		passesHere + "," + labelElsewhere: {
-			{Name: "passes", Datatype: "FP32", Shape: []int64{0, 30, 3}}, {Name: "label", Datatype: "INT64", Shape: []int64{20}, Parameters: where},
-		},
-	} {
-		_, err := h.oip.ModelInfer(t.Context(), &inferencepb.ModelInferRequest{ModelName: "fetal-health", Inputs: inputs})
-		for _, key := range []string{"inputs", "outputs"} { // of a request, and of an answer in place of one
-			response, said := h.post(t, "/v2/models/fetal-health/infer", `{"`+key+`":[`+body+`]}`)
-			if response.StatusCode != http.StatusBadRequest || words(said) != status.Convert(err).Message() ||
-				!strings.Contains(words(said), "shared_memory") {
-				t.Errorf("%s: %s %s, over gRPC: %v", body, response.Status, said, err)
-			}
-		}
-	}
-
-	// Errors of the gateway itself have the form of the protocol.
-	h.refused = nil
-	for fragment, send := range map[string]func() (answer, string){
-		"over the limit of 393216 bytes": func() (answer, string) {
-			return h.post(t, "/v2/models/fetal-health/infer", strings.Repeat(" ", 400_000))
-		},
-		"another origin": func() (answer, string) {
-			return h.post(t, "/v2/models/fetal-health/infer", "{}", "Sec-Fetch-Site", "cross-site")
-		},
-		"the body is too slow": func() (answer, string) {
-			body, up := io.Pipe()
-			defer up.Close()
-			return h.do(t, http.MethodPost, "/v2/models/fetal-health/infer", body)
-		},
-	} {
-		response, text := send()
-		if !strings.Contains(words(text), fragment) || response.StatusCode < 400 {
-			t.Errorf("%s %s, want %q", response.Status, text, fragment)
-		}
-	}
-	if len(h.refused) != 3 {
-		t.Errorf("reported as refused: %v", h.refused)
 	}
 }
 
