@@ -7,7 +7,7 @@ import (
 	"github.com/ckd-project/ckd/outcome/evidence"
 )
 
-var delayColumns = []string{"doubles: mixed", "uniform", "mixed / uniform", "triples: mixed", "uniform", "inputs until a doubling, mixed"}
+var delayColumns = []string{"FNR", "audits per 1,000 inputs", "doubles: mixed", "uniform", "triples: mixed", "uniform", "inputs until a doubling, mixed"}
 
 // goodOutcomes come before a change.
 const goodOutcomes = 1000
@@ -27,7 +27,8 @@ func measureDelay(b *bench, s *study, t *table) {
 	twiceUniform, _ := delay(uniform, 2)
 	thrice, _ := delay(mixed, 3)
 	thriceUniform, _ := delay(uniform, 3)
-	t.add(s.name, spread(twice), spread(twiceUniform), number(quantile(twice, 0.5)/quantile(twiceUniform, 0.5)),
+	r := s.traffic.reviewsOf(evidence.FNR, *s.policy.Audit)
+	t.add(s.name, number(s.traffic.risk(evidence.FNR)), number(1000*r.paid), spread(twice), spread(twiceUniform),
 		spread(thrice), spread(thriceUniform), spread(inputs))
 }
 
