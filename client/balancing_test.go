@@ -1,19 +1,13 @@
 package client_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
-	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/client"
 )
@@ -84,30 +78,6 @@ func TestBalancing(t *testing.T) {
 	}
 	for _, s := range sessions {
 		ok(t, s.Close())
-	}
-}
-
-// TestBalancingWithToken checks that health watches present the token too.
-func TestBalancingWithToken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "token")
-	ok(t, os.WriteFile(path, []byte("0123456789abcdef\n"), 0o600))
-	var watched atomic.Int64
-	known := func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		md, _ := metadata.FromIncomingContext(stream.Context())
-		if got := md.Get("authorization"); !slices.Equal(got, []string{"Bearer 0123456789abcdef"}) {
-			return status.Errorf(codes.Unauthenticated, "%s with the tokens %q", info.FullMethod, got)
-		}
-		if info.FullMethod == healthpb.Health_Watch_FullMethodName {
-			watched.Add(1)
-		}
-		return next(srv, stream)
-	}
-	c, _ := balanced(t, []*fake{listen(t, "tcp", grpc.StreamInterceptor(known))}, client.WithTokenFile(path))
-	s := newSession(t, c, client.SessionConfig{})
-	decideOne(t, s)
-	ok(t, s.Close())
-	if watched.Load() == 0 {
-		t.Error("nobody asked for the replica's health")
 	}
 }
 

@@ -29,13 +29,6 @@ const (
 	Full     = ckdv1.Detail_DETAIL_FULL     // everything
 )
 
-// Kinds of rows. The zero value means the kind that the policy accepts.
-const (
-	Probabilities = ckdv1.Kind_KIND_PROBABILITIES
-	Logits        = ckdv1.Kind_KIND_LOGITS
-	Dirichlet     = ckdv1.Kind_KIND_DIRICHLET
-)
-
 const (
 	// defaultMessageBytes is what every daemon takes whose max-message-bytes is not set.
 	defaultMessageBytes = 512 << 10

@@ -61,17 +61,6 @@ func TestDialRefusesPlaintextElsewhere(t *testing.T) {
 	}
 }
 
-// TestDialUnixSocket checks that plaintext is used on a unix socket; the tests of tokens do so on
-// the loopback.
-func TestDialUnixSocket(t *testing.T) {
-	c, err := client.Dial("unix:" + listen(t, "unix").address)
-	ok(t, err)
-	defer c.Close()
-	s := newSession(t, c, client.SessionConfig{})
-	decideOne(t, s)
-	ok(t, s.Close())
-}
-
 // checkDial expects that Dial works, or fails with a text.
 func checkDial(t *testing.T, want, target string, opts ...client.Option) {
 	t.Helper()

@@ -57,41 +57,6 @@ func TestAnsweredRowsAreNotSent(t *testing.T) {
 	}
 }
 
-// TestRows checks that a row needs nothing more once it is finished or has the expected passes,
-// even before its answer comes.
-func TestRows(t *testing.T) {
-	f := newFake(3)
-	slow := f.hold()
-	s := f.session(t, client.SessionConfig{})
-	g := open(t, s, "a", "b", "c")
-	for _, step := range []struct {
-		send func() error
-		want []int
-	}{
-		{func() error { return g.Send(every(low, 3)) }, []int{0, 1, 2}},
-		{func() error { return g.SendRows([]int{2, 1}, every(low, 2)) }, []int{0, 1, 2}},
-		{func() error { return g.Finish(1) }, []int{0, 2}},
-		{func() error { return g.SendRows([]int{2, 1}, every(low, 2)) }, []int{0}},
-		{func() error { return g.SendPasses(3, every(low, 9)) }, nil},
-	} {
-		ok(t, step.send())
-		if rows := g.Rows(); !slices.Equal(rows, step.want) {
-			t.Errorf("rows %v, expected %v", rows, step.want)
-		}
-	}
-	close(slow)
-	results := wait(t, g)
-	decidedOn(t, 3, results[0], results[2])
-	decidedOn(t, 2, results[1])
-	// After the end of the session, no row needs anything.
-	g = open(t, s, "d")
-	ok(t, g.Send(low))
-	ok(t, s.Close())
-	if rows := g.Rows(); len(rows) > 0 {
-		t.Errorf("rows %v after the end, expected none", rows)
-	}
-}
-
 // TestNothingStopsUnasked checks that all passes decide if the client does not accept early answers,
 // or the daemon has no rule.
 func TestNothingStopsUnasked(t *testing.T) {

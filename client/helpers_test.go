@@ -56,9 +56,12 @@ func newSession(t tester, c *client.Client, config client.SessionConfig) *client
 	return s
 }
 
+// open opens a group, whose ids are the caller's again.
 func open(t tester, s *client.Session, ids ...string) *client.Group {
 	t.Helper()
-	g, err := s.Open(t.Context(), ids)
+	own := slices.Clone(ids)
+	g, err := s.Open(t.Context(), own)
+	clear(own)
 	ok(t, err)
 	return g
 }

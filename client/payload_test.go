@@ -138,41 +138,6 @@ func (s *Session) checkedSend(
 	return g.send(passes, rows, values)
 }
 
-// TestAnsweredPassesAreDropped checks that the passes of inputs that finish early are dropped before
-// the last of their group finishes.
-func TestAnsweredPassesAreDropped(t *testing.T) {
-	g := offlineGroup(t, 8, 0)
-	must(t, g.SendPasses(3, make([]float32, 3*8*2)))
-	var held []int
-	for row := range 8 {
-		g.session.deliver(g, Result{Row: row, Err: broken("x")})
-		g.dropAnswered()
-		bytes := 0
-		for _, p := range g.payloads {
-			bytes += len(p.values)
-		}
-		held = append(held, bytes/(3*2*valueBytes))
-	}
-	if want := []int{8, 8, 8, 4, 4, 2, 1, 0}; !slices.Equal(held, want) {
-		t.Errorf("rows kept %v, expected %v", held, want)
-	}
-}
-
-// TestPassesThatFinishNothingAreNotKept checks that a caller which keeps sending while the daemon is
-// away does not fill the memory.
-func TestPassesThatFinishNothingAreNotKept(t *testing.T) {
-	g := offlineGroup(t, 2, 3)
-	for range 10 {
-		must(t, g.SendRows([]int{1}, make([]float32, 2)))
-	}
-	for range 10 {
-		must(t, g.Send(make([]float32, 4)))
-	}
-	if n := len(g.payloads); n != 3+3 {
-		t.Errorf("%d payloads kept, expected 3 of one row and 3 of both", n)
-	}
-}
-
 // TestNothingIsKeptWithoutReconnect checks that a session which does not reconnect drops passes as
 // soon as they are sent.
 func TestNothingIsKeptWithoutReconnect(t *testing.T) {

@@ -297,50 +297,6 @@ func TestReconnectRandomly(t *testing.T) {
 	}
 }
 
-// TestReconnectSendsOnlyWhatHasNoAnswer checks that an answer that came before the break stands,
-// and that its input is not sent again. Passes that are sent later for all inputs reach those
-// without an answer.
-func TestReconnectSendsOnlyWhatHasNoAnswer(t *testing.T) {
-	f := newFake(3)
-	var finished []string // ids, with their rows on the wire
-	var mu sync.Mutex
-	f.finished = func(in *fakeInput) {
-		mu.Lock()
-		defer mu.Unlock()
-		finished = append(finished, fmt.Sprint(in.id, in.row))
-	}
-	s := f.session(t, client.SessionConfig{Reconnect: hasty})
-	g := open(t, s, "a", "b", "c", "d")
-	ok(t, g.Send(slices.Concat(low, low, high, low)))
-	ok(t, g.Finish(1))
-	ok(t, g.SendRows([]int{2, 0}, slices.Concat(high, low)))
-	ok(t, g.SendRows([]int{0}, low))
-	var first []string
-	for r := range g.Results() {
-		if first = append(first, r.ID); len(first) == 2 {
-			break
-		}
-	}
-	f.kill()
-	ok(t, g.Send(slices.Concat(low, low, high, []float32{0, nan, 0})))
-	results := wait(t, g)
-	if e := inputError(t, results[3]); e.Fields["row"] != "3" || e.Fields["pass"] != "1" || e.Unanswered {
-		t.Errorf("error %+v, expected that of row 3, pass 1", e)
-	}
-	if r := results[2]; r.Retained() || r.Decomposition.GetPasses() != 3 || r.ID != "c" {
-		t.Errorf("result %+v, expected c deferred on 3 passes", r)
-	}
-	refused(t, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, results[1])
-	ok(t, s.Close())
-	if want := []string{"b1", "a0", "c0", "d1"}; !slices.Equal(finished, want) {
-		t.Errorf("inputs and rows %v, expected %v", finished, want)
-	}
-	// Of the first four blocks, two hold nothing for the rows that are left.
-	if streams, blocks := f.streams.Load(), f.blocks.Load(); streams != 2 || blocks != 4+3 {
-		t.Errorf("%d streams with %d blocks, expected 2 with 7", streams, blocks)
-	}
-}
-
 // TestReconnectNot checks the errors that end the session. The table says what inputs without an
 // answer get.
 func TestReconnectNot(t *testing.T) {
@@ -430,31 +386,6 @@ func TestReconnectNot(t *testing.T) {
 			if n := f.streams.Load(); c.streams != 0 && n != c.streams {
 				t.Errorf("%d streams, expected %d", n, c.streams)
 			}
-		})
-	}
-}
-
-// TestReconnectTakesPassesMeanwhile checks that groups can be opened, sent and finished while the
-// daemon is away.
-func TestReconnectTakesPassesMeanwhile(t *testing.T) {
-	for name, refusal := range map[string]error{"gone": errGone, "no room for another stream": errFull, "too many calls": errBusy} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(0)
-			gone, tried, back := f.outOfReach(refusal)
-			s := f.session(t, client.SessionConfig{Reconnect: hasty})
-			before := open(t, s, "before")
-			ok(t, before.Send(high))
-			gone()
-			until(t, "the second attempt", func() bool { return tried.Load() >= 2 })
-			ok(t, before.Send(high))
-			ok(t, before.Finish())
-			meanwhile := open(t, s, "meanwhile", "too")
-			ok(t, meanwhile.SendPasses(3, every(low, 6)))
-			ok(t, meanwhile.Finish(1))
-			back()
-			decidedOn(t, 2, wait(t, before)...)
-			ok(t, s.Close())
-			decidedOn(t, 3, wait(t, meanwhile)...)
 		})
 	}
 }

@@ -30,7 +30,8 @@ type SessionConfig struct {
 	Passes int
 	// Detail of the results; the zero value means Decision.
 	Detail ckdv1.Detail
-	// Kind of the rows; if given, the policy must accept it.
+	// Kind of the rows; if given, the policy must accept it. The zero value means the kind that it
+	// accepts.
 	Kind ckdv1.Kind
 	// Posterior says how the passes are sampled, for example mc-dropout. The daemon counts and
 	// logs inputs whose policy was calibrated for another posterior.

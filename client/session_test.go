@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -21,44 +20,6 @@ import (
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
-
-// TestSessionDecides checks the results of two groups: ids, rows, policy, detail, and that slices
-// belong to their callers.
-func TestSessionDecides(t *testing.T) {
-	f := newFake(30)
-	s := f.session(t, client.SessionConfig{Passes: 2, Detail: client.Vectors, InFlight: 10})
-	if got := s.Info(); got.GetExpectedPasses() != 2 || len(got.GetClasses()) != 3 {
-		t.Errorf("info %v, expected 2 passes and 3 classes", got)
-	}
-	ids := []string{"a0", "a1"}
-	a, b := open(t, s, ids...), open(t, s, "")
-	clear(ids) // the caller may change its slice
-	ok(t, b.Send(low))
-	ok(t, a.SendPasses(2, slices.Concat(low, high, low, low)))
-	ok(t, b.Send(low))
-
-	got := wait(t, a)
-	if len(got) != 2 || !got[0].Retained() || got[1].Retained() {
-		t.Fatalf("results %+v, expected the first of two retained", got)
-	}
-	for i, r := range got {
-		if want := fmt.Sprintf("a%d", i); r.ID != want || r.Row != i || r.Err != nil || !proto.Equal(r.Policy, fakePolicy) {
-			t.Errorf("result %d is %+v, expected id %q and policy %v", i, r, want, fakePolicy)
-		}
-	}
-	// (0.9f + 0.1f)/2 in float64, as the fake computes it.
-	if got, want := got[1].Decomposition.GetMean()[1], (float64(float32(0.9))+float64(float32(0.1)))/2; got != want {
-		t.Errorf("mean %v, expected %v", got, want)
-	}
-	clear(got)
-	retained(t, wait(t, a)[0]) // Wait's slice is its caller's own
-	retained(t, wait(t, b)...)
-	ok(t, s.Close())
-	ok(t, s.Err())
-	if n := f.blocks.Load(); n != 3 {
-		t.Errorf("%d blocks, expected one for each call", n)
-	}
-}
 
 // TestSessionAnyShape checks that every input is answered once, on the passes that were sent for
 // it, whatever the shapes and however the daemon orders and splits its answers.
@@ -171,39 +132,6 @@ func shuffle(f *fake, seed uint64) {
 		}
 		return f.half(send)
 	}
-}
-
-// TestSessionManyGoroutines checks that many goroutines may share a session whose window is small.
-func TestSessionManyGoroutines(t *testing.T) {
-	f := newFake(3)
-	f.info.Limits.OpenInputsPerStream = 20
-	f.info.Limits.OpenGroupsPerStream = 5
-	s := f.session(t, client.SessionConfig{})
-	var wg sync.WaitGroup
-	for worker := range 16 {
-		wg.Go(func() {
-			for batch := range 10 {
-				ids := make([]string, 1+(worker+batch)%7)
-				var pass []float32
-				for i := range ids {
-					ids[i] = fmt.Sprintf("%d-%d-%d", worker, batch, i)
-					pass = append(pass, [][]float32{low, high}[(worker+i)%2]...)
-				}
-				results, err := s.Do(t.Context(), ids, slices.Values([][]float32{pass, pass, pass}))
-				if err != nil || len(results) != len(ids) {
-					t.Errorf("%d results, expected %d, error %v", len(results), len(ids), err)
-					return
-				}
-				for i, r := range results {
-					if r.ID != ids[i] || r.Err != nil || r.Retained() != ((worker+i)%2 == 0) {
-						t.Errorf("result %+v, expected id %s", r, ids[i])
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	ok(t, s.Close())
 }
 
 // TestOpenWaitsForRoom checks that Open waits until the window has room, and that calls which were
@@ -321,27 +249,6 @@ func TestRowsFinishOnTheirOwn(t *testing.T) {
 	ok(t, s.Close())
 	if n := f.blocks.Load(); n != 6 {
 		t.Errorf("%d blocks, expected 6: nothing is sent for an answered group", n)
-	}
-}
-
-// TestCloseFinishesWhatIsOpen checks that Close waits until all inputs are decided on the passes
-// they have, and that a closed session takes nothing.
-func TestCloseFinishesWhatIsOpen(t *testing.T) {
-	f := newFake(30)
-	s := f.session(t, client.SessionConfig{})
-	enough, few, none := open(t, s, "enough"), open(t, s, "few"), open(t, s, "none", "none2")
-	ok(t, few.Send(low))
-	ok(t, enough.SendPasses(2, every(low, 2)))
-	ok(t, s.Close())
-	retained(t, wait(t, enough)...)
-	refused(t, ckdv1.ErrorReason_ERROR_REASON_TOO_FEW_PASSES, append(wait(t, few), wait(t, none)...)...)
-	ok(t, s.Close())
-	for name, err := range map[string]error{
-		"Send": none.Send(every(low, 2)), "Open": openOne(s), "Finish": none.Finish(),
-	} {
-		if !errors.Is(err, client.ErrClosed) {
-			t.Errorf("%s: %v, expected ErrClosed", name, err)
-		}
 	}
 }
 

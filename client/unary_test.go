@@ -155,22 +155,6 @@ func TestDecomposeFails(t *testing.T) {
 	}
 }
 
-// TestDecomposeInputErrors checks that the error of one input leaves the others their decisions.
-func TestDecomposeInputErrors(t *testing.T) {
-	f := newFake(0)
-	f.unary = func(r *ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error) {
-		r.Results[1].Outcome = &ckdv1.Result_Error{Error: fail(codes.InvalidArgument,
-			ckdv1.ErrorReason_ERROR_REASON_NEGATIVE, "pass 0: class 1 is -1, expected 0 to 1", nil).Proto()}
-		return r, nil
-	}
-	batch := one()
-	batch.Inputs, batch.Values = 2, every(low, 4)
-	results, err := f.dial(t).Decompose(t.Context(), batch)
-	ok(t, err)
-	retained(t, results[0])
-	refused(t, ckdv1.ErrorReason_ERROR_REASON_NEGATIVE, results[1])
-}
-
 // TestPosteriorIsStated checks that every stream, and every call of a batch, states the posterior.
 func TestPosteriorIsStated(t *testing.T) {
 	f := newFake(2)

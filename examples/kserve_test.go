@@ -272,8 +272,8 @@ func everyDeferred(t *testing.T, what string, deferred []bool, errors []string, 
 // what the classifier answered beside the passes.
 func TestKServeGraph(t *testing.T) {
 	d := serve(t, "--http", "127.0.0.1:0")
-	label := fmt.Sprintf(`{"name":"label","datatype":"BYTES","shape":[%d],"parameters":{"content_type":"str"},"data":["a b"%s]}`, inputs, strings.Repeat(`, "\u00e4"`, inputs-1))
-	logits := `{"name":"logits","datatype":"BF16","shape":[1,2],"data":[[0.50, -3e2]]}`
+	label := fmt.Sprintf(`{"name":"label","datatype":"BYTES","shape":[%d],"parameters":{"content_type":"str"},"data":["a b"%s]}`, inputs, strings.Repeat(`,"\u00e4"`, inputs-1))
+	logits := `{"name":"logits","datatype":"BF16","shape":[1,2],"data":[[0.50,-3e2]]}`
 	classifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != `{"inputs": "features"}` {

@@ -1,14 +1,10 @@
 package examples_test
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net"
-	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -188,104 +184,5 @@ with ckd.Client("unix:/nowhere/ckd.sock", patience=3) as client, client.session(
 `)
 	if r.Code != 0 {
 		t.Errorf("exit %d\n%s", r.Code, r.Stderr)
-	}
-}
-
-// TestPythonFindsDaemon checks that a restarted daemon answers within a second of listening, however
-// long it was away.
-func TestPythonFindsDaemon(t *testing.T) {
-	timed.Only(t)
-	python := python(t, "grpc", "google.protobuf", "numpy")
-	// The delay stops growing after a second, so 20 s stand for any longer time.
-	for _, away := range []time.Duration{2 * time.Second, 20 * time.Second} {
-		for _, how := range []string{"stream", "call", "pause"} {
-			if how == "pause" && away > 2*time.Second {
-				continue // this time has no subtest
-			}
-			t.Run(fmt.Sprint(how, " after ", away), func(t *testing.T) {
-				t.Parallel()
-				var first time.Duration
-				for range 3 { // the best of three counts
-					first = findsDaemon(t, python, how, away)
-					if first < time.Second {
-						break
-					}
-				}
-				if t.Logf("%v after it listened", first); first >= time.Second {
-					t.Errorf("the first decision came %v after the daemon listened, expected less than 1 s", first)
-				}
-			})
-		}
-	}
-}
-
-// findsDaemon returns the time from when the daemon listens again until the first decision.
-func findsDaemon(t *testing.T, python, how string, away time.Duration) time.Duration {
-	t.Helper()
-	address := fixedAddress(t)
-	first := serveOn(t, address, "--policy", policyFile)
-	command := exec.Command(python, "-c", `
-import sys, time
-import ckd, numpy
-address, recorded, how = sys.argv[1], numpy.load(sys.argv[2])[:, :3], sys.argv[3]
-with ckd.Client(address) as client, client.session("fetal-health") as session:
-    def ask():
-        results = client.decompose("fetal-health", recorded) if how == "call" else session.decide("abc", recorded)
-        return all(r.decomposition for r in results)
-    assert ask()
-    print("asked", flush=True)
-    sys.stdin.readline()  # the daemon is gone
-    if how == "pause":
-        sys.stdin.readline()  # and back
-    while not ask():
-        pass
-    print("answered", flush=True)
-`, address, recording, how)
-	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	told := bufio.NewScanner(stdout)
-	expect := func(want string) {
-		t.Helper()
-		if !told.Scan() || told.Text() != want {
-			_ = command.Wait() // reports failures too
-			t.Fatalf("%q, expected %q", told.Text(), want)
-		}
-	}
-	expect("asked")
-	_ = first.Process.Process.Kill() // the test kills it here
-	<-first.Exited
-	fmt.Fprintln(stdin, "gone")
-	time.Sleep(away)
-	serveOn(t, address, "--policy", policyFile)
-	listening := time.Now()
-	fmt.Fprintln(stdin, "back")
-	expect("answered")
-	found := time.Since(listening)
-	if err := command.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// fixedAddress returns a free address with a port that the system does not assign to clients. A
-// client that keeps dialling an assignable port may get it as its own and connect to itself.
-func fixedAddress(t *testing.T) string {
-	t.Helper()
-	for {
-		address := fmt.Sprint("127.0.0.1:", 20_000+rand.IntN(12_000))
-		if listener, err := net.Listen("tcp", address); err == nil {
-			_ = listener.Close() // no connection was accepted
-			return address
-		}
 	}
 }

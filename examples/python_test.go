@@ -298,23 +298,6 @@ with ckd.Client(address, patience=60) as client:
 	}
 }
 
-// TestPythonEmptyBatch checks that an empty batch sends nothing and does not affect the next one.
-func TestPythonEmptyBatch(t *testing.T) {
-	t.Parallel()
-	d := serve(t)
-	r := script(t, `
-recorded = numpy.load(sys.argv[2])[:, :2]
-with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as session:
-    for n in (0, 2, 0, 0, 2):
-        results = session.decide(["a", "b"][:n], recorded[:, :n])
-        results += client.decompose("fetal-health", recorded[:, :n])
-        print(*(r.action for r in results))
-`, d.GRPC[0], recording)
-	if want := "\ndefer retain defer retain\n\n\ndefer retain defer retain\n"; r.Code != 0 || r.Stdout != want {
-		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
-	}
-}
-
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -48,8 +48,7 @@ sys.exit(subprocess.run([sys.executable, "-m", "ckd", "check", "nothing.yaml"]).
 	}
 }
 
-// TestPythonWheelNeeds checks that all that is missing is named before anything is built: what came
-// last used to be a traceback after minutes of compiling.
+// TestPythonWheelNeeds checks that all that is missing is named before anything is built.
 func TestPythonWheelNeeds(t *testing.T) {
 	t.Parallel()
 	c := exec.CommandContext(t.Context(), python(t, "grpc"), "-S", "../python/wheels.py", "--out", t.TempDir())

@@ -22,22 +22,6 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// share limits the inputs that may be decided differently than by all passes.
-const share = 0.02
-
-// settling starts a daemon whose policy has an early-stopping rule learned from the recording.
-func settling(t *testing.T) (address string) {
-	t.Helper()
-	rule := filepath.Join(t.TempDir(), "policy.yaml")
-	r := run(t, ckd, "calibrate", "early-stop", "--passes", recording, "--policy", policyFile, "--max-disagreement", fmt.Sprint(share), "--out", rule)
-	if r.Code != 0 {
-		t.Fatalf("calibrate: exit %d\n%s", r.Code, r.Stderr)
-	}
-	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
-	serveOn(t, socket, "--policy", rule)
-	return socket
-}
-
 var saving = regexp.MustCompile(`(?m)^([\d.]+) passes an input without early stopping, ([\d.]+) with: ([\d.]+)x$`)
 
 // saved returns the passes of an input without and with early stopping, as an example printed them,
@@ -61,36 +45,6 @@ func saved(t *testing.T, text string) (without, with float64) {
 		t.Errorf("%s: the ratio is %.2f", told[0], without/with)
 	}
 	return without, with
-}
-
-// TestPythonSettles learns a rule and runs the Python example with it. It must save passes, and
-// nearly all decisions must be those of all passes.
-func TestPythonSettles(t *testing.T) {
-	timed.Full(t)
-	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
-	address := settling(t)
-	r := run(t, python, "python/mc_dropout.py", "--addr", address, "--passes", recording)
-	if r.Code != 0 {
-		t.Fatalf("exit %d\n%s", r.Code, r.Stderr)
-	}
-	if without, with := saved(t, r.Stderr); without != 30 || with < 10 || with >= 30 { // the policy needs at least 10
-		t.Errorf("%.1f passes without early stopping and %.1f with, expected 30 and fewer\n%s", without, with, r.Stderr)
-	}
-	want := decisions(t, address)
-	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
-	if len(lines) != len(want) {
-		t.Fatalf("%d lines, expected %d", len(lines), len(want))
-	}
-	others := 0
-	for i, line := range lines {
-		if !strings.HasPrefix(line, fmt.Sprintf("%d\t%s: ", i, want[i])) {
-			others++
-		}
-	}
-	if most := share * float64(len(want)); float64(others) > most {
-		t.Errorf("%d of %d decided otherwise than by all passes, expected at most %v", others, len(want), most)
-	}
 }
 
 // far writes a policy whose rule decides inputs early that are far from the threshold. A rule
@@ -124,13 +78,18 @@ func far(t *testing.T) (file string) {
 	return file
 }
 
-// TestGoSettles checks that the Go example saves passes once the first inputs, which are checked
-// and have all their passes, are through.
-func TestGoSettles(t *testing.T) {
+// TestSettles checks that the examples save passes once the first inputs, which are checked and have
+// all their passes, are through.
+func TestSettles(t *testing.T) {
 	t.Parallel()
+	python := python(t, "grpc", "google.protobuf", "numpy")
 	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
 	serveOn(t, socket, "--policy", far(t))
-	r := run(t, goExample, "--addr", socket, "--inputs", "500")
+	r := run(t, python, "python/mc_dropout.py", "--addr", socket, "--passes", recording)
+	if without, with := saved(t, r.Stderr); r.Code != 0 || without != 30 || with < 10 || with >= 30 {
+		t.Errorf("exit %d, %.1f passes without early stopping and %.1f with, expected 30 and fewer\n%s", r.Code, without, with, r.Stderr)
+	}
+	r = run(t, goExample, "--addr", socket, "--inputs", "500")
 	if lines := strings.Count(r.Stdout, "\t"); r.Code != 0 || lines != 1000 {
 		t.Fatalf("exit %d, %d lines, expected 0 and 1000\n%s", r.Code, lines, r.Stderr)
 	}
@@ -263,45 +222,5 @@ print(*(rows for _, rows in seen), sep=", ")
 	defer l.mu.Unlock()
 	if l.streams != 2 || len(l.faults) > 0 {
 		t.Errorf("%d streams, expected 2; %q", l.streams, l.faults[:min(len(l.faults), 5)])
-	}
-}
-
-// TestPythonForward checks that forward is called as often as needed, and that bad results are
-// refused.
-func TestPythonForward(t *testing.T) {
-	t.Parallel()
-	d := serve(t)
-	r := script(t, `
-recorded = numpy.load(sys.argv[2])[:, :2]
-
-class Forward:
-    def __init__(self):
-        self.calls = 0
-    def __call__(self, rows):
-        self.calls += 1
-        return recorded[self.calls - 1][rows]
-
-with ckd.Client(sys.argv[1]) as client, client.session("fetal-health", accept_settled=True) as session:
-    for passes in (None, 12, 10_000, 3):
-        forward = Forward()
-        results = session.decide(["a", "b"], forward, passes)
-        print(session.info.settles, forward.calls, *(r.decomposition.passes if r.decomposition else r.reason for r in results))
-    print(*(r.decomposition.passes for r in session.decide(["a", "b"], recorded, 12)))
-    try:
-        session.decide(["a", "b"], lambda rows: recorded[0][:1])
-    except ValueError as error:
-        print(error)
-    print(*(r.action for r in session.decide(["a", "b"], recorded)))
-`, d.GRPC[0], recording)
-	want := `False 30 30 30
-False 12 12 12
-False 30 30 30
-False 3 TOO_FEW_PASSES TOO_FEW_PASSES
-12 12
-pass 0 has the shape (1, 3), expected (2, 3): 2 inputs and the 3 classes normal, suspect, pathologic
-defer retain
-`
-	if r.Code != 0 || r.Stdout != want {
-		t.Errorf("exit %d, %q, expected %q\n%s", r.Code, r.Stdout, want, r.Stderr)
 	}
 }

@@ -9,7 +9,6 @@ import (
 )
 
 // TestPythonTorch checks that the passes of the example's network decide, and that they differ.
-// Tensors that NumPy cannot read are refused.
 func TestPythonTorch(t *testing.T) {
 	timed.Full(t)
 	t.Parallel()
@@ -17,7 +16,6 @@ func TestPythonTorch(t *testing.T) {
 	dir := t.TempDir()
 	weights, features := filepath.Join(dir, "classifier.pt"), filepath.Join(dir, "features.npy")
 	d := serve(t)
-	u := &untouched{}
 	// One process for all, because PyTorch takes seconds to start.
 	r := run(t, python, "-c", `
 import sys
@@ -26,15 +24,10 @@ import ckd, mc_dropout, numpy, torch
 torch.manual_seed(1)
 torch.save(mc_dropout.classifier(5, 3).state_dict(), sys.argv[1])
 numpy.save(sys.argv[2], numpy.random.default_rng(1).normal(size=(20, 5)))
-weights, features, address, *sys.argv[1:] = sys.argv[1:]
-`+refusals+`
-sys.argv[1:] = ["--addr", address, "--weights", weights, "--inputs", features, "--batch", "8"]
+sys.argv[1:] = ["--addr", sys.argv[3], "--weights", sys.argv[1], "--inputs", sys.argv[2], "--batch", "8"]
 sys.exit(mc_dropout.main())
-`, weights, features, d.GRPC[0], serveFake(t, u))
+`, weights, features, d.GRPC[0])
 	if lines := strings.Count(r.Stdout, "\n"); r.Code != 0 || lines != 20 || strings.Contains(r.Stdout, "degenerate") {
 		t.Errorf("exit %d, %d lines\n%s%s", r.Code, lines, r.Stdout, r.Stderr)
-	}
-	if sent := u.sent.Load(); sent != 0 {
-		t.Errorf("%d inputs or calls were sent that cannot be, expected none", sent)
 	}
 }

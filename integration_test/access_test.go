@@ -145,9 +145,6 @@ func (g *guarded) testCredentials(t *testing.T) {
 	if err := tryStream(inTime(t), g.tcp); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("a stream without a token: %v", err)
 	}
-	if lines, err := openLines(inTime(t), g.web, g.HTTP); err != nil || lines.answer.StatusCode != http.StatusUnauthorized {
-		t.Errorf("a stream without a token over HTTP: %v", err)
-	}
 	for _, reason := range []string{"unknown_token", "no_credential", "bad_credential"} {
 		if g.gauge("ckd_access_refused_total", "reason", reason) == 0 {
 			t.Errorf("%s is not counted", reason)
@@ -230,25 +227,19 @@ func (g *guarded) testAdmin(t *testing.T) {
 	}
 }
 
-// testStreams opens as many streams as ann may have, one of them over HTTP. One more is refused.
+// testStreams opens as many streams as ann may have. One more is refused.
 func (g *guarded) testStreams(t *testing.T) {
 	first, cancel := context.WithCancel(bearer(t, g.ann))
 	defer cancel()
 	if _, err := openStream(first, g.tcp); err != nil {
 		t.Fatal(err)
 	}
-	lines, err := openLines(inTime(t), g.web, g.HTTP, "Authorization", "Bearer "+g.ann)
-	if err != nil || lines.answer.StatusCode != http.StatusOK {
+	if _, err := openStream(bearer(t, g.ann), g.tcp); err != nil {
 		t.Fatal(err)
 	}
-	defer lines.close()
-	err = tryStream(bearer(t, g.ann), g.tcp)
+	err := tryStream(bearer(t, g.ann), g.tcp)
 	if !isRefusal(err, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS) || retryDelay(err) <= 0 {
 		t.Errorf("one too many: %v, to be tried again after %v", err, retryDelay(err))
-	}
-	further, err := openLines(inTime(t), g.web, g.HTTP, "Authorization", "Bearer "+g.ann)
-	if err != nil || further.answer.StatusCode != http.StatusTooManyRequests || further.answer.Header.Get("Retry-After") == "" {
-		t.Errorf("one too many over HTTP: %v, %v", further.answer, err)
 	}
 	if err := tryStream(bearer(t, g.chief), g.tcp); err != nil {
 		t.Errorf("the chief's stream: %v", err)
@@ -348,7 +339,6 @@ func everyCall(t *testing.T, conn *grpc.ClientConn, web *http.Client, url, token
 		"GET /v2/models/%s/ready":      "",
 		"GET /v2/models/%s/config":     "",
 		"POST /v2/models/%s/infer":     `{"inputs": [{"name": "passes", "datatype": "FP32", "shape": [0, 0, 3], "data": []}]}`,
-		"POST /v1/stream":              `{"header": {"model": "%s"}}`,
 	} {
 		method, path, _ := strings.Cut(path, " ")
 		calls[method+" "+path] = func(m string) string {
@@ -381,9 +371,9 @@ func TestTokenRevoked(t *testing.T) {
 			"  - {name: ben, tokens: [{sha256: %s}], models: [%s]}\n", ann, steadySum, models))
 	}
 	s := serveSite(t, "--access", write(oldSum, "fetal-health"), "--log-level", "debug")
-	ann := arrive(t, s.dial(), s.HTTP, old, overHTTP1(t), overHTTP2(t))
-	ben := arrive(t, s.dial(), s.HTTP, steady, overHTTP1(t), overHTTP2(t))
-	eventually(t, "inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 2*3*guestInputs })
+	ann := arrive(t, s.dial(), old)
+	ben := arrive(t, s.dial(), steady)
+	eventually(t, "inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 2*guestInputs })
 	for _, c := range []struct {
 		what, token, models string
 		gone                *guest
@@ -391,14 +381,12 @@ func TestTokenRevoked(t *testing.T) {
 		reason              ckdv1.ErrorReason
 		open                float64 // inputs that stay open
 	}{
-		{"a token", nextSum, "fetal-health", ann, codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED, 3 * guestInputs},
+		{"a token", nextSum, "fetal-health", ann, codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED, guestInputs},
 		{"a model", nextSum, "retina", ben, codes.PermissionDenied, ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, 0},
 	} {
 		write(c.token, c.models)
-		for _, err := range c.gone.receive() {
-			if !isRefusal(err, c.code, c.reason) {
-				t.Errorf("%s is withdrawn: a stream ends with %v", c.what, err)
-			}
+		if err := c.gone.receive(); !isRefusal(err, c.code, c.reason) {
+			t.Errorf("%s is withdrawn: the stream ends with %v", c.what, err)
 		}
 		eventually(t, "the inputs are given up", func() bool { return s.gauge("ckd_inputs_open") == c.open })
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"testing"
 	"time"
 
@@ -64,61 +63,42 @@ func streamOf(model string) *ckdv1.DecomposeStreamRequest {
 // guestInputs is the number of open inputs on each stream of a guest.
 const guestInputs = 4
 
-// guest holds a stream over gRPC and one over each of some HTTP clients, with open inputs.
+// guest holds a stream with open inputs.
 type guest struct {
 	stream ckdv1.UncertaintyService_DecomposeStreamClient
-	lines  []*lineStream
 }
 
-// arrive opens the streams of a guest. The token may be empty.
-func arrive(t *testing.T, conn *grpc.ClientConn, url, token string, web ...*http.Client) *guest {
+// arrive opens the stream of a guest. The token may be empty.
+func arrive(t *testing.T, conn *grpc.ClientConn, token string) *guest {
 	t.Helper()
-	ctx, headers := inTime(t), []string(nil)
+	ctx := inTime(t)
 	if token != "" {
-		ctx, headers = bearer(t, token), []string{"Authorization", "Bearer " + token}
+		ctx = bearer(t, token)
 	}
 	stream, err := openStream(ctx, conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guest{stream: stream}
-	for _, c := range web {
-		lines, err := openLines(inTime(t), c, url, headers...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(lines.close)
-		g.lines = append(g.lines, lines)
-	}
+	g := &guest{stream}
 	g.send(t, block(1, guestInputs, 5, false))
 	return g
 }
 
-// send sends a message on every stream.
+// send sends a message.
 func (g *guest) send(t *testing.T, m *ckdv1.DecomposeStreamRequest) {
 	t.Helper()
-	err := g.stream.Send(m)
-	for _, lines := range g.lines {
-		err = errors.Join(err, lines.send(m))
-	}
-	if err != nil {
+	if err := g.stream.Send(m); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// receive waits for a message on every stream. An error is nil where all inputs are answered.
-func (g *guest) receive() (errs []error) {
-	answered := func(m *ckdv1.DecomposeStreamResponse, err error) {
-		if err == nil && len(m.GetResults()) != guestInputs {
-			err = fmt.Errorf("received %v", m)
-		}
-		errs = append(errs, err)
+// receive waits for a message. The error is nil where all inputs are answered.
+func (g *guest) receive() error {
+	m, err := g.stream.Recv()
+	if err == nil && len(m.GetResults()) != guestInputs {
+		err = fmt.Errorf("received %v", m)
 	}
-	answered(g.stream.Recv())
-	for _, lines := range g.lines {
-		answered(lines.receive())
-	}
-	return errs
+	return err
 }
 
 // modelsOf returns the names that ListModels answers with.

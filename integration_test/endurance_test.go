@@ -219,7 +219,7 @@ func TestStopWithHeldStreams(t *testing.T) {
 	if reply, err := h.streams["busy"].Recv(); err != nil || len(reply.GetResults()) != 2 || reply.GetResults()[0].GetDecomposition() == nil {
 		t.Errorf("busy: %v, %v", reply, err)
 	}
-	for _, name := range []string{"busy", "stuck", "over HTTP"} {
+	for _, name := range []string{"busy", "stuck"} {
 		if err := h.end(name); !isRefusal(err, codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -282,14 +282,13 @@ func TestExitInTime(t *testing.T) {
 type held struct {
 	conn    *grpc.ClientConn
 	streams map[string]ckdv1.UncertaintyService_DecomposeStreamClient
-	lines   *lineStream
 }
 
-// hold opens an idle stream, one that will finish, two whose inputs get no further passes, one of
-// them over HTTP, and one that does not read.
+// hold opens an idle stream, one that will finish, one whose inputs get no further passes, and one
+// that does not read.
 func hold(t *testing.T, d *daemon) *held {
 	t.Helper()
-	h := &held{d.dial(), map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}, nil}
+	h := &held{d.dial(), map[string]ckdv1.UncertaintyService_DecomposeStreamClient{}}
 	for _, name := range []string{"idle", "busy", "stuck", "stalled"} {
 		stream, err := openStream(t.Context(), h.conn)
 		if err != nil {
@@ -297,15 +296,8 @@ func hold(t *testing.T, d *daemon) *held {
 		}
 		h.streams[name] = stream
 	}
-	var err error
-	if h.lines, err = openLines(inTime(t), overHTTP1(t), d.HTTP); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(h.lines.close)
-	for _, send := range []func(*ckdv1.DecomposeStreamRequest) error{
-		h.streams["busy"].Send, h.streams["stuck"].Send, func(r *ckdv1.DecomposeStreamRequest) error { return h.lines.send(r) },
-	} {
-		if err := send(block(1, 2, 4, false)); err != nil {
+	for _, name := range []string{"busy", "stuck"} {
+		if err := h.streams[name].Send(block(1, 2, 4, false)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -317,7 +309,7 @@ func hold(t *testing.T, d *daemon) *held {
 		}
 	}()
 	eventually(t, "the inputs are open", func() bool {
-		return d.gauge("ckd_inputs_open") >= 6 && d.gauge("ckd_decisions_total") >= 256
+		return d.gauge("ckd_inputs_open") >= 4 && d.gauge("ckd_decisions_total") >= 256
 	})
 	return h
 }
@@ -325,11 +317,7 @@ func hold(t *testing.T, d *daemon) *held {
 // end reads a stream to its end and returns the error that ended it.
 func (h *held) end(name string) (err error) {
 	for err == nil {
-		if stream := h.streams[name]; stream != nil {
-			_, err = stream.Recv()
-		} else {
-			_, err = h.lines.receive()
-		}
+		_, err = h.streams[name].Recv()
 	}
 	return err
 }

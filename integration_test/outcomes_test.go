@@ -263,10 +263,8 @@ func TestOutcomes(t *testing.T) {
 	if n := strings.Count(exported.Stdout, "\n"); n != len(reviewed) || strings.Contains(exported.Stdout, reviewed[0].ID+`"`) {
 		t.Errorf("%d lines exported, want %d, none with an id", n, len(reviewed))
 	}
-	for path, want := range map[string]string{"/v1/promises": `"critical_fnr_line":0.5`, "/v1/outcomes:export": `"truth"`} {
-		if code, text := page(t, d.HTTP+path); code != http.StatusOK || !strings.Contains(text, want) {
-			t.Errorf("%s: %d %.300s", path, code, text)
-		}
+	if code, text := page(t, d.HTTP+"/v1/promises"); code != http.StatusOK || !strings.Contains(text, `"critical_fnr_line":0.5`) {
+		t.Errorf("the promises: %d %.300s", code, text)
 	}
 	if got := d.gauge("ckd_outcomes_total", "status", "duplicate"); got != float64(len(reviewed)) {
 		t.Errorf("%v duplicates counted, want %d", got, len(reviewed))

@@ -7,12 +7,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/ckd-project/ckd/web/internal/framing"
 )
 
-// Server serves one HTTP address. It ends connections after requests whose end a proxy may
-// see elsewhere.
+// Server serves one HTTP address.
 type Server struct {
 	server   *http.Server
 	listener net.Listener
@@ -22,7 +19,7 @@ type Server struct {
 // NewServer returns a server that serves s at l. It speaks TLS if s has a TLSConfig, which
 // must bring the certificates.
 func NewServer(s *http.Server, l net.Listener) *Server {
-	return &Server{server: s, listener: framing.Guard(s, l), secure: s.TLSConfig != nil}
+	return &Server{server: s, listener: l, secure: s.TLSConfig != nil}
 }
 
 // URL returns the address as clients ask for it.

@@ -1,4 +1,4 @@
-"""The work of `ckd evaluate --format json` in plain numpy: the baseline of bench/evaluate.
+"""The work of `ckd evaluate --format json` in plain numpy, for the tests of bench/evaluate.
 
     python3 evaluate.py PASSES.npy LABELS.npy --critical 2,3
 

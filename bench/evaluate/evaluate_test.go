@@ -1,15 +1,14 @@
-package main
+package evaluate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/decomp"
@@ -38,14 +37,13 @@ func TestNumpyAgrees(t *testing.T) {
 			if err := writeRecording(folder, s); err != nil {
 				t.Fatal(err)
 			}
-			script := filepath.Join(folder, "evaluate.py")
-			if err := os.WriteFile(script, evaluateScript, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			theirs, _, err := execute(t.Context(), nil, p.Path, script, filepath.Join(folder, passesName),
+			var told bytes.Buffer
+			c := exec.CommandContext(t.Context(), p.Path, "evaluate.py", filepath.Join(folder, passesName),
 				filepath.Join(folder, labelsName), "--critical", s.critical(), "--bootstrap", strconv.Itoa(resamples))
+			c.Stderr = &told
+			theirs, err := c.Output()
 			if err != nil {
-				t.Fatal(err)
+				t.Fatal(err, told.String())
 			}
 			a, err := compare(report(t, folder, s, resamples), theirs, resamples)
 			if err != nil {
@@ -104,27 +102,11 @@ func TestCompare(t *testing.T) {
 		"pairwise": [{"row": "mi", "p": 0.5}], "up_to": null}`
 	for _, test := range []struct{ name, from, to, fault string }{
 		{name: "equal"},
-		{"within the tolerance", `"mi": 0.25`, `"mi": 0.2500000009`, ""},
 		{"a number", `"mi": 0.25`, `"mi": 0.2500000011`, "summary.mi: 0.25 and 0.2500000011"},
-		{"a count", "2126", "2127", "summary.inputs: 2126 and 2127"},
-		{"no number", `"mi": 0.25`, `"mi": null`, "summary.mi: 0.25 and <nil>"},
 		{"a missing key", `"mi"`, `"sum_c"`, "summary: keys inputs,mi and inputs,sum_c"},
-		{"a missing row", "[3, 4]", "[3]", "matrix[1]: 2 entries and 1"},
-		{"a cell", "[3, 4]", "[3, 5]", "matrix[1][1]: 4 and 5"},
-		{"a name", `"row": "mi"`, `"row": "cbec"`, "pairwise[0].row: mi and cbec"},
-		{"not null", "null", "0", "up_to: <nil> and 0"},
-		{"no object", `{"inputs": 2126, "mi": 0.25}`, "1", "summary: keys inputs,mi and "},
-		{"no JSON", "}", "", "report of numpy"},
 		// Six standard errors of the difference of two means over 200 resamples are 0.6 sd.
-		{"a mean by chance", `"mean": 0.5`, `"mean": 0.555`, ""},
 		{"a mean", `"mean": 0.5`, `"mean": 0.565`, "bootstrap.mean"},
-		{"a deviation by chance", `"sd": 0.1`, `"sd": 0.12`, ""},
-		{"a deviation", `"sd": 0.1`, `"sd": 0.2`, "bootstrap.sd"},
-		{"an end by chance", `"low": 0.3`, `"low": 0.35`, ""},
-		{"ends exchanged", `"low": 0.3, "high": 0.7`, `"low": 0.7, "high": 0.3`, "bootstrap.high"},
-		{"a share by chance", `"p": 0.5`, `"p": 0.7`, ""},
 		{"a share", `"p": 0.5`, `"p": 0.9`, "pairwise[0].p"},
-		{"wins", `"win_share": 0.5`, `"win_share": 0.1`, "bootstrap.win_share"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			changed := theirs
@@ -143,22 +125,5 @@ func TestCompare(t *testing.T) {
 				t.Errorf("error %v, expected %q", err, test.fault)
 			}
 		})
-	}
-}
-
-func TestSummarise(t *testing.T) {
-	run := func(wall, cpu, peak int) usage {
-		return usage{time.Duration(wall), time.Duration(cpu), int64(peak)}
-	}
-	for _, test := range []struct {
-		runs     []usage
-		expected usage
-	}{
-		{[]usage{run(30, 3, 7), run(10, 1, 9), run(20, 9, 8)}, run(20, 3, 9)},
-		{[]usage{run(40, 1, 1), run(10, 2, 1), run(20, 3, 1), run(30, 4, 1)}, run(25, 2, 1)}, // 2.5 of whole nanoseconds
-	} {
-		if got := summarise(slices.Clone(test.runs)); got != test.expected {
-			t.Errorf("summary of %v is %v, expected %v", test.runs, got, test.expected)
-		}
 	}
 }

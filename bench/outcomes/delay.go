@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/outcome/evidence"
 )
 
-var delayColumns = []string{"doubles: mixed", "uniform", "mixed / uniform", "triples: mixed", "uniform", "inputs until a doubling, mixed"}
+var delayColumns = []string{"FNR", "audits per 1,000 inputs", "doubles: mixed", "uniform", "triples: mixed", "uniform", "inputs until a doubling, mixed"}
 
 // goodOutcomes come before a change.
 const goodOutcomes = 1000
@@ -28,7 +27,8 @@ func measureDelay(b *bench, s *study, t *table) {
 	twiceUniform, _ := delay(uniform, 2)
 	thrice, _ := delay(mixed, 3)
 	thriceUniform, _ := delay(uniform, 3)
-	t.add(s.name, spread(twice), spread(twiceUniform), number(quantile(twice, 0.5)/quantile(twiceUniform, 0.5)),
+	r := s.traffic.reviewsOf(evidence.FNR, *s.policy.Audit)
+	t.add(s.name, number(s.traffic.risk(evidence.FNR)), number(1000*r.paid), spread(twice), spread(twiceUniform),
 		spread(thrice), spread(thriceUniform), spread(inputs))
 }
 
@@ -65,55 +65,4 @@ func (b *bench) delays(good, bad *traffic, line float64, s *study, a audited, li
 		audits, inputs = append(audits, d.audits), append(inputs, d.inputs)
 	}
 	return audits, inputs
-}
-
-var driftColumns = []string{"FNR, then", "runs of 20,000 inputs with a drift alarm: unchanged", "misses three times as frequent",
-	"inputs until the alarm of outcomes, line 1.2 times the good FNR"}
-
-// measureDrift makes critical inputs that are called safe three times as frequent.
-func measureDrift(b *bench, s *study, t *table) {
-	const driftInputs, driftRuns = 20_000, 120
-	good, settings := s.with(mixed)
-	bad := good.withMisses(3)
-	alarmed := func(t *traffic) string {
-		a := newAlias(t.weights)
-		return share(count(each(b, driftRuns, func(rng *rand.Rand) bool {
-			return s.drifts(driftInputs, func() *input { return &t.inputs[a.draw(rng)] })
-		})), driftRuns)
-	}
-	truth := good.risk(evidence.FNR)
-	line := 1.2 * truth
-	var inputs []float64
-	if bad.risk(evidence.FNR) > line {
-		_, inputs = b.delays(good, bad, line, s, mixed, runLength(good, settings, b.between)/weightFNR)
-	}
-	t.add(s.name, fmt.Sprintf("%s, %s", number(truth), number(bad.risk(evidence.FNR))), alarmed(good), alarmed(bad), spread(inputs))
-}
-
-// drifts reports whether a drift monitor ever alarms.
-func (s *study) drifts(inputs int, draw func() *input) bool {
-	monitor := drift.NewMonitor(s.reference)
-	block := make([]drift.Block, len(s.reference.Classes))
-	for range inputs / drift.BlockInputs {
-		clear(block)
-		for range drift.BlockInputs {
-			i := draw().row
-			for c, of := range s.reference.Classes {
-				block[c].Epistemic += of.Epistemic.Below(s.table.C[i*s.table.K+of.Class])
-				skewness := 0.5 // as if nothing had moved, where it is undefined
-				if v := s.table.Skewness[i*s.table.K+of.Class]; v >= 0 {
-					skewness = of.Skewness.Below(v)
-				}
-				block[c].Skewness += skewness
-				block[c].Predicted += float64(btoi(s.table.Predicted[i] == of.Class))
-			}
-		}
-		monitor.Add(block)
-		for _, a := range monitor.Alarms() {
-			if a.Epistemic || a.Skewness || a.Predicted {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -1,29 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/ckd-project/ckd/outcome/evidence"
 )
-
-var trafficColumns = []string{"inputs", "critical", "called critical", "retained", "FNR of the retained", "miss rate",
-	"audits per 1,000 inputs", "with deferrals"}
-
-func measureTraffic(_ *bench, s *study, t *table) {
-	r := s.traffic.reviewsOf(evidence.FNR, *s.policy.Audit)
-	retained := s.traffic.share(func(in *input) bool { return in.retained })
-	t.add(s.name, fmt.Sprint(len(s.traffic.inputs)),
-		percent(s.traffic.share(func(in *input) bool { return in.critical })),
-		percent(s.traffic.share(func(in *input) bool { return !in.calledSafe })),
-		percent(retained),
-		number(s.traffic.risk(evidence.FNR)), number(s.traffic.risk(evidence.MissRate)),
-		number(1000*r.paid), number(1000*(r.paid+1-retained)))
-}
-
-// percent prints a share of inputs.
-func percent(v float64) string { return fmt.Sprintf("%.3g%%", 100*v) }
 
 // monitors holds the alarms of one policy, pooled and for each critical class. The line of each is
 // its true risk.
@@ -67,28 +49,23 @@ func (m *monitors) observe(in *input) bool {
 	return raised
 }
 
-var lineColumns = []string{"stated, inputs", "stated, outcomes", "mean of runs cut at twice that, outcomes", "its lower limit / stated",
-	"runs with an alarm before the stated length"}
+var lineColumns = []string{"inputs between false alarms: stated", "lower limit / stated"}
 
 // measureLine has every monitor on the line of its true risk, where an alarm is false and likeliest.
+// Runs are cut at twice the stated length.
 func measureLine(b *bench, s *study, t *table) {
 	traffic, settings := s.with(mixed)
 	between := b.between / 10 // saves time: a longer run length is no other claim
 	stated := runLength(traffic, settings, between)
 	r := traffic.reviewsOf(evidence.MissRate, settings)
 	const cut = 2
-	lengths := each(b, b.runs/2, func(rng *rand.Rand) float64 {
+	average, se := mean(each(b, b.runs/2, func(rng *rand.Rand) float64 {
 		m := onTheLine(s, r, stated)
 		for n := 1.; ; n++ {
 			if m.observe(r.draw(rng)) || n >= cut*stated {
 				return n
 			}
 		}
-	})
-	early := 0
-	for _, l := range lengths {
-		early += btoi(l < stated)
-	}
-	average, se := mean(lengths)
-	t.add(s.name, number(between), number(stated), number(average), number((average-1.96*se)/stated), share(early, len(lengths)))
+	}))
+	t.add(s.name, number(between), number((average-1.96*se)/stated))
 }

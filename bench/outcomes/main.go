@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/ckd-project/ckd/outcome/evidence"
 )
 
 func main() {
 	folder := flag.String("recordings", "internal/recordings", "folder of NAME.passes.npy, NAME.labels.npy and NAME.json")
 	only := flag.String("only", "ctg-,wine-,german-", "how the names of recordings begin, with commas")
-	rare := flag.String("rare", "ctg-mcdropout,german-mcdropout", "recordings that are measured with rare critical inputs too")
-	named := flag.String("sections", "", "the sections to measure, with commas; all without it")
 	b := &bench{}
 	flag.IntVar(&b.runs, "runs", 400, "runs of each figure; half as many of run lengths and delays")
 	flag.Uint64Var(&b.seed, "seed", 1, "seed of halves and runs")
@@ -22,49 +21,26 @@ func main() {
 	flag.Float64Var(&b.between, "between", 5e6, "inputs between false alarms on the line, at least")
 	flag.Parse()
 
-	b.rare = strings.Split(*rare, ",")
 	if err := b.load(*folder, strings.Split(*only, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	for _, s := range sections {
-		if *named != "" && !slices.Contains(strings.Split(*named, ","), s.name) {
-			continue
-		}
-		start := time.Now()
+	for _, s := range []struct {
+		title   string
+		columns []string
+		measure func(b *bench, s *study, t *table)
+	}{
+		{"Alarms on the line", lineColumns, measureLine},
+		{"Coverage at all times", coverageColumns, measureCoverage},
+		{"Audits until an alarm", delayColumns, measureDelay},
+	} {
 		fmt.Printf("## %s\n\n", s.title)
-		t := &table{columns: append([]string{"recording, policy"}, s.columns...)}
+		t := &table{columns: append([]string{"recording"}, s.columns...)}
 		for _, st := range b.studies {
-			if !s.allPolicies && st.score != defaultScore {
-				continue
-			}
 			s.measure(b, st, t)
 		}
 		t.print()
-		fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, time.Since(start).Round(time.Second))
 	}
-}
-
-// A section measures one thing on each recording.
-type section struct {
-	name, title string
-	columns     []string
-	allPolicies bool // or those of the default score alone
-	measure     func(b *bench, s *study, t *table)
-}
-
-var sections = []section{
-	{"traffic", "Traffic", trafficColumns, true, measureTraffic},
-	{"line", "Alarms on the line", lineColumns, false, measureLine},
-	{"coverage", "Coverage at all times", coverageColumns, false, measureCoverage},
-	{"delay", "Audits until an alarm", delayColumns, true, measureDelay},
-	{"width", "Width of the interval after 2,000 audits", widthColumns, true, measureWidth},
-	{"bias", "Bias of the estimate", biasColumns, false, measureBias},
-	{"repeats", "Repeated ids and inputs", repeatColumns, false, measureRepeats},
-	{"cap", "A cap on audits", capColumns, false, measureCap},
-	{"noise", "Mislabelled inputs", noiseColumns, false, measureNoise},
-	{"missing", "Missed inputs that are never reported", missingColumns, false, measureMissing},
-	{"drift", "What drift sees", driftColumns, false, measureDrift},
 }
 
 // bench holds what is measured, and how.
@@ -72,7 +48,6 @@ type bench struct {
 	runs          int
 	seed          uint64
 	rate, between float64
-	rare          []string
 	studies       []*study
 }
 
@@ -86,11 +61,13 @@ func (b *bench) load(folder string, prefixes []string) error {
 		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			continue
 		}
-		studies, err := b.studiesOf(file)
+		s, err := b.studyOf(file)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		b.studies = append(b.studies, studies...)
+		if s.traffic.risk(evidence.FNR) > 0 {
+			b.studies = append(b.studies, s)
+		}
 	}
 	if len(b.studies) == 0 {
 		return fmt.Errorf("%s: no recording begins with one of %v", folder, prefixes)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,50 +16,31 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/outcome/audit"
-	"github.com/ckd-project/ckd/outcome/evidence"
 	"github.com/ckd-project/ckd/policy"
 )
 
 const suffix = ".passes.npy"
 
-// defaultScore decides in the sections that measure one policy of a recording.
-const defaultScore = policy.Entropy
-
-// policies lists the policies that are measured, all of scope predicted-safe.
-var policies = []struct {
-	score    policy.Score
-	coverage float64
-}{{defaultScore, 0.8}, {policy.MaxProb, 0.9}, {policy.RiskScore, 0.8}}
-
 // A study is one policy on the traffic of one recording.
 type study struct {
 	name      string
-	score     policy.Score
 	policy    *policy.Policy
 	table     *eval.Table
 	decisions []policy.Decision
 	traffic   *traffic // with the default audits
-	reference *drift.Reference
 }
 
-// audited holds one way to audit.
-type audited struct {
-	name     string
-	m        float64
-	critical policy.AuditedCritical
-	cap      float64
-	times    float64 // the default rate; 0 for once
-}
+// audited is one way to audit: how far audits follow the risk.
+type audited float64
 
-var (
-	mixed   = audited{name: "mixed", m: 0.5, critical: policy.CriticalFree}
-	uniform = audited{name: "uniform", m: 1, critical: policy.CriticalFree}
+const (
+	mixed   audited = 0.5
+	uniform audited = 1
 )
 
-// studiesOf reads a recording, and fixes policies on a random half.
-func (b *bench) studiesOf(file string) ([]*study, error) {
+// studyOf reads a recording, and fixes a policy of score entropy and coverage 0.8 on a random half.
+func (b *bench) studyOf(file string) (*study, error) {
 	base := strings.TrimSuffix(file, suffix)
 	passes, err := record.ReadPasses(file, record.Options{})
 	if err != nil {
@@ -90,7 +70,7 @@ func (b *bench) studiesOf(file string) ([]*study, error) {
 	draft := policy.Draft{
 		Name: "bench", Classes: about.Classes, Critical: names(about.Critical), Safe: names(about.Safe),
 		FewestPasses: 2, Saturated: policy.HandleByScore, Degenerate: policy.HandleByScore,
-		Gate: policy.Never, Scope: policy.PredictedSafe, Primary: policy.Rule{Score: defaultScore},
+		Gate: policy.Never, Scope: policy.PredictedSafe, Primary: policy.Rule{Score: policy.Entropy},
 	}
 	whole, err := policy.Build(draft)
 	if err != nil {
@@ -114,82 +94,30 @@ func (b *bench) studiesOf(file string) ([]*study, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seen drift.Sample
-	for i := range calibration.Inputs {
-		seen.Add(calibration.C[i*t.K:(i+1)*t.K], calibration.Skewness[i*t.K:(i+1)*t.K], calibration.Predicted[i])
+	draft.Risk = fit.Risk
+	draft.Audit = &policy.Audit{Rate: b.rate, M: float64(mixed), PredictedCritical: policy.CriticalFree}
+	threshold, meanRoot := fixed(calibration, fit.Risk, 0.8)
+	draft.Primary = policy.Rule{Score: policy.Entropy, Threshold: threshold, HasThreshold: true}
+	draft.Calibration = &policy.Calibration{MeanRootRisk: meanRoot}
+	s := &study{name: filepath.Base(base), table: t}
+	if s.policy, err = policy.Build(draft); err != nil {
+		return nil, err
 	}
-
-	var studies []*study
-	for _, p := range policies {
-		if p.score == policy.RiskScore && fit.Risk == nil {
-			continue // too few critical inputs are called safe
-		}
-		s := &study{
-			name:  fmt.Sprintf("%s, %s %v", filepath.Base(base), p.score, p.coverage),
-			score: p.score, table: t, reference: seen.Reference(),
-		}
-		d := draft
-		d.Risk = fit.Risk
-		d.Audit = &policy.Audit{Rate: b.rate, M: 0.5, PredictedCritical: policy.CriticalFree}
-		threshold, meanRoot := fixed(calibration, fit.Risk, p.score, p.coverage)
-		d.Primary = policy.Rule{Score: p.score, Threshold: threshold, HasThreshold: true}
-		d.Calibration = &policy.Calibration{MeanRootRisk: meanRoot}
-		if s.policy, err = policy.Build(d); err != nil {
-			return nil, err
-		}
-		if s.decisions, err = eval.Decide(context.Background(), recording, s.policy, nil); err != nil {
-			return nil, err
-		}
-		s.traffic = trafficOf(s, labels, second)
-		if s.traffic.risk(evidence.FNR) > 0 {
-			studies = append(studies, s)
-		}
-		if slices.Contains(b.rare, filepath.Base(base)) && s.score == defaultScore {
-			studies = append(studies, s.rare())
-		}
+	if s.decisions, err = eval.Decide(context.Background(), recording, s.policy, nil); err != nil {
+		return nil, err
 	}
-	return studies, nil
-}
-
-// rareShare gives the share of critical inputs in the traffic where they are rare.
-const rareShare = 0.023
-
-// rare returns the study with critical inputs so rare that few labels say anything: in the traffic
-// alone, for the policy stays.
-func (s *study) rare() *study {
-	critical := s.traffic.share(func(in *input) bool { return in.critical })
-	r := *s
-	r.name = fmt.Sprintf("%s, %.3g%% critical", s.name, 100*rareShare)
-	r.traffic = s.traffic.reweighted(func(in *input) float64 {
-		if in.critical {
-			return rareShare / critical
-		}
-		return (1 - rareShare) / (1 - critical)
-	})
-	// Drift is compared with what a calibration on such traffic would have seen.
-	var seen drift.Sample
-	a, rng := newAlias(r.traffic.weights), rand.New(rand.NewPCG(1, 3))
-	for range r.traffic.inputs {
-		i, k := r.traffic.inputs[a.draw(rng)].row, s.table.K
-		seen.Add(s.table.C[i*k:(i+1)*k], s.table.Skewness[i*k:(i+1)*k], s.table.Predicted[i])
-	}
-	r.reference = seen.Reference()
-	return &r
+	s.traffic = trafficOf(s, labels, second)
+	return s, nil
 }
 
 // fixed returns the threshold for a coverage of all inputs in scope predicted-safe, and the mean of
 // the square root of the risk over the inputs retained and called safe.
-func fixed(t *eval.Table, risk *policy.Risk, score policy.Score, coverage float64) (threshold, meanRoot float64) {
+func fixed(t *eval.Table, risk *policy.Risk, coverage float64) (threshold, meanRoot float64) {
 	risks := make([]float64, t.Inputs)
 	if risk != nil {
 		risks = calibrate.Risks(t, &risk.Model)
 	}
-	values := risks
-	for column := range t.Scores {
-		if decomp.Score(column).String() == string(score) {
-			values = t.Scores[column]
-		}
-	}
+	values := t.Scores[decomp.Entropy]
 	var called []float64
 	for i, predicted := range t.Predicted {
 		if !slices.Contains(t.Spec.Critical, predicted) {
@@ -231,7 +159,8 @@ func trafficOf(s *study, labels, inputs []int) *traffic {
 
 // with returns the study's traffic under other audits, with their least propensities.
 func (s *study) with(a audited) (*traffic, policy.Audit) {
-	settings := policy.Audit{Rate: s.policy.Audit.Rate * cmp.Or(a.times, 1), M: a.m, PredictedCritical: a.critical, Cap: a.cap}
+	settings := *s.policy.Audit
+	settings.M = float64(a)
 	return s.traffic.audited(s.policy, &settings), settings
 }
 

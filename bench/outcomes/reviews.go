@@ -62,12 +62,6 @@ func (r *reviews) newAlarm(of evidence.Risk, line, runLength float64) *evidence.
 	return a
 }
 
-func (r *reviews) newSequence(of evidence.Risk) *evidence.Sequence {
-	s := evidence.NewSequence(of, 0.95)
-	s.BeginCohort(r.hits, r.misses)
-	return s
-}
-
 // Weights of the pooled monitors; the critical classes share the rest.
 const weightFNR, weightMiss, weightClasses = 0.5, 0.25, 0.25
 

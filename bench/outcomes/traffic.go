@@ -77,17 +77,6 @@ func (t *traffic) withFNR(target float64) *traffic {
 	})
 }
 
-// withMisses returns the traffic with critical inputs that are called safe so many times as
-// frequent.
-func (t *traffic) withMisses(times float64) *traffic {
-	return t.reweighted(func(in *input) float64 {
-		if in.missed() {
-			return times
-		}
-		return 1
-	})
-}
-
 // An alias draws inputs with given weights in constant time (Walker 1977, Vose 1991).
 type alias struct {
 	inputs []int

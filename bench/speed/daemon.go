@@ -43,12 +43,9 @@ const (
 	atSink
 	atSinkAgain
 	atEcho
-	atStandard
 	atIdiomatic
 	atObserving
 	atIntercepted
-	atCKDWithoutMetrics
-	atCKDWithRisk
 	servers // how many there are
 )
 
@@ -61,8 +58,6 @@ type daemonRow struct {
 
 	// Over and CPUOver are the throughput and the server CPU of ckd divided by those of each server.
 	Over, CPUOver [servers]float64
-	// WithRisk is the server CPU of ckd with a risk model and a guard, divided by that without.
-	WithRisk float64
 	// Share of its core that the client used: at 1, the client limits the throughput.
 	ClientBusy, SinkClientBusy float64
 	// SameSink is the throughput of a sink divided by that of another one.
@@ -94,12 +89,7 @@ func (o comparison) start(ctx context.Context) (all []*process, stop func(), err
 			s.stop()
 		}
 	}
-	classes := []int{4, 10, 100, 1000}
-	policy, err := writePolicy(o.Folder, "policy.yaml", policyText(classes, ""))
-	if err != nil {
-		return nil, stop, err
-	}
-	risky, err := writePolicy(o.Folder, "risk.yaml", policyText(classes, riskText))
+	policy, err := writePolicy(o.Folder, 4, 10, 100, 1000)
 	if err != nil {
 		return nil, stop, err
 	}
@@ -110,23 +100,14 @@ func (o comparison) start(ctx context.Context) (all []*process, stop func(), err
 		}
 		all = append(all, s)
 	}
-	for _, kind := range []string{kindSink, kindSink, kindEcho, kindStandard, kindIdiomatic, kindObserving, kindIntercepted} {
+	for _, kind := range []string{kindSink, kindSink, kindEcho, kindIdiomatic, kindObserving, kindIntercepted} {
 		s, err := startServer(ctx, o.Folder, kind, fmt.Sprintf("%s-%d", kind, len(all)))
 		if err != nil {
 			return all, stop, err
 		}
 		all = append(all, s)
 	}
-	s, err := startCKD(ctx, o.Folder, withoutMetrics(o.Binary), policy, "ckd-without-metrics")
-	if err != nil {
-		return all, stop, err
-	}
-	all = append(all, s)
-	s, err = startCKD(ctx, o.Folder, o.Binary, risky, "ckd-with-risk")
-	if err != nil {
-		return all, stop, err
-	}
-	return append(all, s), stop, nil
+	return all, stop, nil
 }
 
 // measureRow compares the servers on one case.
@@ -139,14 +120,13 @@ func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process
 		row.Bytes += len(m)
 	}
 	turns := make([]func() (sample, error), len(all))
-	var counts countChecks
 	for at, server := range all {
 		p, replies := inBytes, 1
 		switch at {
-		case atStandard, atIdiomatic, atObserving, atIntercepted:
+		case atIdiomatic, atObserving, atIntercepted:
 			p = repeated
 		}
-		if at == atEcho || at == atStandard {
+		if at == atEcho {
 			replies = len(p.groups[0].messages)
 		}
 		l, err := newLoad(server, p, replies)
@@ -154,13 +134,8 @@ func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process
 			return row, err
 		}
 		defer l.close()
-		if at == atCKD || at == atCKDAgain || at == atCKDWithoutMetrics || at == atCKDWithRisk {
-			if err := counts.add(ctx, l, at == atCKDWithoutMetrics); err != nil {
-				return row, err
-			}
-		}
 		switch at {
-		case atCKD, atCKDAgain, atCKDWithoutMetrics, atIdiomatic, atObserving, atIntercepted:
+		case atCKD, atCKDAgain, atIdiomatic, atObserving, atIntercepted:
 			reply, err := l.verify(ctx)
 			if err != nil {
 				return row, err
@@ -180,7 +155,7 @@ func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process
 		return row, err
 	}
 	row.fill(m)
-	return row, counts.check(ctx)
+	return row, nil
 }
 
 func (r *daemonRow) fill(m [][]sample) {
@@ -191,6 +166,5 @@ func (r *daemonRow) fill(m [][]sample) {
 	for at := range servers {
 		r.Over[at], r.CPUOver[at] = ratio(rate(atCKD), rate(at)), ratio(cpu(atCKD), cpu(at))
 	}
-	r.WithRisk = ratio(cpu(atCKDWithRisk), cpu(atCKD))
 	r.SameSink = ratio(rate(atSink), rate(atSinkAgain))
 }

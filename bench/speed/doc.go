@@ -1,7 +1,7 @@
 // Command speed compares ckd's speed with that of others, in one run, and prints the tables of
 // BENCHMARKS.md:
 //
-//	go run ./bench/speed [-only kernel,daemon,latency,memory] [-rounds 7] [-seconds 0.5] [-write]
+//	go run ./bench/speed [-only kernel,daemon,memory] [-rounds 7] [-seconds 0.5]
 //
 // Its parts:
 //
@@ -10,8 +10,7 @@
 //     with numpy). All must agree to 1e-9 before they are timed.
 //   - daemon: `ckd serve` beside servers that do less (echo, sink) or the same in the common way
 //     (idiomatic.go), in processes of their own, under the same load. ckd's answers are held
-//     against decomp's first, and what its metrics counted against what it answered.
-//   - latency: from a fixed schedule at 50% and 90% of capacity.
+//     against decomp's first.
 //   - memory of open streams.
 //
 // The programs take turns, and each round begins with another one. A ratio is formed within a
@@ -21,8 +20,7 @@
 // (-binaries), and then start -only kernel,daemon with real-time priority (chrt -f 1), which its
 // processes inherit.
 //
-// With -write the tables replace what stands between two marker comments in BENCHMARKS.md. With
-// -quick everything runs once and briefly, to see that it works: its figures say nothing.
+// With -quick everything runs once and briefly, to see that it works: its figures say nothing.
 //
 // It exits with 1 where something fails or the numbers disagree, and with 2 for wrong usage.
 package main

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -28,17 +27,16 @@ const (
 )
 
 // parts of the comparison, in order.
-var parts = []string{"kernel", "daemon", "latency", "memory"}
+var parts = []string{"kernel", "daemon", "memory"}
 
 // options holds the flags.
 type options struct {
-	rounds       int
-	seconds      float64
-	only, mode   string
-	quick, write bool
-	file         string
-	python       string
-	binaries     string
+	rounds     int
+	seconds    float64
+	only, mode string
+	quick      bool
+	python     string
+	binaries   string
 }
 
 func main() {
@@ -67,10 +65,8 @@ func (o *options) define(f *flag.FlagSet) {
 	f.StringVar(&o.only, "only", "", "only these parts, by comma: "+strings.Join(parts, ", "))
 	f.StringVar(&o.mode, "mode", "", "only these rows of part daemon: "+string(batched)+", "+string(passByPass)+" or "+string(unary))
 	f.BoolVar(&o.quick, "quick", false, "everything once and briefly: a smoke run")
-	f.BoolVar(&o.write, "write", false, "replace the tables in -file")
-	f.StringVar(&o.file, "file", "BENCHMARKS.md", "file whose tables -write replaces")
 	f.StringVar(&o.python, "python", "", "Python with numpy (default: the first python3 that has it)")
-	f.StringVar(&o.binaries, "binaries", "", "folder to keep the daemons in, which are only built where they are missing: "+
+	f.StringVar(&o.binaries, "binaries", "", "folder to keep the daemon in, which is only built where it is missing: "+
 		"to run this with a priority that the compiler must not have")
 }
 
@@ -92,9 +88,6 @@ func (o *options) check(arguments []string) error {
 	if m := mode(o.mode); o.mode != "" && m != batched && m != passByPass && m != unary {
 		return fmt.Errorf("-mode %s: expected %s, %s or %s", o.mode, batched, passByPass, unary)
 	}
-	if o.quick && o.write {
-		return errors.New("-quick -write: expected one of them, for quick figures say nothing")
-	}
 	return nil
 }
 
@@ -104,7 +97,7 @@ func (o *options) wants(part string) bool {
 
 func (o *options) turn() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
 
-// run measures every part that is wanted, and prints the tables or writes them.
+// run measures every part that is wanted, and prints the tables.
 func run(ctx context.Context, o options) error {
 	if o.quick {
 		o.rounds, o.seconds = 1, 0.06
@@ -127,33 +120,23 @@ func run(ctx context.Context, o options) error {
 		if err := build(ctx, binary); err != nil {
 			return err
 		}
-		if err := build(ctx, withoutMetrics(binary), "-tags", "nometrics"); err != nil {
-			return err
-		}
 	}
 	var out bytes.Buffer
 	err = o.measure(ctx, folder, binary, &out)
-	if o.write && err == nil {
-		return replaceTables(o.file, out.Bytes())
-	}
 	_, _ = os.Stdout.Write(out.Bytes()) // of what did not fail
 	return err
 }
 
-// build builds a daemon unless it exists.
-func build(ctx context.Context, binary string, arguments ...string) error {
+// build builds the daemon unless it exists.
+func build(ctx context.Context, binary string) error {
 	if _, err := os.Stat(binary); err == nil {
 		return nil
 	}
-	arguments = append(append([]string{"build"}, arguments...), "-o", binary, "github.com/ckd-project/ckd/cmd/ckd")
-	if out, err := exec.CommandContext(ctx, "go", arguments...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/ckd-project/ckd/cmd/ckd").CombinedOutput(); err != nil {
 		return fmt.Errorf("building ckd: %w\n%s", err, out)
 	}
 	return nil
 }
-
-// withoutMetrics returns the path of the daemon that counts no decisions.
-func withoutMetrics(binary string) string { return binary + "-without-metrics" }
 
 // measure runs the parts, each in a process of its own, and prints their tables.
 func (o *options) measure(ctx context.Context, folder, binary string, out *bytes.Buffer) error {
@@ -178,18 +161,6 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 			return err
 		}
 		printDaemons(out, o, rows)
-	}
-	if o.wants("latency") {
-		cases := []daemonCase{{30, 4, 1, batched}, {30, 4, 64, batched}}
-		task := comparison{binary, folder, min(o.rounds, 5), o.turn(), cases}
-		if o.quick {
-			task.Cases = task.Cases[1:]
-		}
-		rows, err := ask[[]latencyRow](ctx, roleLatency, task)
-		if err != nil {
-			return err
-		}
-		printLatencies(out, rows)
 	}
 	if o.wants("memory") {
 		defaults, err := config.Default()

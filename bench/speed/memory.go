@@ -26,7 +26,7 @@ type memoryRow struct {
 const streamsPerConnection = 100
 
 func (o memoryOptions) measureAll(ctx context.Context) ([]memoryRow, error) {
-	policy, err := writePolicy(o.Folder, "policy.yaml", policyText([]int{4, 1000}, ""))
+	policy, err := writePolicy(o.Folder, 4, 1000)
 	if err != nil {
 		return nil, err
 	}

@@ -16,28 +16,9 @@ const (
 	fallbackThreshold = 0.01
 )
 
-// riskText gives a model risk, in the form of two numbers, and a guard.
-var riskText = "    guard: {score: mi, threshold: 0.5}\n    risk:\n      intercept: -1.25\n" +
-	"      terms: [{feature: p_critical, weight: 0.93}]\n      called_critical: {intercept: 0.4, slope: 0.8}\n" +
-	"      quantiles: [" + quantiles() + "]\n      prevalence: 0.08\n"
-
-func quantiles() string {
-	list := make([]string, 65)
-	for i := range list {
-		list[i] = fmt.Sprint(float64(i*i) / (64 * 64))
-	}
-	return strings.Join(list, ", ")
-}
-
-// writePolicy writes a policy to a folder.
-func writePolicy(folder, name, text string) (string, error) {
-	path := filepath.Join(folder, name)
-	return path, os.WriteFile(path, []byte(text), 0o600)
-}
-
-// policyText returns a policy for models that are named k and the number of their classes, each with
-// more fields.
-func policyText(classes []int, more string) string {
+// writePolicy writes a policy to a folder, for models that are named k and the number of their
+// classes.
+func writePolicy(folder string, classes ...int) (string, error) {
 	var b strings.Builder
 	b.WriteString("models:\n")
 	for _, k := range classes {
@@ -48,9 +29,9 @@ func policyText(classes []int, more string) string {
 		fmt.Fprintf(&b, "    passes: {fewest: 5}\n    reliability_threshold: %v\n", reliability)
 		fmt.Fprintf(&b, "    primary: {score: c_crit_max, threshold: %v}\n    fallback: {score: cbec, threshold: %v}\n",
 			primaryThreshold, fallbackThreshold)
-		b.WriteString(more)
 	}
-	return b.String()
+	path := filepath.Join(folder, "policy.yaml")
+	return path, os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
 func modelName(classes int) string { return "k" + strconv.Itoa(classes) }

@@ -44,11 +44,10 @@ const pinnedVariable = "CKD_BENCH_PINNED"
 // Roles of the processes that this program starts of itself: the first argument. The second is the
 // task.
 const (
-	roleServer  = "server"
-	roleKernel  = "kernel"
-	roleDaemon  = "daemon"
-	roleLatency = "latency"
-	roleMemory  = "memory"
+	roleServer = "server"
+	roleKernel = "kernel"
+	roleDaemon = "daemon"
+	roleMemory = "memory"
 )
 
 // playRole runs this process's role, if it has one.
@@ -67,8 +66,6 @@ func playRole(ctx context.Context, arguments []string) (played bool, err error) 
 		return true, answerWith(ctx, task, kernelOptions.measureAll)
 	case roleDaemon:
 		return true, answerWith(ctx, task, comparison.measureThroughput)
-	case roleLatency:
-		return true, answerWith(ctx, task, comparison.measureLatency)
 	case roleMemory:
 		return true, answerWith(ctx, task, memoryOptions.measureAll)
 	}
@@ -131,7 +128,7 @@ func startServer(ctx context.Context, folder, kind, name string) (*process, erro
 	return start(ctx, folder, name, socket, own, roleServer, kind, socket)
 }
 
-// startCKD starts ckd with a policy file, adding to our environment.
+// startCKD starts ckd with a policy file.
 func startCKD(ctx context.Context, folder, binary, policy, name string) (*process, error) {
 	socket := filepath.Join(folder, name+".sock")
 	return start(ctx, folder, name, socket, binary, "serve", "--policy", policy, "--listen", "unix:"+socket,

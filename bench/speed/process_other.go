@@ -2,13 +2,6 @@
 
 package main
 
-import (
-	"os/exec"
-	"time"
-)
+import "os/exec"
 
 func dieWithParent(*exec.Cmd) {}
-
-func sleep(d time.Duration) { time.Sleep(d) }
-
-func exactSleeps() (undo func()) { return func() {} }

@@ -20,7 +20,6 @@ import (
 const (
 	kindEcho        = "echo"                           // hands the buffers received back
 	kindSink        = "sink"                           // answers what it was told to, without looking
-	kindStandard    = "standard"                       // decodes into the generated type and sends that back
 	kindIdiomatic   = "idiomatic"                      // the daemon as one would first write it
 	kindObserving   = "idiomatic+metrics"              // the same, with metrics of what it decides
 	kindIntercepted = "idiomatic+metrics+interceptors" // the same, with ckd's interceptors too, as one would first write them
@@ -65,13 +64,6 @@ func newServer(kind string) (*grpc.Server, error) {
 		s, k := grpc.NewServer(raw...), &sink{}
 		register(s, k.stream, k.unary, grpc.MethodDesc{MethodName: "BenchReply", Handler: unaryHandler(k.tell)})
 		return s, nil
-	case kindStandard:
-		s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
-		register(s, standardStream, func(decode func(any) error) (any, error) {
-			m := &ckdv1.DecomposeRequest{}
-			return m, decode(m)
-		})
-		return s, nil
 	case kindIdiomatic, kindObserving:
 		s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 		ckdv1.RegisterUncertaintyServiceServer(s, newIdiomatic(kind == kindObserving))
@@ -85,8 +77,8 @@ func newServer(kind string) (*grpc.Server, error) {
 		ckdv1.RegisterUncertaintyServiceServer(s, newIdiomatic(true))
 		return s, nil
 	}
-	return nil, fmt.Errorf("server %q: expected %s, %s, %s, %s, %s or %s",
-		kind, kindEcho, kindSink, kindStandard, kindIdiomatic, kindObserving, kindIntercepted)
+	return nil, fmt.Errorf("server %q: expected %s, %s, %s, %s or %s",
+		kind, kindEcho, kindSink, kindIdiomatic, kindObserving, kindIntercepted)
 }
 
 // register serves a stream and a unary method under the names of ckd's.
@@ -117,18 +109,6 @@ func echoStream(s grpc.ServerStream) error {
 			return unlessEnded(err)
 		}
 		if err := s.SendMsg(&f); err != nil {
-			return err
-		}
-	}
-}
-
-func standardStream(s grpc.ServerStream) error {
-	for {
-		m := &ckdv1.DecomposeStreamRequest{}
-		if err := s.RecvMsg(m); err != nil {
-			return unlessEnded(err)
-		}
-		if err := s.SendMsg(m); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -51,9 +50,6 @@ func TestDaemons(t *testing.T) {
 	if err := build(t.Context(), binary); err != nil {
 		t.Fatal(err)
 	}
-	if err := build(t.Context(), withoutMetrics(binary), "-tags", "nometrics"); err != nil {
-		t.Fatal(err)
-	}
 	o := comparison{Binary: binary, Folder: folder, Rounds: 1, Turn: 100 * time.Millisecond}
 	all, stop, err := o.start(t.Context())
 	defer stop()
@@ -71,37 +67,7 @@ func TestDaemons(t *testing.T) {
 					t.Errorf("%+v has %v, expected positive numbers", row, x)
 				}
 			}
-			checkEchoes(t, m, all, row.ReplyBytes)
 		})
-	}
-}
-
-// checkEchoes checks that echoes return what they got, and that a sink returns as many bytes as it
-// should.
-func checkEchoes(t *testing.T, m mode, all []*process, replyBytes int) {
-	t.Helper()
-	for _, at := range []int{atEcho, atStandard, atSink} {
-		p := newPayload(shape{7, 4, 3}, m, 2, at != atStandard)
-		messages := p.groups[1].messages
-		replies := len(messages)
-		if at == atSink {
-			replies = 1
-		}
-		l, err := newLoad(all[at], p, replies)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.close()
-		answers, err := l.answers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if last := messages[len(messages)-1]; at != atSink && !bytes.Equal(answers[1], last) {
-			t.Errorf("%s: an answer of %d bytes is not the message of %d", all[at].name, len(answers[1]), len(last))
-		}
-		if at == atSink && len(answers[1]) != replyBytes {
-			t.Errorf("%s: an answer of %d bytes, expected %d", all[at].name, len(answers[1]), replyBytes)
-		}
 	}
 }
 
@@ -208,70 +174,6 @@ func TestKernels(t *testing.T) {
 	for _, wrong := range []map[string][]float64{{"m": {1, 2}}, {"m": {1, 2, 3 + 1e-8}}, {"m": {1, 2, math.NaN()}}} {
 		if err := agree("wrong", wrong, map[string][]float64{"m": {1, 2, 3}}); err == nil {
 			t.Errorf("%v agrees with 1, 2, 3", wrong)
-		}
-	}
-}
-
-// TestRounds checks that turns rotate, and that ratios are within rounds.
-func TestRounds(t *testing.T) {
-	var order strings.Builder
-	turn := func(name string) func() (float64, error) {
-		return func() (float64, error) {
-			order.WriteString(name)
-			return float64(order.Len()), nil
-		}
-	}
-	m, err := rounds(t.Context(), 3, turn("a"), turn("b"), turn("c"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := order.String(), "abcbcacab"; got != want {
-		t.Errorf("order %s, expected %s", got, want)
-	}
-	// a took turns 1, 6 and 8, b 2, 4 and 9.
-	if got, want := ratio(m[1], m[0]), 9./8; got != want {
-		t.Errorf("ratio %v, expected %v", got, want)
-	}
-}
-
-// TestReplaceTables checks that only what is between the markers is replaced.
-func TestReplaceTables(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "BENCHMARKS.md")
-	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("before\n" + tablesBegin + "\nold\n" + tablesEnd + "\nafter\n")
-	for range 2 {
-		if err := replaceTables(path, []byte("new\n\n")); err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(path)
-		if want := "before\n" + tablesBegin + "\n\nnew\n\n" + tablesEnd + "\nafter\n"; err != nil || string(got) != want {
-			t.Errorf("%q, %v, expected %q", got, err, want)
-		}
-	}
-	write("no markers")
-	if err := replaceTables(path, []byte("new")); err == nil || !strings.Contains(err.Error(), tablesBegin) {
-		t.Errorf("without markers: %v", err)
-	}
-}
-
-// TestCheck checks that wrong flags are refused.
-func TestCheck(t *testing.T) {
-	good := options{rounds: 1, seconds: 1}
-	if err := good.check(nil); err != nil {
-		t.Error(err)
-	}
-	for fragment, wrong := range map[string]options{
-		"-rounds 0":     {seconds: 1},
-		"-seconds 0":    {rounds: 1},
-		"-quick -write": {rounds: 1, seconds: 1, quick: true, write: true},
-		"-only net":     {rounds: 1, seconds: 1, only: "kernel,net"},
-	} {
-		if err := wrong.check(nil); err == nil || !strings.Contains(err.Error(), fragment) {
-			t.Errorf("%+v: %v, expected %q", wrong, err, fragment)
 		}
 	}
 }

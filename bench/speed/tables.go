@@ -1,38 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/ckd-project/ckd/bench/internal/host"
 )
-
-// Markers in BENCHMARKS.md. This program writes what stands between them.
-const (
-	tablesBegin = "<!-- speed:begin -->"
-	tablesEnd   = "<!-- speed:end -->"
-)
-
-// replaceTables writes the tables between the markers of a file.
-func replaceTables(path string, tables []byte) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, begins := bytes.Cut(text, []byte(tablesBegin))
-	_, after, ends := bytes.Cut(rest, []byte(tablesEnd))
-	if !begins || !ends {
-		return fmt.Errorf("%s has no %s followed by %s to write between", path, tablesBegin, tablesEnd)
-	}
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s%s\n\n%s\n\n%s%s", before, tablesBegin, bytes.TrimSpace(tables), tablesEnd, after)
-	return os.WriteFile(path, out.Bytes(), 0o600)
-}
 
 // table prints rows of cells. The first row is the header.
 type table struct{ rows [][]string }
@@ -95,7 +71,7 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 	fmt.Fprintf(out, "### Daemon\n\n`ckd serve` with everything on, over a unix socket, one stream or 64 calls at a time; "+
 		"rounds: %d, of %v s a server. The client has every message made beforehand, and %d groups under way at a time, "+
 		"fewer where they have more than %d MiB together. Echo hands the buffers back; sink answers as many bytes as ckd "+
-		"without looking; standard echo decodes into the generated type; idiomatic does what ckd does in the common way, "+
+		"without looking; idiomatic does what ckd does in the common way, "+
 		"with metrics one Observe for each C_k and skewness, with interceptors also the metrics, request id, log line and "+
 		"recovery of calls that ckd has, from the usual middleware. Ratios of throughput: above 1, ckd is faster.\n\n",
 		o.rounds, o.seconds, outstanding, outstandingBytes>>20)
@@ -104,10 +80,10 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 			continue
 		}
 		t, u := &table{}, &table{}
-		t.add(string(m), "bytes", "groups/s", "inputs/s", "**ckd / echo**", "**ckd / sink**", "ckd / standard echo",
+		t.add(string(m), "bytes", "groups/s", "inputs/s", "**ckd / echo**", "**ckd / sink**",
 			"**ckd / idiomatic**", "**ckd / idiomatic with metrics**", "**ckd / idiomatic with metrics and interceptors**",
 			"ckd / itself", "sink / itself")
-		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "metrics on / off", "**with risk / without**", "ckd / idiomatic",
+		u.add(string(m), "ckd, us", "sink, us", "**ckd / sink**", "ckd / idiomatic",
 			"**ckd / idiomatic with metrics and interceptors**", "ckd / itself",
 			"client busy with ckd", "with sink")
 		for _, r := range rows {
@@ -115,10 +91,10 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 				continue
 			}
 			t.add(r.shape().String(), fmt.Sprint(r.Bytes), count(r.Messages), count(r.Messages*float64(r.Inputs)),
-				figure(r.Over[atEcho]), figure(r.Over[atSink]), figure(r.Over[atStandard]), figure(r.Over[atIdiomatic]),
+				figure(r.Over[atEcho]), figure(r.Over[atSink]), figure(r.Over[atIdiomatic]),
 				figure(r.Over[atObserving]), figure(r.Over[atIntercepted]), figure(r.Over[atCKDAgain]), figure(r.SameSink))
 			u.add(r.shape().String(), figure(r.CPU*1e6), figure(r.SinkCPU*1e6), figure(r.CPUOver[atSink]),
-				figure(r.CPUOver[atCKDWithoutMetrics]), figure(r.WithRisk), figure(r.CPUOver[atIdiomatic]), figure(r.CPUOver[atIntercepted]), figure(r.CPUOver[atCKDAgain]),
+				figure(r.CPUOver[atIdiomatic]), figure(r.CPUOver[atIntercepted]), figure(r.CPUOver[atCKDAgain]),
 				figure(r.ClientBusy), figure(r.SinkClientBusy))
 		}
 		t.print(out)
@@ -126,19 +102,6 @@ func printDaemons(out io.Writer, o *options, rows []daemonRow) {
 			"at 1, the client is the limit.\n\n")
 		u.print(out)
 	}
-}
-
-func printLatencies(out io.Writer, rows []latencyRow) {
-	fmt.Fprint(out, "### Latency\n\nOne stream, batched; groups are sent by a fixed schedule, and their time counts "+
-		"from that. The client's own share, on its core, is in it.\n\n")
-	t := &table{}
-	t.add("shape", "server", "capacity, groups/s", "offered", "p50, us", "p99, us")
-	for _, r := range rows {
-		offered := fmt.Sprintf("%.0f%% of %s: %s/s", 100*r.Share, r.Of, count(r.Rate))
-		t.add(r.shape().String(), r.Server, count(r.Capacity), offered,
-			figure(r.P50*1e6), figure(r.P99*1e6))
-	}
-	t.print(out)
 }
 
 func printMemory(out io.Writer, rows []memoryRow) {

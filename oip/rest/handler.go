@@ -2,7 +2,6 @@ package rest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -21,8 +20,6 @@ import (
 type Options struct {
 	// MessageBytes bounds one message to the server: 512 KiB by default. It is asked for every request.
 	MessageBytes func() int
-	// BodyLimit bounds the bytes of a body: 96 MiB by default. JSON is longer than its message.
-	BodyLimit func() int64
 	// Tensor returns the name of a model's tensor that holds the passes. All other tensors go to
 	// the server, and come back, unread. If it is nil, every tensor is read.
 	Tensor func(model string) string
@@ -31,14 +28,11 @@ type Options struct {
 // headerLength names the header of Triton's extension that says how many bytes of a body are JSON.
 const headerLength = "Inference-Header-Content-Length"
 
-// New returns the handler of /v2 and all paths below it. It limits the length of bodies; the HTTP
-// server must limit how slow they are.
+// New returns the handler of /v2 and all paths below it. Its caller limits how long bodies are, and
+// how slow.
 func New(client inferencepb.GRPCInferenceServiceClient, o Options) http.Handler {
 	if o.MessageBytes == nil {
 		o.MessageBytes = func() int { return 512 << 10 }
-	}
-	if o.BodyLimit == nil {
-		o.BodyLimit = func() int64 { return 96 << 20 }
 	}
 	h := &handler{client, o, http.NewServeMux()}
 	for _, route := range []struct {
@@ -186,7 +180,7 @@ func (h *handler) modelConfig(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *handler) infer(w http.ResponseWriter, r *http.Request) error {
-	request, err := h.readInfer(w, r)
+	request, err := h.readInfer(r)
 	if err != nil {
 		return err
 	}
@@ -195,24 +189,21 @@ func (h *handler) infer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := formatInfer(m, request)
+	text, after, err := formatInfer(m, request)
 	if err != nil {
 		return httperror.New(http.StatusInternalServerError, codes.Internal, err.Error())
 	}
-	if len(out.after) == 0 {
-		out.text = append(out.text, '\n') // people read it
-	}
-	size := len(out.text)
+	size := len(text)
 	w.Header().Set("Content-Type", "application/json")
-	if len(out.after) > 0 {
+	if len(after) > 0 {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(headerLength, strconv.Itoa(size))
-		for _, raw := range out.after {
+		for _, raw := range after {
 			size += len(raw)
 		}
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(size))
-	for _, part := range append([][]byte{out.text}, out.after...) {
+	for _, part := range append([][]byte{text}, after...) {
 		if _, err := w.Write(part); err != nil {
 			return nil // a client that went away needs no answer
 		}
@@ -221,7 +212,7 @@ func (h *handler) infer(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readInfer reads the body of a request.
-func (h *handler) readInfer(w http.ResponseWriter, r *http.Request) (*inferRequest, error) {
+func (h *handler) readInfer(r *http.Request) (*inferRequest, error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
 			fmt.Sprintf("Content-Encoding is %q, expected none", httperror.Clip(encoding)))
@@ -233,16 +224,8 @@ func (h *handler) readInfer(w http.ResponseWriter, r *http.Request) (*inferReque
 		return nil, httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
 			fmt.Sprintf("Content-Type is %q, expected application/json, as curl --json sends it, or application/octet-stream with the header %s", httperror.Clip(sent), headerLength))
 	}
-	limit := h.options.BodyLimit()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
-	var fault *httperror.Error
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, fmt.Sprintf("the body is over the limit of %d bytes", limit))
-	case errors.As(err, &fault):
-		return nil, fault
-	case err != nil:
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
 		return nil, httperror.Invalid("the body breaks off: " + httperror.Clip(err.Error()))
 	}
 	text := body

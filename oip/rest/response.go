@@ -1,78 +1,78 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
+	"math"
 	"strings"
 
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
-// response holds an answer as it is written: JSON, followed by the bytes of the outputs that come
-// as binary data.
-type response struct {
-	text  []byte
-	after [][]byte
+// responseText is an answer as it is written.
+type responseText struct {
+	ModelName    string         `json:"model_name"`
+	ModelVersion string         `json:"model_version,omitempty"`
+	ID           string         `json:"id,omitempty"`
+	Parameters   map[string]any `json:"parameters,omitempty"`
+	Outputs      []outputText   `json:"outputs"`
 }
 
-// formatInfer formats an answer as its request asks.
-func formatInfer(m *inferencepb.ModelInferResponse, r *inferRequest) (*response, error) {
-	out := &response{}
-	b := appendString([]byte(`{"model_name":`), m.GetModelName())
-	if v := m.GetModelVersion(); v != "" {
-		b = appendString(append(b, `,"model_version":`...), v)
+type outputText struct {
+	Name       string          `json:"name"`
+	Datatype   string          `json:"datatype"`
+	Shape      []int64         `json:"shape"`
+	Parameters map[string]any  `json:"parameters,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`
+}
+
+// formatInfer formats an answer as its request asks: a line of JSON, and the bytes of the outputs
+// that come as binary data.
+func formatInfer(m *inferencepb.ModelInferResponse, r *inferRequest) (text []byte, after [][]byte, err error) {
+	out := responseText{
+		ModelName: m.GetModelName(), ModelVersion: m.GetModelVersion(), ID: m.GetId(), Parameters: values(m.GetParameters()), Outputs: []outputText{},
 	}
-	if id := m.GetId(); id != "" {
-		b = appendString(append(b, `,"id":`...), id)
-	}
-	if p := m.GetParameters(); len(p) > 0 {
-		b = appendParameters(append(b, `,"parameters":`...), p, -1)
-	}
-	b = append(b, `,"outputs":[`...)
 	for i, t := range m.GetOutputs() {
-		if i > 0 {
-			b = append(b, ',')
-		}
 		raw, err := rawOutput(m, i)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		b = appendString(append(b, `{"name":`...), t.GetName())
+		o := outputText{Name: t.GetName(), Shape: append([]int64{}, t.GetShape()...), Parameters: values(t.GetParameters())}
 		datatype, isText := strings.CutPrefix(t.GetDatatype(), asJSON)
 		isBinary := false
 		if !isText {
 			datatype, isBinary = strings.CutPrefix(datatype, asBinary)
 		}
-		b = appendString(append(b, `,"datatype":`...), datatype)
-		b = appendShape(append(b, `,"shape":`...), t.GetShape())
-		size := -1
-		if isBinary || !isText && r.isBinary(t.GetName()) {
-			size = len(raw)
-			out.after = append(out.after, raw)
-		}
-		if p := t.GetParameters(); len(p) > 0 || size >= 0 {
-			b = appendParameters(append(b, `,"parameters":`...), p, size)
-		}
+		o.Datatype = datatype
 		switch {
 		case isText:
-			b = append(append(b, `,"data":`...), raw...)
-		case size < 0:
-			if t.GetName() == receiptOutput {
+			o.Data = raw
+		case isBinary || r.isBinary(o.Name):
+			o.Parameters[binarySize] = len(raw)
+			after = append(after, raw)
+		default:
+			if o.Name == receiptOutput {
 				raw = inBase64(raw)
 			}
-			if b, err = appendElements(append(b, `,"data":`...), t.GetDatatype(), raw); err != nil {
-				return nil, fmt.Errorf("output %q: %w", t.GetName(), err)
+			if o.Data, err = appendElements(nil, datatype, raw); err != nil {
+				return nil, nil, fmt.Errorf("output %q: %w", o.Name, err)
 			}
 		}
-		b = append(b, '}')
+		out.Outputs = append(out.Outputs, o)
 	}
-	b = append(b, ']', '}')
-	out.text = b
-	return out, nil
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err = e.Encode(out)
+	text = b.Bytes()
+	if len(after) > 0 {
+		text = bytes.TrimSuffix(text, []byte("\n"))
+	}
+	return text, after, err
 }
 
 // receiptOutput names the one output of ckd whose elements are no text. JSON has them in base64url
@@ -96,7 +96,8 @@ func rawOutput(m *inferencepb.ModelInferResponse, i int) ([]byte, error) {
 	all := m.GetRawOutputContents()
 	if len(all) == 0 {
 		t := m.GetOutputs()[i]
-		return rawOf(t.GetContents(), t.GetDatatype()), nil
+		raw, _ := contents.Raw(t.GetContents(), t.GetDatatype())
+		return raw, nil
 	}
 	if len(all) != len(m.GetOutputs()) {
 		return nil, fmt.Errorf("%d outputs have %d raw contents", len(m.GetOutputs()), len(all))
@@ -104,42 +105,26 @@ func rawOutput(m *inferencepb.ModelInferResponse, i int) ([]byte, error) {
 	return all[i], nil
 }
 
-func appendShape(to []byte, shape []int64) []byte {
-	to = append(to, '[')
-	for i, d := range shape {
-		if i > 0 {
-			to = append(to, ',')
-		}
-		to = strconv.AppendInt(to, d, 10)
-	}
-	return append(to, ']')
-}
-
-// appendParameters appends parameters, and the size of binary data unless it is negative.
-func appendParameters(to []byte, p map[string]*inferencepb.InferParameter, size int) []byte {
-	to = append(to, '{')
-	if size >= 0 {
-		to = strconv.AppendInt(append(to, `"`+binarySize+`":`...), int64(size), 10)
-	}
-	for i, key := range slices.Sorted(maps.Keys(p)) {
-		if i > 0 || size >= 0 {
-			to = append(to, ',')
-		}
-		to = append(appendString(to, key), ':')
-		switch v := p[key].GetParameterChoice().(type) {
+// values returns the values of parameters; nil for a number that JSON lacks.
+func values(all map[string]*inferencepb.InferParameter) map[string]any {
+	out := map[string]any{}
+	for key, p := range all {
+		switch v := p.GetParameterChoice().(type) {
 		case *inferencepb.InferParameter_BoolParam:
-			to = strconv.AppendBool(to, v.BoolParam)
+			out[key] = v.BoolParam
 		case *inferencepb.InferParameter_Int64Param:
-			to = strconv.AppendInt(to, v.Int64Param, 10)
+			out[key] = v.Int64Param
 		case *inferencepb.InferParameter_Uint64Param:
-			to = strconv.AppendUint(to, v.Uint64Param, 10)
+			out[key] = v.Uint64Param
 		case *inferencepb.InferParameter_StringParam:
-			to = appendString(to, v.StringParam)
+			out[key] = v.StringParam
 		case *inferencepb.InferParameter_DoubleParam:
-			to = appendFloat(to, v.DoubleParam, 64)
+			if out[key] = any(v.DoubleParam); math.IsNaN(v.DoubleParam) || math.IsInf(v.DoubleParam, 0) {
+				out[key] = nil
+			}
 		default:
-			to = append(to, "null"...)
+			out[key] = nil
 		}
 	}
-	return append(to, '}')
+	return out
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
@@ -77,7 +78,7 @@ func (f *fake) do(method, path, body string, headers ...string) *httptest.Respon
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	New(f, Options{MessageBytes: func() int { return 4096 }, BodyLimit: func() int64 { return 24576 }}).ServeHTTP(w, r)
+	New(f, Options{MessageBytes: func() int { return 4096 }}).ServeHTTP(w, r)
 	return w
 }
 
@@ -244,7 +245,8 @@ func TestAnswer(t *testing.T) {
 	typed.Outputs[4].Contents = &inferencepb.InferTensorContents{BytesContents: [][]byte{{0xff, 0xfe}, nil, []byte("abc")}}
 	raw := proto.CloneOf(typed)
 	for _, o := range raw.GetOutputs() {
-		raw.RawOutputContents = append(raw.RawOutputContents, rawOf(o.GetContents(), o.GetDatatype()))
+		bytes, _ := contents.Raw(o.GetContents(), o.GetDatatype())
+		raw.RawOutputContents = append(raw.RawOutputContents, bytes)
 		o.Contents = nil
 	}
 	want := `{"model_name":"m","model_version":"v1","id":"\"7\"","parameters":{"final":true,"n":2,"policy_hash":"abc"},"outputs":[` +
@@ -304,70 +306,53 @@ func TestRefusals(t *testing.T) {
 		fragment string
 		headers  []string
 	}{
-		"empty":            {``, 400, "line 1, column 1: got the end, expected the request, an object", nil},
-		"no object":        {`[]`, 400, `got "[", expected the request`, nil},
-		"half a pair":      {`{"id":"\ud800","inputs":[]}`, 400, "not Unicode", nil},
-		"no UTF-8":         {"{\"id\":\"\xff\",\"inputs\":[]}", 400, "not Unicode", nil},
+		"empty":            {``, 400, "line 1, column 1: EOF", nil},
+		"no object":        {`[]`, 400, "cannot unmarshal array", nil},
+		"no UTF-8":         {"{\"id\":\"\xff\",\"inputs\":[]}", 400, "not UTF-8", nil},
 		"outputs alone":    {`{"outputs": [{"name": "c"}]}`, 400, "no inputs", nil},
-		"outputs as both":  {`{"inputs": [], "outputs": [{"name": "c", "data": [1]}]}`, 400, `unknown key "data"`, nil},
+		"outputs as both":  {`{"inputs": [], "outputs": [{"name": "c", "data": [1]}]}`, 400, "an output needs a name", nil},
 		"an empty answer":  {`{"outputs": [{"name": "passes", "datatype": "FP32", "shape": [1]}]}`, 400, "has no data", nil},
-		"no inputs":        {`{}`, 400, "no inputs", nil},
-		"unknown key":      {`{"inputs":[],"parametres":{}}`, 400, `unknown key "parametres", expected id, parameters`, nil},
-		"key twice":        {`{"id":"a",` + "\n" + ` "id":"b"}`, 400, `line 2, column 2: the key "id" occurs twice`, nil},
-		"more after it":    {`{"inputs":[]} x`, 400, "after the end of the object", nil},
-		"no comma":         {`{"inputs":[] "id":"a"}`, 400, `expected "," or "}"`, nil},
-		"trailing comma":   {`{"inputs":[],}`, 400, "expected a key", nil},
-		"id is a number":   {`{"id":7}`, 400, "expected id, a string", nil},
-		"control in text":  {"{\"id\":\"a\nb\"}", 400, "no string of JSON", nil},
-		"open text":        {`{"id":"a`, 400, "does not end", nil},
+		"unknown key":      {`{"inputs":[],` + "\n" + `"parametres":{}}`, 400, `line 2, column`, nil},
+		"more after it":    {`{"inputs":[]} x`, 400, `followed by "x"`, nil},
+		"no JSON":          {`{"inputs":[] "id":"a"}`, 400, "line 1, column 15: invalid character", nil},
 		"list parameter":   {`{"parameters":{"a":[1]}}`, 400, `the parameter "a" is neither`, nil},
-		"null parameter":   {`{"parameters":{"a":null}}`, 400, `the parameter "a" is neither`, nil},
 		"huge parameter":   {`{"parameters":{"a":1e999}}`, 400, `"a" is out of range`, nil},
 		"no name":          {`{"inputs":[{"shape":[1],"datatype":"FP32","data":[1]}]}`, 400, "an input has no name", nil},
 		"no datatype":      {input(`"shape":[1],"data":[1]`), 400, `"x" has no datatype`, nil},
-		"no shape":         {input(`"datatype":"FP32","data":[1]`), 400, `"x" has no shape`, nil},
+		"no shape":         {input(`"datatype":"FP32","data":[1]`), 400, `"x" has 0 dimensions`, nil},
 		"no data":          {input(`"datatype":"FP32","shape":[1]`), 400, `"x" has no data`, nil},
-		"input key":        {input(`"dtype":"FP32"`), 400, `unknown key "dtype", expected name, datatype`, nil},
-		"output key":       {`{"outputs":[{"nam":"c"}]}`, 400, `unknown key "nam", expected name or parameters`, nil},
-		"output unnamed":   {`{"outputs":[{}]}`, 400, "an output has no name", nil},
-		"fraction":         {input(`"datatype":"FP32","shape":[1.5],"data":[1]`), 400, `got "1.5", expected a dimension`, nil},
-		"too few":          {input(`"datatype":"FP32","shape":[2,3],"data":[1,2,3,4,5]`), 400, "data has 5 elements, the shape [2 3] has 6", nil},
-		"negative":         {input(`"datatype":"FP32","shape":[-1,3],"data":[1,2,3]`), 400, "the shape [-1 3] has no number of elements", nil},
+		"no array":         {input(`"datatype":"FP32","shape":[1],"data":1`), 400, `"x" has data that is no array`, nil},
+		"input key":        {input(`"dtype":"FP32"`), 400, `unknown field "dtype"`, nil},
+		"too few":          {input(`"datatype":"FP32","shape":[2,3],"data":[1,2,3,4,5]`), 400, "data with 5 elements, the shape [2 3] has 6", nil},
+		"negative":         {input(`"datatype":"FP32","shape":[-1,3],"data":[1,2,3]`), 400, "the shape [-1 3], which has no number of elements", nil},
 		"overflow":         {input(`"datatype":"FP32","shape":[9223372036854775807,4],"data":[1]`), 400, "no number of elements", nil},
 		"huge shape":       {input(`"datatype":"FP32","shape":[1000000000,1000],"data":[1]`), 400, "has 1000000000000", nil},
-		"nested otherwise": {input(`"datatype":"FP32","shape":[2,3],"data":[[1,2],[3,4],[5,6]]`), 400, "data is nested as [3 2], the shape is [2 3]", nil},
-		"ragged":           {input(`"datatype":"FP32","shape":[3],"data":[[1,2],[3]]`), 400, "an array of data has 1 elements, those before have 2", nil},
-		"mixed":            {input(`"datatype":"FP32","shape":[2],"data":[1,[2]]`), 400, "an element here and an array elsewhere", nil},
-		"mixed otherwise":  {input(`"datatype":"FP32","shape":[2],"data":[[1],2]`), 400, "an element here and an array elsewhere", nil},
-		"deep":             {input(`"datatype":"FP32","shape":[1],"data":` + strings.Repeat("[", 9) + `1` + strings.Repeat("]", 9)), 400, "more than 8 deep", nil},
-		"very deep":        {input(`"data":` + strings.Repeat("[", 2000)), 400, "more than 16 arrays", nil},
-		"NaN":              {input(`"datatype":"FP32","shape":[1],"data":[NaN]`), 400, `got "NaN", expected a number of FP32`, nil},
-		"null":             {input(`"datatype":"FP64","shape":[1],"data":[null]`), 400, `got "null", expected a number of FP64`, nil},
-		"too large":        {input(`"datatype":"FP32","shape":[1],"data":[1e39]`), 400, `got "1e39"`, nil},
-		"leading zero":     {input(`"datatype":"FP32","shape":[1],"data":[01]`), 400, `got "01"`, nil},
-		"leading point":    {input(`"datatype":"FP32","shape":[1],"data":[.5]`), 400, `got ".5"`, nil},
-		"hexadecimal":      {input(`"datatype":"FP32","shape":[1],"data":[0x10]`), 400, `expected "," or "]"`, nil},
+		"nested otherwise": {input(`"datatype":"FP32","shape":[2,3],"data":[[1,2],[3,4],[5,6]]`), 400, "data nested as [3 2], the shape is [2 3]", nil},
+		"ragged":           {input(`"datatype":"FP32","shape":[3],"data":[[1,2],[3]]`), 400, "not all alike", nil},
+		"mixed":            {input(`"datatype":"FP32","shape":[2],"data":[1,[2]]`), 400, "not all alike", nil},
+		"mixed otherwise":  {input(`"datatype":"FP32","shape":[2],"data":[[1],2]`), 400, "not all alike", nil},
+		"objects":          {input(`"datatype":"FP32","shape":[2],"data":[{"a":1}]`), 400, "not all alike", nil},
+		"deep":             {input(`"datatype":"FP32","shape":[1],"data":` + strings.Repeat("[", 9) + `1` + strings.Repeat("]", 9)), 400, "not all alike", nil},
+		"null":             {input(`"datatype":"FP64","shape":[1],"data":[null]`), 400, `the element null, expected a number of FP64`, nil},
+		"too large":        {input(`"datatype":"FP32","shape":[1],"data":[1e39]`), 400, `the element 1e39`, nil},
 		"text for number":  {input(`"datatype":"FP32","shape":[1],"data":["1"]`), 400, `expected a number of FP32`, nil},
 		"INT8":             {input(`"datatype":"INT8","shape":[1],"data":[128]`), 400, "expected an integer of 8 bits", nil},
 		"INT32":            {input(`"datatype":"INT32","shape":[1],"data":[1.0]`), 400, "expected an integer of 32 bits", nil},
 		"UINT8":            {input(`"datatype":"UINT8","shape":[1],"data":[-1]`), 400, "expected an integer from 0 of 8 bits", nil},
 		"BOOL":             {input(`"datatype":"BOOL","shape":[1],"data":[1]`), 400, "expected true or false", nil},
-		"BYTES":            {input(`"datatype":"BYTES","shape":[1],"data":[1]`), 400, "expected an element of BYTES", nil},
-		"FP16":             {input(`"datatype":"FP16","shape":[1],"data":[1]`), 400, `datatype "FP16" has no form in JSON`, nil},
+		"BYTES":            {input(`"datatype":"BYTES","shape":[1],"data":[null]`), 400, "expected a string", nil},
+		"FP16":             {input(`"datatype":"FP16","shape":[1],"data":[1]`), 400, `datatype "FP16", which has no form in JSON`, nil},
 		"many":             {input(`"datatype":"FP32","shape":[1100],"data":[` + strings.Repeat("0,", 1099) + `0]`), 413, "over the limit of 4096 bytes", nil},
-		"brackets":         {input(`"datatype":"FP32","shape":[1],"data":[1}`), 400, `expected "," or "]"`, nil},
-		"many outputs":     {`{"outputs":[` + strings.Repeat(`{"name":"c"},`, 256) + `{"name":"c"}]}`, 400, "more than 256 outputs", nil},
-		"many dimensions":  {input(`"shape":[1,1,1,1,1,1,1,1,1]`), 400, "more than 8 dimensions", nil},
-		"oversize":         {`{"id":"` + strings.Repeat("x", 25000) + `"}`, 413, "over the limit of 24576 bytes", nil},
+		"many outputs":     {`{"inputs":[],"outputs":[` + strings.Repeat(`{"name":"c"},`, 256) + `{"name":"c"}]}`, 400, "257 outputs, expected at most 256", nil},
 		"media":            {`{}`, 415, `Content-Type is "text/plain", expected application/json`, []string{"Content-Type", "text/plain"}},
 		"bytes alone":      {`{}`, 415, `with the header Inference-Header-Content-Length`, []string{"Content-Type", "application/octet-stream"}},
 		"compressed":       {`{}`, 415, `Content-Encoding is "gzip"`, []string{"Content-Encoding", "gzip"}},
 		"long header":      {`{}`, 400, `Inference-Header-Content-Length is "3", expected 0 to 2`, []string{headerLength, "3"}},
 		"bytes left":       {`{"inputs":[]}ab`, 400, "2 bytes of binary data are left over", []string{headerLength, "13"}},
-		"bytes missing":    {input(`"datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}`), 400, `states binary_data_size of 4 bytes, and 0 are left`, nil},
-		"size is no size":  {input(`"datatype":"FP32","shape":[1],"parameters":{"binary_data_size":"4"}`), 400, `states binary_data_size`, nil},
+		"bytes missing":    {input(`"datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}`), 400, `binary_data_size of 4 bytes, and 0 are left`, nil},
+		"size is no size":  {input(`"datatype":"FP32","shape":[1],"parameters":{"binary_data_size":"4"}`), 400, `binary_data_size`, nil},
 		"both":             {input(`"datatype":"FP32","shape":[1],"parameters":{"binary_data_size":0},"data":[1]`), 400, `both data and binary data`, nil},
-		"no boolean":       {`{"parameters":{"binary_data_output":1}}`, 400, `binary_data_output is no boolean`, nil},
+		"no boolean":       {`{"inputs":[],"parameters":{"binary_data_output":1}}`, 400, `binary_data_output is no boolean`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{}

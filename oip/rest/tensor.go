@@ -1,26 +1,29 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
+	"unsafe"
 
 	"google.golang.org/grpc/codes"
 
 	"github.com/ckd-project/ckd/internal/httperror"
 	"github.com/ckd-project/ckd/oip/internal/contents"
-	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
 // datatype converts elements of tensors between little-endian bytes and JSON.
 type datatype struct {
 	bytes int // bytes in an element; 0 if the number varies
-	// read appends the next element.
-	read func(s *scanner, to []byte) ([]byte, error)
+	what  string
+	// read appends the element that a JSON text stands for.
+	read func(to, text []byte) ([]byte, error)
 	// write appends the first element as JSON, and returns how many bytes it has, or -1 if it
 	// breaks off.
 	write func(to, raw []byte) ([]byte, int)
@@ -28,7 +31,7 @@ type datatype struct {
 
 // datatypes holds the datatypes of the protocol that have a form in JSON.
 var datatypes = map[string]datatype{
-	"BOOL":   {1, readBool, writeBool},
+	"BOOL":   {1, "true or false", readBool, writeBool},
 	"INT8":   signed(8),
 	"INT16":  signed(16),
 	"INT32":  signed(32),
@@ -39,95 +42,124 @@ var datatypes = map[string]datatype{
 	"UINT64": unsigned(64),
 	"FP32":   float(32),
 	"FP64":   float(64),
-	"BYTES":  {0, readText, writeText},
+	"BYTES":  {0, "a string", readText, writeText},
 }
 
 // maxRank bounds the dimensions of a tensor.
 const maxRank = 8
 
-// elements reads the data of a tensor, flat or nested as its shape is. It returns the bytes of the
-// elements, which may be at most most bytes.
-func (s *scanner) elements(t *inferencepb.ModelInferRequest_InferInputTensor, most int) ([]byte, error) {
-	s.peek()
-	start, name := s.at, httperror.Clip(t.GetName())
-	kind, ok := datatypes[t.GetDatatype()]
+// elements returns the bytes of the elements in a tensor's data, which is flat or nested as its shape
+// is. There may be at most most bytes.
+func elements(t *tensorText, most int) ([]byte, error) {
+	name := httperror.Clip(t.Name)
+	kind, ok := datatypes[t.Datatype]
 	if !ok {
-		return nil, s.fail("input %q: data of datatype %q has no form in JSON; expected one of BOOL, INT8 to INT64, UINT8 to UINT64, FP32, FP64, BYTES, or binary data",
-			name, httperror.Clip(t.GetDatatype()))
+		return nil, invalidInput(name, "data of datatype %q, which has no form in JSON; expected one of BOOL, INT8 to INT64, UINT8 to UINT64, FP32, FP64, BYTES, or binary data",
+			httperror.Clip(t.Datatype))
 	}
-	want, isVolume := volume(t.GetShape())
-	elements := min(want, int64(len(s.data)-s.at)/2, int64(most)/8) // each has two bytes of text or more
-	n := &nested{scanner: s, kind: kind, name: name, most: most, raw: make([]byte, 0, elements*int64(kind.bytes))}
-	if err := n.array(1); err != nil {
-		return nil, err
+	want, isVolume := volume(t.Shape)
+	if !isVolume {
+		return nil, invalidInput(name, "the shape %v, which has no number of elements", t.Shape)
 	}
+	room := min(want, int64(len(t.Data))/2, int64(most)/8) // an element has two bytes of text or more
+	n := &nested{raw: make([]byte, 0, room*int64(kind.bytes))}
+	err := n.read(t.Data, func(text []byte) (err error) {
+		if len(n.raw) >= most {
+			return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
+				fmt.Sprintf("the input %q has data over the limit of %d bytes: send fewer inputs at once", name, most))
+		}
+		if n.raw, err = kind.read(n.raw, text); err != nil {
+			return invalidInput(name, "the element %s, expected %s", httperror.Clip(string(text)), kind.what)
+		}
+		return nil
+	})
 	switch {
-	case !isVolume:
-		return nil, s.failAt(start, "input %q: the shape %v has no number of elements", name, t.GetShape())
+	case errors.Is(err, errUneven):
+		return nil, invalidInput(name, "data whose arrays are not all alike")
+	case err != nil:
+		return nil, err
 	case want != n.count:
-		return nil, s.failAt(start, "input %q: data has %d elements, the shape %v has %d", name, n.count, t.GetShape(), want)
-	case len(n.dims) > 1 && !slices.EqualFunc(n.dims, t.GetShape(), func(a int, b int64) bool { return int64(a) == b }):
-		return nil, s.failAt(start, "input %q: data is nested as %v, the shape is %v", name, n.dims, t.GetShape())
+		return nil, invalidInput(name, "data with %d elements, the shape %v has %d", n.count, t.Shape, want)
+	case len(n.dims) > 1 && !slices.Equal(n.dims, t.Shape):
+		return nil, invalidInput(name, "data nested as %v, the shape is %v", n.dims, t.Shape)
 	}
 	return n.raw, nil
 }
 
-// nested reads the arrays of a tensor's data, and finds how they are nested.
-type nested struct {
-	*scanner
-	kind datatype
-	name string // name of the input, for messages
-	most int    // bytes
+// errUneven says that arrays of one depth differ in length, or in what they hold.
+var errUneven = errors.New("uneven arrays")
 
-	raw    []byte // the elements so far
-	count  int64  // number of elements so far
-	dims   []int  // lengths of the arrays, by depth from 1; -1 until one of that depth has ended
-	leaves int    // depth of the elements; 0 until one is read
+// nested finds how the arrays of a tensor's data are nested.
+type nested struct {
+	raw    []byte  // the elements so far
+	count  int64   // number of elements so far
+	open   []int64 // lengths so far of the arrays around
+	dims   []int64 // lengths of the arrays by depth; -1 until one has ended
+	leaves int     // depth of the elements; 0 until one is read
 }
 
-// array reads an array at a depth, with those in it.
-func (n *nested) array(depth int) error {
-	if depth > maxRank {
-		return n.fail("data is nested more than %d deep", maxRank)
-	}
-	length, opened := 0, n.at
-	err := n.scanner.array("data", func() error {
-		length++
-		if n.peek() == '[' {
-			return n.array(depth + 1)
+// read calls element with the text of each element. The data is valid JSON and begins with an array.
+func (n *nested) read(data []byte, element func(text []byte) error) error {
+	for len(data) > 0 {
+		length := 1
+		switch data[0] {
+		case ' ', '\t', '\r', '\n', ',':
+		case '[':
+			if len(n.open) > 0 {
+				n.open[len(n.open)-1]++
+			}
+			n.open = append(n.open, 0)
+			if len(n.open) > maxRank || n.leaves > 0 && len(n.open) > n.leaves {
+				return errUneven
+			}
+		case ']':
+			depth := len(n.open)
+			for len(n.dims) < depth {
+				n.dims = append(n.dims, -1)
+			}
+			if ended := &n.dims[depth-1]; *ended < 0 {
+				*ended = n.open[depth-1]
+			} else if *ended != n.open[depth-1] {
+				return errUneven
+			}
+			n.open = n.open[:depth-1]
+		case '{':
+			return errUneven
+		default:
+			if n.leaves == 0 {
+				n.leaves = len(n.open)
+			}
+			if len(n.open) != n.leaves {
+				return errUneven
+			}
+			n.open[len(n.open)-1]++
+			n.count++
+			length = scalarLength(data)
+			if err := element(data[:length]); err != nil {
+				return err
+			}
 		}
-		return n.element(depth)
-	})
-	if err != nil {
-		return err
-	}
-	for len(n.dims) < depth {
-		n.dims = append(n.dims, -1)
-	}
-	if n.dims[depth-1] < 0 {
-		n.dims[depth-1] = length
-	}
-	if before := n.dims[depth-1]; before != length {
-		return n.failAt(opened, "an array of data has %d elements, those before have %d", length, before)
+		data = data[length:]
 	}
 	return nil
 }
 
-// element reads an element at a depth.
-func (n *nested) element(depth int) (err error) {
-	if n.leaves == 0 {
-		n.leaves = depth
+// scalarLength returns the length of the string, number or word at the start of valid JSON.
+func scalarLength(data []byte) int {
+	if data[0] != '"' {
+		if end := bytes.IndexAny(data, ",] \t\r\n"); end >= 0 {
+			return end
+		}
+		return len(data)
 	}
-	if depth != n.leaves {
-		return n.fail("data is an element here and an array elsewhere")
+	for i := 1; ; i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
 	}
-	if len(n.raw) >= n.most {
-		return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
-			fmt.Sprintf("input %q: data is over the limit of %d bytes: send fewer inputs at once", n.name, n.most))
-	}
-	n.count++
-	n.raw, err = n.kind.read(n.scanner, n.raw)
-	return err
 }
 
 // volume returns the number of elements of a shape. It returns false if the shape has none, or if
@@ -166,23 +198,14 @@ func appendElements(to []byte, name string, raw []byte) ([]byte, error) {
 	return append(to, ']'), nil
 }
 
-// rawOf returns the bytes of a tensor whose elements come typed.
-func rawOf(c *inferencepb.InferTensorContents, name string) []byte {
-	raw, _ := contents.Raw(c, name)
-	return raw
-}
-
-func readBool(s *scanner, to []byte) ([]byte, error) {
-	s.peek()
-	start := s.at
-	switch s.word() {
+func readBool(to, text []byte) ([]byte, error) {
+	switch string(text) {
 	case "true":
 		return append(to, 1), nil
 	case "false":
 		return append(to, 0), nil
 	}
-	s.at = start
-	return nil, s.fail("got %s, expected true or false", s.found())
+	return nil, strconv.ErrSyntax
 }
 
 func writeBool(to, raw []byte) ([]byte, int) { return strconv.AppendBool(to, raw[0] != 0), 1 }
@@ -194,8 +217,9 @@ func numeric(
 ) datatype {
 	return datatype{
 		bytes: bits / 8,
-		read: func(s *scanner, to []byte) ([]byte, error) {
-			v, err := parseNumber(s, what, parse)
+		what:  what,
+		read: func(to, text []byte) ([]byte, error) {
+			v, err := parse(unsafe.String(&text[0], len(text))) // saves a copy: nobody keeps it or writes to it
 			return contents.AppendInteger(to, bits/8, v), err
 		},
 		write: func(to, raw []byte) ([]byte, int) { return format(to, contents.Integer(raw[:bits/8])), bits / 8 },
@@ -246,12 +270,13 @@ func appendFloat(to []byte, v float64, bits int) []byte {
 	return strconv.AppendFloat(to, v, format, -1, bits)
 }
 
-func readText(s *scanner, to []byte) ([]byte, error) {
-	text, err := s.string("an element of BYTES")
-	if err != nil {
-		return nil, err
+func readText(to, text []byte) ([]byte, error) {
+	var value string
+	err := json.Unmarshal(text, &value)
+	if text[0] != '"' {
+		err = strconv.ErrSyntax // null
 	}
-	return append(binary.LittleEndian.AppendUint32(to, uint32(len(text))), text...), nil
+	return append(binary.LittleEndian.AppendUint32(to, uint32(len(value))), value...), err
 }
 
 func writeText(to, raw []byte) ([]byte, int) {

@@ -14,13 +14,13 @@ import (
 )
 
 // appendAnswer appends an answer of ckd.v1 as JSON. protojson omits zero fields; appendAnswer adds
-// those zeros that were computed, such as predicted class 0. inStream marks results of streams,
-// which have a group and a policy.
-func appendAnswer(b []byte, m protoreflect.Message, inStream bool) ([]byte, error) {
+// those zeros that were computed, such as predicted class 0.
+func appendAnswer(b []byte, m protoreflect.Message) ([]byte, error) {
 	if m.Descriptor().ParentFile() != ckdv1.File_ckd_v1_uncertainty_proto {
-		return marshal(b, m.Interface())
+		data, err := marshal(m.Interface())
+		return append(b, data...), err
 	}
-	computed := zeros(m.Interface(), inStream)
+	computed := zeros(m.Interface())
 	b = append(b, '{')
 	fields := m.Descriptor().Fields()
 	for i, first := 0, true; i < fields.Len(); i++ {
@@ -35,7 +35,7 @@ func appendAnswer(b []byte, m protoreflect.Message, inStream bool) ([]byte, erro
 		b = append(append(append(b, '"'), field.Name()...), '"', ':')
 		var err error
 		if !field.IsList() {
-			if b, err = appendValue(b, field, m.Get(field), inStream); err != nil {
+			if b, err = appendValue(b, field, m.Get(field)); err != nil {
 				return nil, err
 			}
 			continue
@@ -46,7 +46,7 @@ func appendAnswer(b []byte, m protoreflect.Message, inStream bool) ([]byte, erro
 			if i > 0 {
 				b = append(b, ',')
 			}
-			if b, err = appendValue(b, field, list.Get(i), inStream); err != nil {
+			if b, err = appendValue(b, field, list.Get(i)); err != nil {
 				return nil, err
 			}
 		}
@@ -58,12 +58,9 @@ func appendAnswer(b []byte, m protoreflect.Message, inStream bool) ([]byte, erro
 // zeros returns the fields of a message that are present even if they are zero. The vectors of a
 // decomposition are never empty if the client asked for them, so they show which detail it asked
 // for.
-func zeros(m any, inStream bool) []protoreflect.Name {
+func zeros(m any) []protoreflect.Name {
 	switch m := m.(type) {
 	case *ckdv1.Result:
-		if inStream {
-			return []protoreflect.Name{"group", "row", "policy"}
-		}
 		return []protoreflect.Name{"row"}
 	case *ckdv1.Decomposition:
 		names := []protoreflect.Name{"predicted", "degenerate", "saturated", "settled"}
@@ -85,10 +82,10 @@ func zeros(m any, inStream bool) []protoreflect.Name {
 	return nil
 }
 
-func appendValue(b []byte, field protoreflect.FieldDescriptor, v protoreflect.Value, inStream bool) ([]byte, error) {
+func appendValue(b []byte, field protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {
 	switch field.Kind() {
 	case protoreflect.MessageKind:
-		return appendAnswer(b, v.Message(), inStream)
+		return appendAnswer(b, v.Message())
 	case protoreflect.EnumKind:
 		if name := field.Enum().Values().ByNumber(v.Enum()); name != nil {
 			return append(append(append(b, '"'), name.Name()...), '"'), nil

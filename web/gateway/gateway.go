@@ -1,16 +1,19 @@
 package gateway
 
 import (
-	"cmp"
+	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
 	"fmt"
-	"log"
-	"math"
-	"mime"
+	"io"
 	"net/http"
+	"net/url"
+	"os"
 	"strings"
-	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
@@ -23,29 +26,17 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 	"github.com/ckd-project/ckd/server/auth"
-	handlers "github.com/ckd-project/ckd/web/gateway/internal/ckd/v1"
+	ckdv1gw "github.com/ckd-project/ckd/web/gateway/internal/ckd/v1"
+	"github.com/ckd-project/ckd/web/internal/csrf"
 )
 
-// Options bounds what clients can make the gateway hold, and connects it to the daemon. A zero
-// field takes its default.
+// Options connects the gateway to the daemon.
 type Options struct {
-	// MessageBytes returns the server's limit on one message, 512 KiB by default. It is asked for every
-	// message. Bodies, and lines of streams, may be BodyFactor times as long.
+	// MessageBytes returns the server's limit on one message. Bodies may be BodyFactor times as long.
 	MessageBytes func() int
-	// BodyBytes bounds what the bodies of all requests hold at one time, 128 MiB by default. The
-	// messages decoded from them take about as much again.
-	BodyBytes int64
 	// Holder returns who is charged with the body of the request that a context belongs to. Nil
-	// charges all bodies to BodyBytes.
+	// charges nobody.
 	Holder func(context.Context) Holder
-	// ReadTimeout bounds how long 64 KiB of a body, or what is left of it, may take to arrive: 30 s
-	// by default. Streams may pause for longer between lines.
-	ReadTimeout time.Duration
-	// BodyTimeout bounds how long a whole body may take to arrive: 15 s by default. The bodies of
-	// streams may take as long as they like.
-	BodyTimeout time.Duration
-	// WriteTimeout bounds how long a client may leave an answer unread: 30 s by default.
-	WriteTimeout time.Duration
 	// Access admits requests; nil admits all.
 	Access *auth.Store
 	// Stopping returns why the server takes no more calls, or nil. The gateway then answers
@@ -64,234 +55,274 @@ type Options struct {
 type Holder interface {
 	// Reserve charges bytes, or returns the status that refuses them.
 	Reserve(bytes int64) error
-	// Add charges bytes even if there is no room for them.
-	Add(bytes int64)
-	// Release gives back bytes that were reserved or added.
+	// Release gives back bytes that were reserved.
 	Release(bytes int64)
 }
-
-// sharedHolder is charged with all bodies.
-type sharedHolder struct {
-	limit int64
-	held  atomic.Int64
-}
-
-// Reserve implements Holder.
-func (h *sharedHolder) Reserve(bytes int64) error {
-	if h.held.Add(bytes) <= h.limit {
-		return nil
-	}
-	h.held.Add(-bytes)
-	return httperror.New(http.StatusTooManyRequests, codes.ResourceExhausted,
-		fmt.Sprintf("the bodies of all requests are over the budget of %d bytes", h.limit)).WithRetry()
-}
-
-// Add implements Holder.
-func (h *sharedHolder) Add(bytes int64) { h.held.Add(bytes) }
-
-// Release implements Holder.
-func (h *sharedHolder) Release(bytes int64) { h.held.Add(-bytes) }
 
 // BodyFactor bounds how much longer JSON may be than its message. A float32 takes 4 bytes; as 9
 // digits, point, sign, exponent and comma it takes 15, and up to 24 from languages that know only
 // float64.
 const BodyFactor = 6
 
-// bodyLimit returns how long a body, or a line of a stream, may be.
-func (o *Options) bodyLimit() int64 { return int64(o.MessageBytes()) * BodyFactor }
-
-// New returns the handler of the API over HTTP. Its calls go to conn, which must add to the context
-// of each call who the client is.
-func New(conn grpc.ClientConnInterface, o Options) http.Handler {
-	if o.MessageBytes == nil {
-		o.MessageBytes = func() int { return 512 << 10 }
-	}
-	o.BodyBytes = cmp.Or(o.BodyBytes, 128<<20)
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
-	o.BodyTimeout = cmp.Or(o.BodyTimeout, 15*time.Second)
-	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
-	g := &gateway{options: o, bodies: sharedHolder{limit: o.BodyBytes}}
-	if o.Holder == nil {
-		g.options.Holder = func(context.Context) Holder { return &g.bodies }
-	}
-	conn = &connection{conn, o.MessageBytes}
-	g.v1 = runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, codec{}),
-		runtime.WithIncomingHeaderMatcher(noHeader),
-		runtime.WithOutgoingHeaderMatcher(noHeader),
-		runtime.WithOutgoingTrailerMatcher(noHeader),
-		runtime.WithErrorHandler(handleError),
-		runtime.WithStreamErrorHandler(handleStreamError),
-		runtime.WithRoutingErrorHandler(handleRoutingError),
-		runtime.WithUnescapingMode(runtime.UnescapingModeAllExceptSlash),
-		runtime.WithDisablePathLengthFallback(),
-		runtime.WithDisableHTTPMethodOverride(),
-		runtime.WithDisableChunkedEncoding(), // net/http decides that
-	)
-	if err := handlers.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, client{ckdv1.NewUncertaintyServiceClient(conn)}); err != nil {
-		panic(err) // the generated code never fails
-	}
-	outcomes := conn
-	if o.NoLedger != "" {
-		outcomes = noLedger(o.NoLedger)
-	}
-	if err := handlers.RegisterOutcomeServiceHandlerClient(context.Background(), g.v1, ckdv1.NewOutcomeServiceClient(outcomes)); err != nil {
-		panic(err) // as above
-	}
-	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, BodyLimit: o.bodyLimit, Tensor: o.Tensor})
-	return o.Access.HTTP(o.untilStopping(g), auth.HTTPOptions{Need: need, Refuse: refuse})
-}
-
-// noLedger answers every call with the text: the server does not know the service.
-type noLedger string
-
-func (n noLedger) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
-	return status.Error(codes.Unimplemented, string(n))
-}
-
-func (n noLedger) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, status.Error(codes.Unimplemented, string(n))
-}
-
-// NewServer returns an HTTP server for the handler of New. It has no limits on whole requests and
-// answers, since streams last, and it speaks HTTP/2 without TLS too.
-func NewServer(handler http.Handler, errorLog *log.Logger) *http.Server {
-	return newServer(handler, errorLog, unreadTimeout)
-}
-
-// unreadTimeout bounds how long a body may take to arrive that the handler does not read.
-const unreadTimeout = 30 * time.Second
-
-func newServer(handler http.Handler, errorLog *log.Logger, unread time.Duration) *http.Server {
-	s := &http.Server{
-		Handler:           limitUnread(handler, unread),
-		ErrorLog:          errorLog,
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    1 << 16,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: time.Minute, PingTimeout: 20 * time.Second},
-		Protocols:         new(http.Protocols),
-	}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	return s
-}
-
-// limitUnread sets a deadline for bodies that the handler leaves unread. net/http reads such a body
-// before it sends the answer, and would wait for a client that withholds it. Handlers that read the
-// body set their own deadlines.
-func limitUnread(handler http.Handler, unread time.Duration) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// net/http notices by a read that the client went away; without a body a deadline would end that read.
-		if r.ContentLength != 0 {
-			c := http.NewResponseController(w)
-			_ = c.SetReadDeadline(time.Now().Add(unread)) // every writer of the server supports it
-			if r.ProtoMajor == 2 {
-				// The timer of a stream that the client has reset already would keep the stream until then.
-				defer func() { _ = c.SetReadDeadline(time.Time{}) }()
-			}
-		}
-		handler.ServeHTTP(w, r)
-	})
-}
-
 type gateway struct {
 	options Options
 	v1      *runtime.ServeMux
 	v2      http.Handler
-	bodies  sharedHolder // of requests without a Holder of their own
+}
+
+// New returns the handler of the API over HTTP. Its calls go to conn, which must add to the context
+// of each call who the client is.
+func New(conn grpc.ClientConnInterface, o Options) http.Handler {
+	conn = &connection{conn, o.MessageBytes}
+	g := &gateway{options: o, v1: runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &codec{}),
+		runtime.WithIncomingHeaderMatcher(incoming),
+		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithErrorHandler(handleError),
+		runtime.WithRoutingErrorHandler(handleRoutingError),
+		runtime.WithDisablePathLengthFallback(),
+		runtime.WithDisableHTTPMethodOverride(),
+	)}
+	outcomes := conn
+	if o.NoLedger != "" {
+		outcomes = noLedger{text: o.NoLedger}
+	}
+	err := errors.Join(
+		ckdv1gw.RegisterUncertaintyServiceHandlerClient(context.Background(), g.v1, ckdv1.NewUncertaintyServiceClient(conn)),
+		ckdv1gw.RegisterOutcomeServiceHandlerClient(context.Background(), g.v1, ckdv1.NewOutcomeServiceClient(outcomes)))
+	if err != nil {
+		panic(err) // the generated code never fails
+	}
+	g.v2 = rest.New(inferencepb.NewGRPCInferenceServiceClient(conn), rest.Options{MessageBytes: o.MessageBytes, Tensor: o.Tensor})
+	return o.Access.HTTP(g, auth.HTTPOptions{
+		Need: func(r *http.Request) auth.Need {
+			if r.URL.Path == livePath || r.URL.Path == readyPath {
+				return auth.NeedNothing
+			}
+			return auth.NeedIdentity
+		},
+		Refuse: func(w http.ResponseWriter, r *http.Request, st *status.Status) { answerError(w, r, st.Err()) },
+	})
+}
+
+// incoming returns the metadata key of a header that the server has a use for.
+func incoming(header string) (string, bool) {
+	switch key := strings.ToLower(header); key {
+	case requestIDHeader, "traceparent", "tracestate":
+		return key, true
+	}
+	return "", false
 }
 
 // ServeHTTP implements http.Handler.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := newCall(g, w, r)
-	defer c.end()
-	refusal := c.prepare(r)
-	if refusal == nil && !isV2(r) {
-		refusal = checkV1(c.writer, r)
-	}
-	if refusal != nil {
-		answerError(c.writer, r, refusal)
-		return
-	}
-	if isV2(r) {
-		r = r.WithContext(c.context)
-		r.Body = c.body
-		g.v2.ServeHTTP(c.writer, r)
-		return
-	}
-	// The generated handlers would pass on the peer as if the client had named itself.
-	inner := r.WithContext(c.context)
-	inner.Header = http.Header{}
-	inner.Host, inner.RemoteAddr = "", ""
-	escaped := *r.URL
-	escaped.RawPath = r.URL.EscapedPath() // without it they would unescape the path a second time
-	inner.URL = &escaped
-	inner.Body = http.NoBody
-	if r.Method == http.MethodPost {
-		inner.Body = c.body
-	}
-	c.unlimited = r.Method == http.MethodPost && r.URL.Path == streamPath
-	if c.unlimited {
-		if refusal := c.openStream(r); refusal != nil {
-			answerError(c.writer, r, refusal)
+	if g.options.Stopping != nil {
+		if why := g.options.Stopping(); why != nil {
+			answerStopping(w, r, why)
 			return
 		}
 	}
-	g.v1.ServeHTTP(c.writer, inner)
+	id := requestID(r.Header.Get(requestIDHeader))
+	r.Header.Set(requestIDHeader, id)
+	for _, header := range []string{"Traceparent", "Tracestate"} {
+		if strings.ContainsFunc(r.Header.Get(header), unprintable) {
+			r.Header.Del(header) // metadata cannot hold it
+		}
+	}
+	w.Header().Set(requestIDHeader, id)
+	called := false
+	r = r.WithContext(context.WithValue(r.Context(), calledKey{}, &called))
+	answer := &recorder{ResponseWriter: w}
+	held := &held{}
+	if g.options.Holder != nil {
+		held.holder = g.options.Holder(r.Context())
+	}
+	defer held.release()
+	if err := g.answer(answer, r, held); err != nil {
+		answerError(answer, r, err)
+	}
+	if hook := g.options.Refused; hook != nil && answer.code >= http.StatusBadRequest && !called {
+		hook(answer.code, id)
+	}
 }
 
-// answerError answers a request with an error in the form of its path.
+// answer reads and checks a request and passes it on, or returns what is wrong with it.
+func (g *gateway) answer(w http.ResponseWriter, r *http.Request, held *held) error {
+	query, err := url.QueryUnescape(r.URL.RawQuery)
+	switch {
+	case !utf8.ValidString(r.URL.Path):
+		return httperror.Invalid("the path is not UTF-8, expected the percent-encoded bytes of UTF-8")
+	case err != nil || !utf8.ValidString(query):
+		return httperror.Invalid("the query is not UTF-8, expected the percent-encoded bytes of UTF-8")
+	case query != "" && !isV2(r):
+		return httperror.Invalid("the URL has a query, expected none: everything is said in the body")
+	}
+	if err := csrf.Check(r); err != nil {
+		return httperror.New(http.StatusForbidden, codes.PermissionDenied, err.Error())
+	}
+	data, err := g.read(w, r, held)
+	if err != nil {
+		return err
+	}
+	r.Body = &body{bytes.NewReader(data), r.URL.Path}
+	if !isV2(r) {
+		// Even the shortest element, 0 and a comma, becomes four bytes of a message.
+		if most := g.options.MessageBytes() / 4; bytes.Count(data, []byte(",")) > most {
+			return tooLarge("the body has over %d elements, more than a message of %d bytes can have", most, g.options.MessageBytes())
+		}
+		r.Header.Set("Content-Type", "application/json") // grpc-gateway logs what it cannot parse
+		g.v1.ServeHTTP(w, r)
+		return nil
+	}
+	ctx, err := runtime.AnnotateContext(r.Context(), g.v1, r, "/inference.GRPCInferenceService")
+	if err != nil {
+		return err
+	}
+	g.v2.ServeHTTP(w, r.WithContext(ctx))
+	return nil
+}
+
+// read returns the body of a request. The HTTP server limits how long it may take to arrive.
+func (g *gateway) read(w http.ResponseWriter, r *http.Request, held *held) ([]byte, error) {
+	limit := int64(g.options.MessageBytes()) * BodyFactor
+	held.from = http.MaxBytesReader(w, r.Body, limit)
+	data, err := io.ReadAll(held)
+	var long *http.MaxBytesError
+	switch {
+	case err == nil:
+		// net/http reads on, to notice a client that goes away: the answer has a time of its own.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the recorder of tests has none
+		return data, nil
+	case errors.As(err, &long):
+		return nil, tooLarge("the body is over the limit of %d bytes", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, httperror.New(http.StatusRequestTimeout, codes.DeadlineExceeded, "the body is too slow")
+	case status.Code(err) != codes.Unknown:
+		return nil, err // of the holder
+	}
+	return nil, httperror.Invalid("the body breaks off: " + httperror.Clip(err.Error()))
+}
+
+func tooLarge(format string, values ...any) *httperror.Error {
+	return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, fmt.Sprintf(format, values...))
+}
+
+// held reads a body and charges its bytes as they arrive, until release.
+type held struct {
+	from   io.Reader
+	holder Holder // nil charges nobody
+	bytes  int64
+}
+
+// Read implements io.Reader.
+func (h *held) Read(p []byte) (int, error) {
+	n, err := h.from.Read(p)
+	if h.holder == nil || n == 0 {
+		return n, err
+	}
+	if refusal := h.holder.Reserve(int64(n)); refusal != nil {
+		return 0, refusal
+	}
+	h.bytes += int64(n)
+	return n, err
+}
+
+func (h *held) release() {
+	if h.bytes > 0 {
+		h.holder.Release(h.bytes)
+	}
+}
+
+// body is the body of a request that has been read, with the path it was sent to.
+type body struct {
+	*bytes.Reader
+	path string
+}
+
+// Close implements io.Closer.
+func (*body) Close() error { return nil }
+
+// recorder notes the status code of an answer.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter. grpc-gateway would log that a client went away.
+func (r *recorder) Write(p []byte) (int, error) {
+	_, _ = r.ResponseWriter.Write(p)
+	return len(p), nil
+}
+
+// Unwrap gives http.ResponseController the writer beneath.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func isV2(r *http.Request) bool { return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") }
+
+// The paths of probes, which are for everybody and are answered while the server stops.
+const (
+	livePath  = "/v2/health/live"
+	readyPath = "/v2/health/ready"
+)
+
+// answerStopping answers once the server takes no more calls: the daemon is alive, and wants no
+// traffic.
+func answerStopping(w http.ResponseWriter, r *http.Request, why error) {
+	switch r.URL.Path {
+	case livePath:
+		answerJSON(w, http.StatusOK, `{"live":true}`)
+	case readyPath:
+		answerJSON(w, http.StatusServiceUnavailable, `{"ready":false}`)
+	default:
+		answerError(w, r, why)
+	}
+}
+
+// answerJSON answers with a line of JSON.
+func answerJSON(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text + "\n")) // a client that went away needs no answer
+}
+
+// answerError answers with an error in the form of the path.
 func answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if isV2(r) {
 		rest.WriteError(w, err)
 		return
 	}
-	writeError(w, err)
+	st, code := httperror.Of(err)
+	httperror.SetHeaders(w.Header(), st)
+	text, err := marshal(st.Proto())
+	if err != nil { // a text is not UTF-8, or a detail has an unknown type
+		text = []byte(`{"code":13,"message":"the error cannot be written as JSON"}`)
+	}
+	answerJSON(w, code, string(text))
 }
 
-func isV2(r *http.Request) bool { return r.URL.Path == "/v2" || strings.HasPrefix(r.URL.Path, "/v2/") }
-
-// The paths of POST requests in rest.yaml.
-const (
-	streamPath    = "/v1/stream"
-	decomposeVerb = ":decompose"
-	outcomesPath  = "/v1/outcomes"
-	clearPath     = "/v1/promises:clear"
-)
-
-// isPost reports whether a path is for POST requests alone.
-func isPost(path string) bool {
-	return path == streamPath || strings.HasSuffix(path, decomposeVerb) || path == outcomesPath || path == clearPath
+func handleError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+	answerError(w, r, err)
 }
 
-// checkV1 refuses requests that the generated handlers would misread.
-func checkV1(w http.ResponseWriter, r *http.Request) *httperror.Error {
-	if r.Method != http.MethodPost && strings.HasSuffix(r.URL.Path, decomposeVerb) {
-		return wrongMethod(w, r) // they would read the verb as part of the model's name
+// handleRoutingError answers requests for unknown paths and methods.
+func handleRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	reason := codes.NotFound
+	if code == http.StatusMethodNotAllowed {
+		reason = codes.Unimplemented
 	}
-	if r.URL.RawQuery != "" {
-		return httperror.New(http.StatusBadRequest, codes.InvalidArgument, "the URL has a query, expected none: everything is said in the body")
-	}
-	if r.Method != http.MethodPost {
-		return nil
-	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
-			fmt.Sprintf("Content-Encoding is %q, expected none", httperror.Clip(encoding)))
-	}
-	sent := r.Header.Get("Content-Type")
-	media, _, err := mime.ParseMediaType(sent)
-	switch {
-	case sent == "", err == nil && media == "application/json":
-	case err == nil && media == lineMedia && r.URL.Path == streamPath:
-	default:
-		return httperror.New(http.StatusUnsupportedMediaType, codes.InvalidArgument,
-			fmt.Sprintf("Content-Type is %q, expected application/json, as curl --json sends it", httperror.Clip(sent)))
-	}
-	return nil
+	answerError(w, r, httperror.New(code, reason, fmt.Sprintf("nothing answers %s %q, expected one of %s",
+		httperror.Clip(r.Method), httperror.Clip(r.URL.Path), paths)))
 }
+
+// paths lists what is served here, for messages.
+const paths = "GET /v1/models, GET /v1/models/{model}, POST /v1/models/{model}:decompose, POST /v1/outcomes, " +
+	"GET /v1/promises, POST /v1/promises:clear, /v2"
 
 // connection carries all calls to the server.
 type connection struct {
@@ -299,43 +330,43 @@ type connection struct {
 	messageBytes func() int
 }
 
-// callOptions lift the limits of the gRPC client: the server has its own.
-var callOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)}
+// calledKey is the context key of whether a request has become a call.
+type calledKey struct{}
+
+// Invoke implements grpc.ClientConnInterface. It refuses a message that is too large for the server:
+// gRPC would say RESOURCE_EXHAUSTED, as for a limit that others have used up.
+func (c *connection) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
+	limit := c.messageBytes()
+	if m, ok := args.(proto.Message); ok && proto.Size(m) > limit {
+		return tooLarge("the request is a message of %d bytes, over max-message-bytes, %d: send fewer inputs at once", proto.Size(m), limit)
+	}
+	*ctx.Value(calledKey{}).(*bool) = true
+	return c.ClientConnInterface.Invoke(ctx, method, args, reply, options...)
+}
+
+// noLedger answers every call with the text: the server does not know the service.
+type noLedger struct {
+	grpc.ClientConnInterface
+	text string
+}
 
 // Invoke implements grpc.ClientConnInterface.
-func (c *connection) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
-	if m, ok := args.(proto.Message); ok {
-		if refusal := checkSize("the request", m, c.messageBytes()); refusal != nil {
-			return refusal
-		}
+func (n noLedger) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return status.Error(codes.Unimplemented, n.text)
+}
+
+// requestIDHeader names request ids in requests, answers and metadata.
+const requestIDHeader = "x-request-id"
+
+// requestID returns the client's own id if a header may hold it, or else a new one.
+func requestID(sent string) string {
+	if sent != "" && len(sent) <= 128 && !strings.ContainsFunc(sent, unprintable) {
+		return sent
 	}
-	return called(ctx, c.ClientConnInterface.Invoke(ctx, method, args, reply, append(options, callOptions...)...))
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand
+	return hex.EncodeToString(random[:])
 }
 
-// NewStream implements grpc.ClientConnInterface.
-func (c *connection) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	s, err := c.ClientConnInterface.NewStream(ctx, d, method, append(options, callOptions...)...)
-	return s, called(ctx, err)
-}
-
-// checkSize refuses a message that is too large for the server. gRPC would say RESOURCE_EXHAUSTED,
-// as for a limit that others have used up.
-func checkSize(what string, m proto.Message, limit int) *httperror.Error {
-	if size := proto.Size(m); size > limit {
-		return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
-			fmt.Sprintf("%s is a message of %d bytes, over max-message-bytes, %d: send fewer inputs at once", what, size, limit))
-	}
-	return nil
-}
-
-// called notes that the call has reached the server, and returns what went wrong with it.
-func called(ctx context.Context, err error) error {
-	call := callOf(ctx)
-	call.called.Store(true)
-	if refusal := call.withdrawn(err); refusal != nil {
-		return refusal
-	}
-	return err
-}
-
-func noHeader(string) (string, bool) { return "", false }
+// unprintable reports whether gRPC metadata may not hold a character.
+func unprintable(c rune) bool { return c < ' ' || c > '~' }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -32,11 +31,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/oip"
 	"github.com/ckd-project/ckd/policy"
@@ -69,16 +66,35 @@ type harness struct {
 	grpc     ckdv1.UncertaintyServiceClient
 	oip      inferencepb.GRPCInferenceServiceClient
 	server   *server.Server
-	gateway  *gateway
+	handler  http.Handler
 	registry *prometheus.Registry
 	http     *http.Client
-	withdraw atomic.Pointer[context.CancelCauseFunc] // ends the last request, as access control does
+	budget   budget
 
 	mu      sync.Mutex
 	refused []int
 }
 
-func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
+// budget is the Holder of all bodies.
+type budget struct {
+	limit int64 // 0 for none
+	held  atomic.Int64
+}
+
+func (b *budget) Reserve(bytes int64) error {
+	if b.held.Add(bytes) > b.limit && b.limit > 0 {
+		b.held.Add(-bytes)
+		return status.Error(codes.ResourceExhausted, "no room")
+	}
+	return nil
+}
+
+func (b *budget) Release(bytes int64) { b.held.Add(-bytes) }
+
+// bodyTime bounds how long a body may take in tests of slow bodies.
+const bodyTime = 300 * time.Millisecond
+
+func newHarness(t testing.TB, limits server.Limits, bodyTime time.Duration) *harness {
 	t.Helper()
 	set, err := policy.Parse(policy.File{Name: "test.yaml", Data: []byte(testPolicies)})
 	ok(t, err)
@@ -89,38 +105,25 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 	ok(t, err)
 	ok(t, h.server.SetPolicies(set))
 	oip.Register(h.server, h.server)
-	pipe := Pipe()
+	pipe, conn, err := Pipe(func(ctx context.Context) context.Context { return ctx })
+	ok(t, err)
 	served := make(chan error, 1)
 	go func() { served <- h.server.GRPC().Serve(pipe) }()
-	conn, err := pipe.Client()
-	ok(t, err)
 	h.grpc, h.oip = ckdv1.NewUncertaintyServiceClient(conn), inferencepb.NewGRPCInferenceServiceClient(conn)
-	o.MessageBytes = h.server.MessageBytes
-	o.Tensor = h.server.Tensor
-	o.Refused = func(code int, id string) {
-		if id == "" {
-			t.Error("a request without an id is refused")
-		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.refused = append(h.refused, code)
-	}
-	handler := New(conn, o)
-	h.gateway = handler.(*gateway)
+	h.handler = New(conn, Options{
+		MessageBytes: h.server.MessageBytes, Tensor: h.server.Tensor, Holder: func(context.Context) Holder { return &h.budget },
+		Refused: func(code int, id string) {
+			if id == "" {
+				t.Error("a request without an id is refused")
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.refused = append(h.refused, code)
+		},
+	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)
-	web := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, withdraw := context.WithCancelCause(r.Context())
-		defer withdraw(nil)
-		h.withdraw.Store(&withdraw)
-		watched := r.WithContext(ctx)
-		body := &watchedBody{ReadCloser: r.Body}
-		watched.Body = body
-		handler.ServeHTTP(w, watched)
-		if body.reads.Load() != 0 {
-			t.Error("the body is read after the end of the request")
-		}
-	}), nil, cmp.Or(o.ReadTimeout, unreadTimeout))
+	web := NewServer(h.handler, nil, bodyTime, bodyTime)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -135,7 +138,7 @@ func newHarness(t testing.TB, limits server.Limits, o Options) *harness {
 			t.Error(err)
 		}
 		<-done
-		h.eventually(t, "no body is held", func() bool { return h.gateway.bodies.held.Load() == 0 })
+		h.eventually(t, "no body is held", func() bool { return h.budget.held.Load() == 0 })
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
@@ -155,27 +158,6 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// words returns the error of an answer of /v2, or nothing if it is none.
-func words(text string) string {
-	var answer struct{ Error string }
-	if json.Unmarshal([]byte(text), &answer) != nil {
-		return ""
-	}
-	return answer.Error
-}
-
-// watchedBody counts the reads under way.
-type watchedBody struct {
-	io.ReadCloser
-	reads atomic.Int32
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	b.reads.Add(1)
-	defer b.reads.Add(-1)
-	return b.ReadCloser.Read(p)
-}
-
 func (h *harness) eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -184,12 +166,6 @@ func (h *harness) eventually(t testing.TB, what string, is func() bool) {
 		}
 	}
 	t.Errorf("not so after a minute: %s", what)
-}
-
-// metric returns the sum of a metric.
-func (h *harness) metric(t testing.TB, name string) float64 {
-	t.Helper()
-	return servertest.Sum(t, h.registry, name)
 }
 
 // answer is an HTTP answer whose body has been read.
@@ -262,7 +238,7 @@ func fromJSON(t testing.TB, text string, m proto.Message) {
 // TestUnary checks that HTTP returns what gRPC returns.
 func TestUnary(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, server.DefaultLimits(), Options{})
+	h := newHarness(t, server.DefaultLimits(), time.Minute)
 	for _, detail := range []ckdv1.Detail{ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_VECTORS, ckdv1.Detail_DETAIL_FULL} {
 		in := request(t, 40, detail)
 		in.InputIds = make([]string, 40)
@@ -306,7 +282,7 @@ func TestUnary(t *testing.T) {
 
 // TestZeros checks that JSON holds zeros that were computed, and no others.
 func TestZeros(t *testing.T) {
-	h := newHarness(t, server.DefaultLimits(), Options{})
+	h := newHarness(t, server.DefaultLimits(), time.Minute)
 	const passes = `"passes":2,"inputs":2,"input_ids":["a","bad"],"values":[1,0,2,2,1,0,2,2]`
 	const decision = `"decision":{"action":"ACTION_OBSERVE","score":"SCORE_C_CRIT_MAX","value":0,"gate":"GATE_OUTCOME_PRIMARY","reason":"DECISION_REASON_OBSERVING"}`
 	const always = `"predicted":0,"passes":2,"degenerate":true,"saturated":true`
@@ -321,11 +297,6 @@ func TestZeros(t *testing.T) {
 		}
 		if !strings.Contains(text, `"classes":["safe","critical"]`) || strings.Count(text, `"predicted"`) != 1 {
 			t.Errorf("%s: %s", detail, text)
-		}
-		_, text = h.post(t, "/v1/stream", `{"header":{"model":"two.v1","passes":2,"detail":"DETAIL_`+detail+`"}}`+"\n"+
-			`{"block":{"passes":2,"input_ids":["a"],"values":[1,0,1,0]}}`, "Content-Type", "application/x-ndjson")
-		if line := `"results":[{"input_id":"a","group":"0","row":0,"policy":0,"decomposition":` + want + `}]`; !strings.Contains(text, line) {
-			t.Errorf("%s: got %s, want %s", detail, text, line)
 		}
 	}
 	_, text := h.post(t, "/v1/models/two.v1:decompose", `{"layout":"LAYOUT_SNK","detail":"DETAIL_FULL","class_names":false,`+passes+`}`)
@@ -349,7 +320,7 @@ func packed(r *ckdv1.DecomposeRequest) *ckdv1.DecomposeRequest {
 // TestModels checks GET of all models and of one.
 func TestModels(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, server.DefaultLimits(), Options{})
+	h := newHarness(t, server.DefaultLimits(), time.Minute)
 	all, err := h.grpc.ListModels(t.Context(), &ckdv1.ListModelsRequest{})
 	ok(t, err)
 	_, text := h.do(t, http.MethodGet, "/v1/models", nil)
@@ -371,7 +342,7 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	limits := server.DefaultLimits()
 	limits.MessageBytes, limits.InputsPerRequest = 4096, 20
-	h := newHarness(t, limits, Options{})
+	h := newHarness(t, limits, time.Minute)
 	good := toJSON(t, request(t, 1, 0))
 	decompose := "/v1/models/fetal-health:decompose"
 	for name, c := range map[string]struct {
@@ -387,42 +358,28 @@ func TestErrors(t *testing.T) {
 		"two models":       {"POST", "/v1/models/two.v1:decompose", good, nil, 400, "3", []string{`the body says \"fetal-health\", the path \"two.v1\"`}, true},
 		"no layout":        {"POST", decompose, `{}`, nil, 400, "3", []string{`WRONG_LAYOUT`, `LAYOUT_SNK or LAYOUT_NSK`}, false},
 		"too many inputs":  {"POST", decompose, `{"layout":"LAYOUT_SNK","inputs":21}`, nil, 429, "8", []string{`TOO_MANY_INPUTS`}, false},
-		"unknown field":    {"POST", decompose, `{"layout":"LAYOUT_SNK",` + "\n" + `  "valeus":[1]}`, nil, 400, "3", []string{`line 2, column 3: `, `unknown field \"valeus\"`}, true},
-		"unknown enum":     {"POST", decompose, `{"layout":"LAYOUT_KNS"}`, nil, 400, "3", []string{`line 1, column 11: `, `LAYOUT_KNS`}, true},
+		"unknown field":    {"POST", decompose, `{"layout":"LAYOUT_SNK",` + "\n" + `  "valeus":[1]}`, nil, 400, "3", []string{`(line 2:3): unknown field \"valeus\"`}, true},
 		"twice":            {"POST", decompose, `{"passes":1,"passes":2}`, nil, 400, "3", []string{`duplicate`}, true},
-		"no JSON":          {"POST", decompose, `{"passes":`, nil, 400, "3", []string{`the body: unexpected EOF`}, true},
-		"two texts":        {"POST", decompose, `{} {}`, nil, 400, "3", []string{`line 1, column 4: `}, true},
-		"empty":            {"POST", decompose, ` `, nil, 400, "3", []string{`empty, expected a JSON object`}, true},
-		"an array":         {"POST", decompose, `[]`, nil, 400, "3", []string{`unexpected token [`}, true},
-		"out of range":     {"POST", decompose, `{"values":[1e39]}`, nil, 400, "3", []string{`1e39`}, true},
+		"no JSON":          {"POST", decompose, `{"passes":`, nil, 400, "3", []string{`the body: `, `unexpected`}, true},
+		"two texts":        {"POST", decompose, `{} {}`, nil, 400, "3", []string{`(line 1:4): `}, true},
+		"empty":            {"POST", decompose, ` `, nil, 400, "3", []string{`the body: `}, true},
 		"no UTF-8":         {"POST", decompose, "{\"posterior\":\"\xff\"}", nil, 400, "3", []string{`UTF-8`}, true},
 		"oversize":         {"POST", decompose, `{"posterior":"` + strings.Repeat("x", 30000) + `"}`, nil, 413, "8", []string{`over the limit of 24576 bytes`}, true},
 		"many elements":    {"POST", decompose, `{"values":[` + strings.Repeat("0,", 1100) + `0]}`, nil, 413, "8", []string{`over 1024 elements`, `4096 bytes`}, true},
 		"large message":    {"POST", decompose, `{"values_le":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}`, nil, 413, "8", []string{`a message of 50`, `over max-message-bytes, 4096`}, true},
 		"large inference":  {"POST", "/v2/models/fetal-health/infer", `{"id":"` + strings.Repeat("x", 5000) + `","inputs":[]}`, nil, 413, "", []string{`a message of 50`, `over max-message-bytes, 4096`}, true},
-		"form":             {"POST", decompose, good, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, "3", []string{`expected application/json`}, true},
-		"lines for one":    {"POST", decompose, good, []string{"Content-Type", "application/x-ndjson"}, 415, "3", []string{`expected application/json`}, true},
-		"compressed":       {"POST", decompose, good, []string{"Content-Encoding", "gzip"}, 415, "3", []string{`Content-Encoding is \"gzip\"`}, true},
 		"another page":     {"POST", decompose, good, []string{"Sec-Fetch-Site", "cross-site"}, 403, "7", []string{`CORS`}, true},
 		"query":            {"POST", decompose + "?detail=DETAIL_FULL", good, nil, 400, "3", []string{`query`}, true},
-		"timeout":          {"POST", decompose, good, []string{"Grpc-Timeout", "soon"}, 400, "3", []string{`grpc-timeout is \"soon\"`}, true},
+		"timeout":          {"POST", decompose, good, []string{"Grpc-Timeout", "soon"}, 400, "3", []string{`grpc-timeout: soon`}, true},
 		"over":             {"POST", decompose, good, []string{"Grpc-Timeout", "1n"}, 504, "4", nil, false},
 		"path":             {"GET", "/v1/models/%ff", "", nil, 400, "3", []string{`the path`, `UTF-8`}, true},
 		"path, escaped":    {"GET", "/v1/models/%25ff", "", nil, 404, "5", []string{`\"%ff\"`}, false},
-		"path of a post":   {"POST", "/v1/models/a%c3%28:decompose", good, nil, 400, "3", []string{`the path`, `UTF-8`}, true},
-		"path to nothing":  {"GET", "/%ff", "", nil, 400, "3", []string{`the path`, `UTF-8`}, true},
 		"path of /v2":      {"GET", "/v2/models/%ff/ready", "", nil, 400, "", []string{`the path`, `UTF-8`}, true},
 		"version of /v2":   {"POST", "/v2/models/fetal-health/versions/%ff/infer", "{}", nil, 400, "", []string{`the path`, `UTF-8`}, true},
 		"query of /v1":     {"GET", "/v1/models?a=%ff", "", nil, 400, "3", []string{`query`}, true},
 		"query of /v2":     {"GET", "/v2?a=%ff", "", nil, 400, "", []string{`the query`, `UTF-8`}, true},
-		"broken query":     {"GET", "/v2?a=%", "", nil, 400, "", []string{`the query`, `UTF-8`}, true},
-		"nothing there":    {"GET", "/v1/model", "", nil, 404, "5", []string{`nothing is at \"/v1/model\"`, `/v1/models`}, true},
-		"root":             {"GET", "/", "", nil, 404, "5", []string{`nothing is at`}, true},
-		"no name":          {"POST", "/v1/models/:decompose", good, nil, 404, "5", []string{`nothing is at`}, true},
-		"method":           {"GET", decompose, "", nil, 405, "12", []string{`expected POST`}, true},
-		"method of models": {"DELETE", "/v1/models/two.v1", "", nil, 405, "12", []string{`expected GET`}, true},
-		"override":         {"POST", "/v1/models/two.v1", "", []string{"Content-Type", "application/x-www-form-urlencoded", "X-HTTP-Method-Override", "GET"}, 415, "3", nil, true},
-		"preflight":        {"OPTIONS", decompose, "", []string{"Origin", "https://example.org", "Access-Control-Request-Method", "POST"}, 405, "12", nil, true},
+		"nothing there":    {"GET", "/v1/model", "", nil, 404, "5", []string{`nothing answers GET \"/v1/model\"`, `/v1/models`}, true},
+		"method of models": {"DELETE", "/v1/models/two.v1", "", nil, 405, "12", []string{`expected one of GET /v1/models`}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.refused = nil
@@ -443,9 +400,6 @@ func TestErrors(t *testing.T) {
 					t.Errorf("no %q in %s", fragment, text)
 				}
 			}
-			if c.status == 405 && !strings.Contains(text, "expected "+response.Header.Get("Allow")) {
-				t.Errorf("Allow is %q: %s", response.Header.Get("Allow"), text)
-			}
 			for header := range response.Header {
 				if strings.HasPrefix(header, "Access-Control") || strings.HasPrefix(header, "Grpc-") {
 					t.Errorf("a header %s: %s", header, response.Header.Get(header))
@@ -462,26 +416,27 @@ func TestErrors(t *testing.T) {
 
 // echo is a server that returns the metadata it received, and fails on demand.
 type echo struct {
-	ckdv1.UncertaintyServiceClient
-	got metadata.MD
-	err error
+	grpc.ClientConnInterface
+	wait time.Duration
+	got  metadata.MD
+	err  error
 }
 
 func (e *echo) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
 	e.got, _ = metadata.FromOutgoingContext(ctx)
-	return e.err
-}
-
-func (e *echo) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	e.got, _ = metadata.FromOutgoingContext(ctx)
-	return nil, e.err
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(e.wait):
+		return e.err
+	}
 }
 
 // TestHeaders checks which headers reach the server, and which the answer has.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	e := &echo{}
-	handler := New(e, Options{})
+	handler := New(e, Options{MessageBytes: func() int { return 1 << 20 }})
 	send := func(path string, headers ...string) http.Header {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		for i := 0; i < len(headers); i += 2 {
@@ -493,9 +448,11 @@ func TestHeaders(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/models", "/v2"} {
 		header := send(path, "X-Request-Id", "mine", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-			"Authorization", "Bearer secret", "Ckd-Identity", "admin", "Grpc-Metadata-Ckd-Identity", "admin", "Cookie", "c=1",
-			"X-Forwarded-For", "10.0.0.1", "Grpc-Metadata-X", "y")
+			"Ckd-Identity", "admin", "Grpc-Metadata-Ckd-Identity", "admin", "Cookie", "c=1",
+			"Grpc-Metadata-X", "y", "Ckd-Connection", "1")
 		want := metadata.Pairs("x-request-id", "mine", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+		e.got.Delete("x-forwarded-for") // the server does not read these
+		e.got.Delete("x-forwarded-host")
 		if got, want := fmt.Sprint(map[string][]string(e.got)), fmt.Sprint(map[string][]string(want)); got != want {
 			t.Errorf("%s: the server got %s, want %s", path, got, want)
 		}
@@ -510,75 +467,14 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// recorded returns a request to a path of each kind, for handlers whose answer is recorded.
-func recorded(ctx context.Context, path string) *http.Request {
-	if path != "/v1/stream" {
-		return httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-	}
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader("{}"))
-	r.ProtoMajor, r.ProtoMinor = 1, 0 // a recorder knows no full duplex
-	return r
-}
-
-// TestRebound checks that a loopback address answers to no other name than its own, unless TLS has
-// proved it.
-func TestRebound(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t, server.DefaultLimits(), Options{})
-	for version, client := range clients(t) {
-		for host, want := range map[string]int{"localhost": 200, "127.0.0.1:1": 200, "page.example": 403, "page.example:8591": 403} {
-			for _, path := range []string{"/v1/models", "/v2"} {
-				r, err := http.NewRequest(http.MethodGet, h.url+path, nil)
-				ok(t, err)
-				r.Host = host
-				response, err := client.Do(r)
-				ok(t, err)
-				if response.Body.Close(); response.StatusCode != want {
-					t.Errorf("%s %s of %q: %s, want %d", version, path, host, response.Status, want)
-				}
-			}
-		}
-	}
-}
-
-// TestWithdrawn checks what the client of a call learns whose access is withdrawn.
-func TestWithdrawn(t *testing.T) {
-	t.Parallel()
-	e := &echo{err: status.Error(codes.Canceled, "context canceled")}
-	handler := New(e, Options{})
-	for _, c := range []struct {
-		err, cause error
-		code       int
-		fragment   string
-	}{
-		{e.err, status.Error(codes.Unauthenticated, "withdrawn"), 401, "withdrawn"},
-		{e.err, status.Error(codes.PermissionDenied, "withdrawn"), 403, "withdrawn"},
-		{e.err, status.Error(codes.Internal, "withdrawn"), 499, "context canceled"},
-		{e.err, nil, 499, "context canceled"},
-		{status.Error(codes.NotFound, "nobody"), status.Error(codes.Unauthenticated, "withdrawn"), 404, "nobody"},
-	} {
-		for _, path := range []string{"/v1/models", "/v2", "/v1/stream"} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			cancel(c.cause)
-			w := httptest.NewRecorder()
-			e.err = c.err
-			handler.ServeHTTP(w, recorded(ctx, path))
-			if w.Code != c.code || !strings.Contains(w.Body.String(), c.fragment) || (w.Header().Get("WWW-Authenticate") != "") != (c.code == 401) {
-				t.Errorf("%s, %v by %v: %d %s", path, c.err, c.cause, w.Code, w.Body)
-			}
-		}
-	}
-}
-
 // TestServerErrors checks the HTTP form of the server's errors.
 func TestServerErrors(t *testing.T) {
 	t.Parallel()
 	e := &echo{}
-	handler := New(e, Options{})
+	handler := New(e, Options{MessageBytes: func() int { return 1 << 20 }})
 	retry, err := status.New(codes.ResourceExhausted, "too much").WithDetails(
 		&errdetails.ErrorInfo{Reason: "OVERLOADED", Domain: "ckd.v1"}, &errdetails.RetryInfo{RetryDelay: durationpb.New(1200 * time.Millisecond)})
 	ok(t, err)
-	unknown := status.FromProto(&rpcstatus.Status{Code: int32(codes.NotFound), Message: "gone", Details: []*anypb.Any{{TypeUrl: "type.googleapis.com/nobody.Knows"}}})
 	for name, c := range map[string]struct {
 		err       error
 		status    int
@@ -590,14 +486,13 @@ func TestServerErrors(t *testing.T) {
 		"retry in detail": {retry.Err(), 429, `"retry_delay":"1.200s"`, "Retry-After", "2"},
 		"unauthenticated": {status.Error(codes.Unauthenticated, "who?"), 401, `"code":16,"message":"who?"`, "WWW-Authenticate", "Bearer"},
 		"not allowed":     {status.Error(codes.PermissionDenied, "no"), 403, `"code":7`, "WWW-Authenticate", ""},
-		"unknown detail":  {unknown.Err(), 404, `{"code":5,"message":"gone"}`, "Retry-After", ""},
 		"unavailable":     {status.Error(codes.Unavailable, "away"), 503, `"code":14`, "Retry-After", ""},
 	} {
-		for _, path := range []string{"/v1/models", "/v1/stream", "/v2/health/ready"} {
+		for _, path := range []string{"/v1/models", "/v2/health/ready"} {
 			t.Run(name+path, func(t *testing.T) {
 				e.err = c.err
 				w := httptest.NewRecorder()
-				handler.ServeHTTP(w, recorded(t.Context(), path))
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 				text := w.Body.String()
 				if w.Code != c.status || w.Header().Get(c.header) != c.wantValue {
 					t.Errorf("%d, %s %q: %s", w.Code, c.header, w.Header().Get(c.header), text)
@@ -618,7 +513,7 @@ func TestServerErrors(t *testing.T) {
 // output of ckd does not.
 func TestHandedThrough(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, server.DefaultLimits(), Options{})
+	h := newHarness(t, server.DefaultLimits(), time.Minute)
 	native := request(t, 2, ckdv1.Detail_DETAIL_DECISION)
 	values, err := json.Marshal(native.GetValues())
 	ok(t, err)
@@ -626,8 +521,8 @@ func TestHandedThrough(t *testing.T) {
 		return `{"model_name":"classifier","model_version":null,"id":"7","parameters":{"layout":"SNK"},"outputs":[` + strings.Join(tensors, ",") + `]}`
 	}
 	passes := `{"name":"passes","shape":[30,2,3],"datatype":"FP32","parameters":null,"data":` + string(values) + `}`
-	label := `{"name":"label","datatype":"BYTES","shape":[2],"parameters":{"content_type":"str"},"data":["norm\u00e4l", "a\"b"]}`
-	half := `{"name":"half","datatype":"FP16","shape":[2,1],"data":[[1.50], [-2e-3]]}`
+	label := `{"name":"label","datatype":"BYTES","shape":[2],"parameters":{"content_type":"str"},"data":["norm\u00e4l","a\"b<"]}`
+	half := `{"name":"half","datatype":"FP16","shape":[2,1],"data":[[1.50],[-2e-3]]}`
 	odd := `{"name":"odd","datatype":"json:FP8","shape":[3],"data":[null,{"a":[1]},1e999]}`
 	empty := `{"name":"empty","datatype":"binary:X","shape":[0],"data":[]}`
 	score := `{"name":"score","datatype":"FP32","shape":[2],"data":[7,7]}`
@@ -660,9 +555,9 @@ func TestHandedThrough(t *testing.T) {
 	}
 
 	for fragment, body := range map[string]string{
-		`the data of the input \"label\" is no array of JSON`: answer(passes, `{"name":"label","datatype":"FP32","shape":[1],"data":[NaN]}`),
-		`the data of the input \"x\" is no array of JSON`:     answer(passes, `{"name":"x","datatype":"FP32","shape":[1],"data":1}`),
-		`\"x\" has no data`: answer(passes, `{"name":"x","datatype":"FP32","shape":[1]}`),
+		`shared_memory`: answer(`{"name":"passes","shape":[20,30,3],"datatype":"FP32","parameters":{"shared_memory_region":"input"}}`),
+		`the input \"x\" has data that is no array`:           answer(passes, `{"name":"x","datatype":"FP32","shape":[1],"data":1}`),
+		`\"x\" has no data`:                                   answer(passes, `{"name":"x","datatype":"FP32","shape":[1]}`),
 		`2 tensors, \"label\" \"half\", expected one of them`: answer(label, half),
 	} {
 		if response, got := h.post(t, "/v2/models/fetal-health/infer", body); response.StatusCode != http.StatusBadRequest || !strings.Contains(got, fragment) {
@@ -671,121 +566,12 @@ func TestHandedThrough(t *testing.T) {
 	}
 }
 
-// TestInfer checks that the REST form of the Open Inference Protocol, its gRPC form and ckd.v1
-// agree.
-func TestInfer(t *testing.T) {
-	t.Parallel()
-	limits := server.DefaultLimits()
-	limits.MessageBytes = 64 << 10
-	h := newHarness(t, limits, Options{ReadTimeout: 300 * time.Millisecond})
-	native := request(t, 20, ckdv1.Detail_DETAIL_FULL)
-	want, err := h.grpc.Decompose(t.Context(), native)
-	ok(t, err)
-	values, err := json.Marshal(native.GetValues())
-	ok(t, err)
-	body := func(data, outputs string) string {
-		return `{"id":"42","parameters":{"layout":"SNK"},"inputs":[{"name":"passes","shape":[30,20,3],"datatype":"FP32","data":` + data + `}],"outputs":[` + outputs + `]}`
-	}
-	outputs := `{"name":"c"},{"name":"defer"},{"name":"decision"},{"name":"deciding_class"},{"name":"mi"}`
-	response, text := h.post(t, "/v2/models/fetal-health/infer", body(string(values), outputs))
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", response.Status, text)
-	}
-	type tensor struct {
-		Name, Datatype string
-		Shape          []int
-		Data           json.RawMessage
-	}
-	var got struct {
-		ModelName    string `json:"model_name"`
-		ModelVersion string `json:"model_version"`
-		ID           string
-		Outputs      []tensor
-	}
-	if err := json.Unmarshal([]byte(text), &got); err != nil || got.ModelName != "fetal-health" || got.ModelVersion != "v1" || got.ID != "42" || len(got.Outputs) != 5 {
-		t.Fatalf("%v: %s", err, text)
-	}
-	var c, mi []float64
-	var deferred []bool
-	var decisions []string
-	var classes []int64
-	for i, to := range []any{&c, &deferred, &decisions, &classes, &mi} {
-		if err := json.Unmarshal(got.Outputs[i].Data, to); err != nil {
-			t.Fatalf("%s: %v", got.Outputs[i].Name, err)
-		}
-	}
-	if fmt.Sprint(got.Outputs[0].Shape) != "[20 3]" || len(deferred) != 20 {
-		t.Errorf("shapes: %v, %d decisions", got.Outputs[0].Shape, len(deferred))
-	}
-	for i, r := range want.GetResults() {
-		d := r.GetDecomposition()
-		class := int64(-1)
-		if d.GetDecision().DecidingClass != nil {
-			class = int64(d.GetDecision().GetDecidingClass())
-		}
-		action := "ACTION_" + strings.ToUpper(decisions[i])
-		if fmt.Sprint(c[3*i:3*i+3]) != fmt.Sprint(d.GetC()) || mi[i] != d.GetMi() || action != d.GetDecision().GetAction().String() ||
-			deferred[i] != (d.GetDecision().GetAction() == ckdv1.Action_ACTION_DEFER) || classes[i] != class {
-			t.Errorf("input %d: got %v %v %s %v %d, want %v", i, c[3*i:3*i+3], mi[i], action, deferred[i], classes[i], d)
-		}
-	}
-
-	// Errors have the words of gRPC: a tensor in shared memory has no data in the request.
-	where := map[string]*inferencepb.InferParameter{
-		"shared_memory_region":    {ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: "input"}},
-		"shared_memory_byte_size": {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: 7200}},
-	}
-	elsewhere := `,"parameters":{"shared_memory_region":"input","shared_memory_byte_size":7200}}`
-	passesElsewhere := `{"name":"passes","shape":[20,30,3],"datatype":"FP32"` + elsewhere
-	labelElsewhere := `{"name":"label","shape":[20],"datatype":"INT64"` + elsewhere
-	passesHere := `{"name":"passes","shape":[0,30,3],"datatype":"FP32","data":[]}`
-	for body, inputs := range map[string][]*inferencepb.ModelInferRequest_InferInputTensor{
-		passesElsewhere: {{Name: "passes", Datatype: "FP32", Shape: []int64{20, 30, 3}, Parameters: where}},
-		passesHere + "," + labelElsewhere: {
-			{Name: "passes", Datatype: "FP32", Shape: []int64{0, 30, 3}}, {Name: "label", Datatype: "INT64", Shape: []int64{20}, Parameters: where},
-		},
-	} {
-		_, err := h.oip.ModelInfer(t.Context(), &inferencepb.ModelInferRequest{ModelName: "fetal-health", Inputs: inputs})
-		for _, key := range []string{"inputs", "outputs"} { // of a request, and of an answer in place of one
-			response, said := h.post(t, "/v2/models/fetal-health/infer", `{"`+key+`":[`+body+`]}`)
-			if response.StatusCode != http.StatusBadRequest || words(said) != status.Convert(err).Message() ||
-				!strings.Contains(words(said), "shared_memory") {
-				t.Errorf("%s: %s %s, over gRPC: %v", body, response.Status, said, err)
-			}
-		}
-	}
-
-	// Errors of the gateway itself have the form of the protocol.
-	h.refused = nil
-	for fragment, send := range map[string]func() (answer, string){
-		"over the limit of 393216 bytes": func() (answer, string) {
-			return h.post(t, "/v2/models/fetal-health/infer", strings.Repeat(" ", 400_000))
-		},
-		"another origin": func() (answer, string) {
-			return h.post(t, "/v2/models/fetal-health/infer", "{}", "Sec-Fetch-Site", "cross-site")
-		},
-		"the body is too slow": func() (answer, string) {
-			body, up := io.Pipe()
-			defer up.Close()
-			return h.do(t, http.MethodPost, "/v2/models/fetal-health/infer", body)
-		},
-	} {
-		response, text := send()
-		if !strings.Contains(words(text), fragment) || response.StatusCode < 400 {
-			t.Errorf("%s %s, want %q", response.Status, text, fragment)
-		}
-	}
-	if len(h.refused) != 3 {
-		t.Errorf("reported as refused: %v", h.refused)
-	}
-}
-
 // FuzzDecompose checks that no body breaks the gateway, and that it reads a body as protobuf's own
 // JSON decoder does.
 func FuzzDecompose(f *testing.F) {
 	limits := server.DefaultLimits()
 	limits.MessageBytes = 64 << 10
-	h := newHarness(f, limits, Options{})
+	h := newHarness(f, limits, time.Minute)
 	f.Add([]byte(toJSON(f, request(f, 1, ckdv1.Detail_DETAIL_FULL))))
 	f.Add([]byte(toJSON(f, packed(request(f, 2, 0)))))
 	f.Add([]byte(`{"layout":1,"passes":"4","inputs":1e0,"values":["NaN",1,"Infinity",-0],"inputIds":["\u00e9"],"detail":null}`))
@@ -795,7 +581,7 @@ func FuzzDecompose(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/v1/models/fetal-health:decompose", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
-		h.gateway.ServeHTTP(w, r)
+		h.handler.ServeHTTP(w, r)
 		var in ckdv1.DecomposeRequest
 		undecodable := protojson.Unmarshal(body, &in)
 		if w.Code == http.StatusOK {
@@ -825,14 +611,13 @@ func FuzzDecompose(f *testing.F) {
 func FuzzRequest(f *testing.F) {
 	limits := server.DefaultLimits()
 	limits.MessageBytes = 4096
-	h := newHarness(f, limits, Options{})
+	h := newHarness(f, limits, time.Minute)
 	decompose := toJSON(f, request(f, 1, 0))
 	const infer = `{"inputs":[{"name":"passes","datatype":"FP32","shape":[1,4,3],"data":[1,0,0,0,1,0,0,0,1,1,0,0]}]}`
 	f.Add("GET", "/v1/models/%ff", "", "", "")
 	f.Add("GET", "/v1/models/%25ff", "", "X-Request-Id: \xff\nTraceparent: \xc3(", "")
 	f.Add("POST", "/v1/models/fetal-health:decompose", "", "Content-Type: application/json\nGrpc-Timeout: 5S", decompose)
 	f.Add("POST", "/v1/models/fetal-health:decompose", "detail=%ff", "Content-Type: \xff/\xff\nContent-Encoding: \xff", decompose)
-	f.Add("POST", "/v1/stream", "", "Content-Type: application/x-ndjson", header+"\n"+block(f, 0, 0, 1))
 	f.Add("GET", "/v2/models/%ff/ready", "a=%ff", "", "")
 	f.Add("POST", "/v2/models/fetal-health/versions/v1/infer", "", "Content-Type: application/json", infer)
 	f.Add("POST", "/v2/models/fetal-health/infer", "a=%", "Inference-Header-Content-Length: 5\nSec-Fetch-Site: \xff", infer)
@@ -850,9 +635,67 @@ func FuzzRequest(f *testing.F) {
 		}
 		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 		w := httptest.NewRecorder()
-		h.gateway.ServeHTTP(w, r)
+		h.handler.ServeHTTP(w, r)
 		if w.Code == http.StatusInternalServerError || w.Code >= 400 && (!json.Valid(w.Body.Bytes()) || !utf8.Valid(w.Body.Bytes())) {
 			t.Errorf("%q, %q: %d %s", text, body, w.Code, w.Body)
 		}
 	})
+}
+
+// TestSlowBody checks that a body which stalls is given up, and that one which breaks off, or finds
+// no room, is refused.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, server.DefaultLimits(), bodyTime)
+	h.budget.limit = 1 << 20
+	for name, c := range map[string]struct {
+		length int
+		end    bool // the client sends no more
+		code   string
+		words  string
+	}{
+		"stalls":     {100, false, "HTTP/1.1 408 ", "too slow"},
+		"breaks off": {100, true, "HTTP/1.1 400 ", "breaks off"},
+		"no room":    {2 << 20, false, "HTTP/1.1 429 ", "no room"},
+	} {
+		for _, path := range []string{"/v1/models/fetal-health:decompose", "/v2/models/fetal-health/infer"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+			ok(t, err)
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+				path, c.length, strings.Repeat(" ", min(c.length-1, 1<<20+1)))
+			if c.end {
+				ok(t, conn.(*net.TCPConn).CloseWrite())
+			}
+			text, err := io.ReadAll(conn) // up to the end: the connection is closed
+			if err != nil || !bytes.HasPrefix(text, []byte(c.code)) || !bytes.Contains(text, []byte(c.words)) {
+				t.Errorf("%s, %s: %v: %s", name, path, err, text)
+			}
+		}
+	}
+}
+
+// TestSlowAnswer checks that the time for a body limits neither the answer nor the next request of
+// the connection.
+func TestSlowAnswer(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(nil)
+	web.Config = NewServer(New(&echo{wait: 2 * bodyTime}, Options{MessageBytes: func() int { return 1 << 20 }}), nil, bodyTime, time.Minute)
+	web.Start()
+	defer web.Close()
+	unencrypted := &http.Transport{Protocols: new(http.Protocols)}
+	unencrypted.Protocols.SetUnencryptedHTTP2(true)
+	for _, transport := range []*http.Transport{{}, unencrypted} {
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Transport: transport}
+		for range 2 {
+			for path, body := range map[string]string{"/v1/models/m:decompose": `{"inputs":1}`, "/v2/models/m/infer": `{"inputs":[]}`} {
+				response, err := client.Post(web.URL+path, "application/json", strings.NewReader(body))
+				ok(t, err)
+				if response.Body.Close(); response.StatusCode != http.StatusOK {
+					t.Errorf("%s %s: %s", response.Proto, path, response.Status)
+				}
+			}
+		}
+	}
 }

@@ -30,7 +30,7 @@ const DefaultOrders = 40
 type Sequence struct{ Rules []*earlystop.Rule }
 
 // patience is the patience of rules. Twice as much saves half a percent more passes on all
-// recordings, but the rule then looks more often (see docs/settle-measured.md).
+// recordings, but the rule then looks more often.
 const patience = 8
 
 // caution of a rule is the price of a disagreement, in passes, and a margin to the boundaries that

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"net/http"
 
 	"go.uber.org/zap"
@@ -17,28 +18,27 @@ import (
 // api serves the API over HTTP: its requests become calls of the daemon's own gRPC server,
 // over a connection inside the process.
 type api struct {
-	pipe   *gateway.Listener // where the gRPC server takes these calls
+	pipe   net.Listener // where the gRPC server takes these calls
 	conn   *grpc.ClientConn
 	server *http.Server
 }
 
 func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.Metrics, refusals *server.Refusals, log *zap.Logger) (*api, error) {
-	pipe := gateway.Pipe()
 	connections := s.HTTPConnections()
-	conn, err := pipe.Client(auth.Outgoing, connections.Outgoing)
+	pipe, conn, err := gateway.Pipe(func(ctx context.Context) context.Context { return connections.Outgoing(auth.Outgoing(ctx)) })
 	if err != nil {
 		return nil, err
 	}
 	handler := gateway.New(conn, gateway.Options{
-		MessageBytes: s.MessageBytes, BodyTimeout: c.FirstMessageTimeout, WriteTimeout: c.SendStallTimeout,
-		Holder: func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
-		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
+		MessageBytes: s.MessageBytes,
+		Holder:       func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
+		Access:       security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
 		Refused: func(code int, requestID string) { // the log has none of the client's words
 			m.HTTPRefused(code)
 			refusals.HTTP(code, zap.String("request_id", requestID))
 		},
 	})
-	a := &api{pipe: pipe, conn: conn, server: gateway.NewServer(handler, zap.NewStdLog(log))}
+	a := &api{pipe: pipe, conn: conn, server: gateway.NewServer(handler, zap.NewStdLog(log), c.FirstMessageTimeout, c.CallTimeout+c.SendStallTimeout)}
 	if certs := security.certificates; certs != nil {
 		a.server.TLSConfig, a.server.ConnState = certs.TLSConfig(), certs.ConnState
 	}

@@ -125,57 +125,6 @@ func local_request_OutcomeService_ClearAlarm_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-var filter_OutcomeService_ExportOutcomes_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
-
-func request_OutcomeService_ExportOutcomes_0(ctx context.Context, marshaler runtime.Marshaler, client extCkdv1.OutcomeServiceClient, req *http.Request, pathParams map[string]string) (extCkdv1.OutcomeService_ExportOutcomesClient, runtime.ServerMetadata, error) {
-	var (
-		protoReq extCkdv1.ExportOutcomesRequest
-		metadata runtime.ServerMetadata
-	)
-	if err := req.ParseForm(); err != nil {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
-	}
-	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_OutcomeService_ExportOutcomes_0); err != nil {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
-	}
-	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
-	}
-	stream, err := client.ExportOutcomes(ctx, &protoReq)
-	if err != nil {
-		return nil, metadata, err
-	}
-	header, err := stream.Header()
-	if err != nil {
-		return nil, metadata, err
-	}
-	metadata.HeaderMD = header
-	return stream, metadata, nil
-}
-
-func request_OutcomeService_ExportOutcomes_1(ctx context.Context, marshaler runtime.Marshaler, client extCkdv1.OutcomeServiceClient, req *http.Request, pathParams map[string]string) (extCkdv1.OutcomeService_ExportOutcomesClient, runtime.ServerMetadata, error) {
-	var (
-		protoReq extCkdv1.ExportOutcomesRequest
-		metadata runtime.ServerMetadata
-	)
-	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
-		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
-	}
-	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
-	}
-	stream, err := client.ExportOutcomes(ctx, &protoReq)
-	if err != nil {
-		return nil, metadata, err
-	}
-	header, err := stream.Header()
-	if err != nil {
-		return nil, metadata, err
-	}
-	metadata.HeaderMD = header
-	return stream, metadata, nil
-}
-
 // RegisterOutcomeServiceHandlerServer registers the http handlers for service OutcomeService to "mux".
 // UnaryRPC     :call OutcomeServiceServer directly.
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
@@ -241,20 +190,6 @@ func RegisterOutcomeServiceHandlerServer(ctx context.Context, mux *runtime.Serve
 			return
 		}
 		forward_OutcomeService_ClearAlarm_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
-	})
-
-	mux.Handle(http.MethodGet, pattern_OutcomeService_ExportOutcomes_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
-		err := status.Error(codes.Unimplemented, "streaming calls are not yet supported in the in-process transport")
-		_, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
-		return
-	})
-
-	mux.Handle(http.MethodPost, pattern_OutcomeService_ExportOutcomes_1, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
-		err := status.Error(codes.Unimplemented, "streaming calls are not yet supported in the in-process transport")
-		_, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
-		return
 	})
 
 	return nil
@@ -347,40 +282,6 @@ func RegisterOutcomeServiceHandlerClient(ctx context.Context, mux *runtime.Serve
 		}
 		forward_OutcomeService_ClearAlarm_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
-	mux.Handle(http.MethodGet, pattern_OutcomeService_ExportOutcomes_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
-		ctx, cancel := context.WithCancel(req.Context())
-		defer cancel()
-		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/ckd.v1.OutcomeService/ExportOutcomes", runtime.WithHTTPPathPattern("/v1/outcomes:export"))
-		if err != nil {
-			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
-			return
-		}
-		resp, md, err := request_OutcomeService_ExportOutcomes_0(annotatedContext, inboundMarshaler, client, req, pathParams)
-		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
-		if err != nil {
-			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
-			return
-		}
-		forward_OutcomeService_ExportOutcomes_0(annotatedContext, mux, outboundMarshaler, w, req, func() (proto.Message, error) { return resp.Recv() }, mux.GetForwardResponseOptions()...)
-	})
-	mux.Handle(http.MethodPost, pattern_OutcomeService_ExportOutcomes_1, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
-		ctx, cancel := context.WithCancel(req.Context())
-		defer cancel()
-		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/ckd.v1.OutcomeService/ExportOutcomes", runtime.WithHTTPPathPattern("/v1/outcomes:export"))
-		if err != nil {
-			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
-			return
-		}
-		resp, md, err := request_OutcomeService_ExportOutcomes_1(annotatedContext, inboundMarshaler, client, req, pathParams)
-		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
-		if err != nil {
-			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
-			return
-		}
-		forward_OutcomeService_ExportOutcomes_1(annotatedContext, mux, outboundMarshaler, w, req, func() (proto.Message, error) { return resp.Recv() }, mux.GetForwardResponseOptions()...)
-	})
 	return nil
 }
 
@@ -388,14 +289,10 @@ var (
 	pattern_OutcomeService_ReportOutcomes_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "outcomes"}, ""))
 	pattern_OutcomeService_ListPromises_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "promises"}, ""))
 	pattern_OutcomeService_ClearAlarm_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "promises"}, "clear"))
-	pattern_OutcomeService_ExportOutcomes_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "outcomes"}, "export"))
-	pattern_OutcomeService_ExportOutcomes_1 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "outcomes"}, "export"))
 )
 
 var (
 	forward_OutcomeService_ReportOutcomes_0 = runtime.ForwardResponseMessage
 	forward_OutcomeService_ListPromises_0   = runtime.ForwardResponseMessage
 	forward_OutcomeService_ClearAlarm_0     = runtime.ForwardResponseMessage
-	forward_OutcomeService_ExportOutcomes_0 = runtime.ForwardResponseStream
-	forward_OutcomeService_ExportOutcomes_1 = runtime.ForwardResponseStream
 )

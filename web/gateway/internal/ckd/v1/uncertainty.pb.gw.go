@@ -36,49 +36,6 @@ var (
 	_ = metadata.Join
 )
 
-func request_UncertaintyService_DecomposeStream_0(ctx context.Context, marshaler runtime.Marshaler, client extCkdv1.UncertaintyServiceClient, req *http.Request, pathParams map[string]string) (extCkdv1.UncertaintyService_DecomposeStreamClient, runtime.ServerMetadata, error) {
-	var metadata runtime.ServerMetadata
-	stream, err := client.DecomposeStream(ctx)
-	if err != nil {
-		grpclog.Errorf("Failed to start streaming: %v", err)
-		return nil, metadata, err
-	}
-	dec := marshaler.NewDecoder(req.Body)
-	handleSend := func() error {
-		var protoReq extCkdv1.DecomposeStreamRequest
-		err := dec.Decode(&protoReq)
-		if errors.Is(err, io.EOF) {
-			return err
-		}
-		if err != nil {
-			grpclog.Errorf("Failed to decode request: %v", err)
-			return status.Errorf(codes.InvalidArgument, "Failed to decode request: %v", err)
-		}
-		if err := stream.Send(&protoReq); err != nil {
-			grpclog.Errorf("Failed to send request: %v", err)
-			return err
-		}
-		return nil
-	}
-	go func() {
-		for {
-			if err := handleSend(); err != nil {
-				break
-			}
-		}
-		if err := stream.CloseSend(); err != nil {
-			grpclog.Errorf("Failed to terminate client stream: %v", err)
-		}
-	}()
-	header, err := stream.Header()
-	if err != nil {
-		grpclog.Errorf("Failed to get header from client: %v", err)
-		return nil, metadata, err
-	}
-	metadata.HeaderMD = header
-	return stream, metadata, nil
-}
-
 func request_UncertaintyService_Decompose_0(ctx context.Context, marshaler runtime.Marshaler, client extCkdv1.UncertaintyServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq extCkdv1.DecomposeRequest
@@ -190,12 +147,6 @@ func local_request_UncertaintyService_GetModel_0(ctx context.Context, marshaler 
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterUncertaintyServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
 func RegisterUncertaintyServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extCkdv1.UncertaintyServiceServer) error {
-	mux.Handle(http.MethodPost, pattern_UncertaintyService_DecomposeStream_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
-		err := status.Error(codes.Unimplemented, "streaming calls are not yet supported in the in-process transport")
-		_, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
-		return
-	})
 	mux.Handle(http.MethodPost, pattern_UncertaintyService_Decompose_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -296,23 +247,6 @@ func RegisterUncertaintyServiceHandler(ctx context.Context, mux *runtime.ServeMu
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
 // "extCkdv1.UncertaintyServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
 func RegisterUncertaintyServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extCkdv1.UncertaintyServiceClient) error {
-	mux.Handle(http.MethodPost, pattern_UncertaintyService_DecomposeStream_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
-		ctx, cancel := context.WithCancel(req.Context())
-		defer cancel()
-		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/ckd.v1.UncertaintyService/DecomposeStream", runtime.WithHTTPPathPattern("/v1/stream"))
-		if err != nil {
-			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
-			return
-		}
-		resp, md, err := request_UncertaintyService_DecomposeStream_0(annotatedContext, inboundMarshaler, client, req, pathParams)
-		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
-		if err != nil {
-			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
-			return
-		}
-		forward_UncertaintyService_DecomposeStream_0(annotatedContext, mux, outboundMarshaler, w, req, func() (proto.Message, error) { return resp.Recv() }, mux.GetForwardResponseOptions()...)
-	})
 	mux.Handle(http.MethodPost, pattern_UncertaintyService_Decompose_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -368,15 +302,13 @@ func RegisterUncertaintyServiceHandlerClient(ctx context.Context, mux *runtime.S
 }
 
 var (
-	pattern_UncertaintyService_DecomposeStream_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "stream"}, ""))
-	pattern_UncertaintyService_Decompose_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "models", "model"}, "decompose"))
-	pattern_UncertaintyService_ListModels_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "models"}, ""))
-	pattern_UncertaintyService_GetModel_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "models", "model"}, ""))
+	pattern_UncertaintyService_Decompose_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "models", "model"}, "decompose"))
+	pattern_UncertaintyService_ListModels_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "models"}, ""))
+	pattern_UncertaintyService_GetModel_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "models", "model"}, ""))
 )
 
 var (
-	forward_UncertaintyService_DecomposeStream_0 = runtime.ForwardResponseStream
-	forward_UncertaintyService_Decompose_0       = runtime.ForwardResponseMessage
-	forward_UncertaintyService_ListModels_0      = runtime.ForwardResponseMessage
-	forward_UncertaintyService_GetModel_0        = runtime.ForwardResponseMessage
+	forward_UncertaintyService_Decompose_0  = runtime.ForwardResponseMessage
+	forward_UncertaintyService_ListModels_0 = runtime.ForwardResponseMessage
+	forward_UncertaintyService_GetModel_0   = runtime.ForwardResponseMessage
 )

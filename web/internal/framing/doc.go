@@ -1,2 +1,0 @@
-// Package framing closes connections after HTTP requests whose end a proxy may see elsewhere.
-package framing
