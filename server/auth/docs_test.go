@@ -85,7 +85,7 @@ func TestDocumentedReasons(t *testing.T) {
 		}
 	}
 	for _, r := range Reasons() {
-		want = append(want, string(r))
+		want = append(want, r)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("documented %q, want %q", got, want)

@@ -215,7 +215,7 @@ func isCertificateName(name string) bool {
 }
 
 func (d *draft) readTokens(v strictyaml.Value) {
-	v = v.Under(v.Path(), func(f Fault) {
+	v = v.Under(v.Path(), func(f strictyaml.Fault) {
 		f.Reason, _, _ = strings.Cut(f.Reason, ", found ") // which may be a token
 		d.report(f)
 	})

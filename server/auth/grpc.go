@@ -104,8 +104,8 @@ func (s *Store) admit(ctx context.Context, method string) (_ context.Context, on
 	if one.credential.passedOn == "" {
 		ctx = withoutIdentity(ctx)
 	}
-	if !one.open && strings.HasPrefix(method, channelzService) && !one.identity.Load().MayAdmin() {
-		s.refused(ctx, one.at, NotAllowed)
+	if !one.open && strings.HasPrefix(method, channelzService) && !one.identity.Load().mayAdmin() {
+		s.refused(ctx, one.at, notAllowed)
 		return ctx, nil, errNotAllowed("look into connections")
 	}
 	return ctx, one, nil
@@ -131,7 +131,7 @@ func (s *Store) begin(ctx context.Context, method string) (context.Context, *ses
 
 // identify returns the credential of a call, or what is wrong with it. A method that is open to all
 // needs none.
-func identify(ctx context.Context, method string) (c credential, isOpen bool, why Reason) {
+func identify(ctx context.Context, method string) (c credential, isOpen bool, why string) {
 	if openMethods[method] {
 		return c, true, ""
 	}
@@ -148,7 +148,7 @@ func identify(ctx context.Context, method string) (c credential, isOpen bool, wh
 	case len(passedOn) == 0:
 		return c, false, ""
 	case len(passedOn) > 1 || passedOn[0] == "":
-		return c, false, BadCredential
+		return c, false, badCredential
 	default:
 		c.passedOn = passedOn[0]
 		return c, false, ""

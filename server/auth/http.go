@@ -23,16 +23,13 @@ const (
 	NeedReload
 )
 
-// Refuse writes the answer to a refused request, with the code that HTTPCode returns. The header
-// WWW-Authenticate is set already.
-type Refuse func(http.ResponseWriter, *http.Request, *status.Status)
-
 // HTTPOptions says how requests are let in.
 type HTTPOptions struct {
 	// Need returns what a request asks of its sender.
 	Need func(*http.Request) Need
-	// Refuse answers refused requests. Nil answers in plain text.
-	Refuse Refuse
+	// Refuse answers refused requests. The header WWW-Authenticate is set already. Nil answers in
+	// plain text.
+	Refuse func(http.ResponseWriter, *http.Request, *status.Status)
 	// Basic also takes a token as the password of HTTP's basic authentication, with any user name,
 	// for addresses that people open in a browser. An empty password is a bad credential.
 	Basic bool
@@ -69,16 +66,16 @@ func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 					next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
 					return
 				}
-				s.refused(ctx, at, NotAllowed)
+				s.refused(ctx, at, notAllowed)
 				o.Refuse(w, r, status.Convert(errNotAllowed("do this")))
 				return
 			}
 		}
 		s.refused(r.Context(), at, why)
-		if why == RevokedCertificate {
+		if why == revokedCertificate {
 			w.Header().Set("Connection", "close") // no request over it can succeed
 		}
-		if why == KeysUnavailable {
+		if why == keysUnavailable {
 			w.Header().Set("Retry-After", "1")
 		} else {
 			w.Header().Set("WWW-Authenticate", "Bearer")
@@ -107,9 +104,9 @@ func (i *Identity) meets(what Need) bool {
 	case NeedNothing, NeedIdentity:
 		return true
 	case NeedAdmin:
-		return i.MayAdmin()
+		return i.mayAdmin()
 	case NeedReload:
-		return i.MayReload()
+		return i.mayReload()
 	}
 	return false
 }
@@ -127,17 +124,13 @@ func cleaned(r *http.Request) *http.Request {
 	return r
 }
 
-// HTTPCode returns the HTTP code for a status that refuses a request.
-func HTTPCode(st *status.Status) int {
+func refusePlainly(w http.ResponseWriter, _ *http.Request, st *status.Status) {
+	code := http.StatusUnauthorized
 	switch st.Code() {
 	case codes.PermissionDenied:
-		return http.StatusForbidden
+		code = http.StatusForbidden
 	case codes.Unavailable:
-		return http.StatusServiceUnavailable
+		code = http.StatusServiceUnavailable
 	}
-	return http.StatusUnauthorized
-}
-
-func refusePlainly(w http.ResponseWriter, _ *http.Request, st *status.Status) {
-	http.Error(w, st.Message(), HTTPCode(st))
+	http.Error(w, st.Message(), code)
 }

@@ -51,12 +51,12 @@ func (i *Identity) Name() string {
 // MayUse reports whether the identity may use a model. See also Allow.
 func (i *Identity) MayUse(model string) bool { return i == nil || i.allModels || i.models[model] }
 
-// MayAdmin reports whether the identity may see the pages of the admin address that are open to all
+// mayAdmin reports whether the identity may see the pages of the admin address that are open to all
 // where there is no access control.
-func (i *Identity) MayAdmin() bool { return i == nil || i.admin }
+func (i *Identity) mayAdmin() bool { return i == nil || i.admin }
 
-// MayReload reports whether the identity may reload the policies.
-func (i *Identity) MayReload() bool { return i == nil || i.reload }
+// mayReload reports whether the identity may reload the policies.
+func (i *Identity) mayReload() bool { return i == nil || i.reload }
 
 // MaySeeRecent reports whether the identity may see single inputs, with the ids that clients gave
 // them.

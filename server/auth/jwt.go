@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
-	"github.com/ckd-project/ckd/server/auth/issuer"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
 // Bounds of JWTs.
@@ -30,9 +32,9 @@ type jwtRule struct {
 type claim struct{ path, value string }
 
 // byJWT returns the only identity that the token's claims belong to.
-func (r *roster) byJWT(t *issuer.Token) (*Identity, Reason) {
+func (r *roster) byJWT(t *issuer.Token) (*Identity, string) {
 	if !t.Trusted() {
-		return nil, InvalidToken
+		return nil, invalidToken
 	}
 	var found *Identity
 	for _, rule := range r.rules {
@@ -40,12 +42,12 @@ func (r *roster) byJWT(t *issuer.Token) (*Identity, Reason) {
 			continue
 		}
 		if found != nil {
-			return nil, AmbiguousToken
+			return nil, ambiguousToken
 		}
 		found = rule.of
 	}
 	if found == nil {
-		return nil, UnknownToken
+		return nil, unknownToken
 	}
 	return found, ""
 }
@@ -61,15 +63,15 @@ func (j *jwtRule) matches(t *issuer.Token) bool {
 
 // verified returns a credential without the text of its token. If that is a JWT of an issuer of the
 // file, the credential has it verified; a token that the file itself has is none.
-func (s *Store) verified(r *roster, c credential) (credential, Reason) {
+func (s *Store) verified(r *roster, c credential) (credential, string) {
 	text := c.text
 	c.text = ""
 	if text == "" || len(r.issuers) == 0 || r.byToken(c.sum) != nil {
 		return c, ""
 	}
-	if t := s.jwts.get(c.sum); t != nil && r.has(t.Issuer()) {
+	if t := s.jwts.get(c.sum); t != nil && slices.Contains(slices.Collect(maps.Values(r.issuers)), t.Issuer()) {
 		if t.Ended() {
-			return c, ExpiredToken
+			return c, expiredToken
 		}
 		c.jwt = t
 		return c, ""
@@ -78,7 +80,7 @@ func (s *Store) verified(r *roster, c credential) (credential, Reason) {
 	if !ok {
 		return c, ""
 	}
-	why := UnknownToken
+	why := unknownToken
 	for _, i := range r.issuers {
 		if i.Config().URL != url {
 			continue
@@ -92,23 +94,14 @@ func (s *Store) verified(r *roster, c credential) (credential, Reason) {
 			}
 			return c, ""
 		case errors.Is(err, issuer.ErrNoKeys):
-			why = KeysUnavailable
-		case errors.Is(err, issuer.ErrExpired) && why != KeysUnavailable:
-			why = ExpiredToken
-		case why == UnknownToken:
-			why = InvalidToken
+			why = keysUnavailable
+		case errors.Is(err, issuer.ErrExpired) && why != keysUnavailable:
+			why = expiredToken
+		case why == unknownToken:
+			why = invalidToken
 		}
 	}
 	return c, why
-}
-
-func (r *roster) has(i *issuer.Issuer) bool {
-	for _, other := range r.issuers {
-		if other == i {
-			return true
-		}
-	}
-	return false
 }
 
 // jwtCache remembers verified tokens by their hash. It is safe for concurrent use.
@@ -154,7 +147,7 @@ func (c *jwtCache) put(sum [sha256.Size]byte, t *issuer.Token) {
 // issuers keeps the issuers of the file in force, and fetches their keys while it runs. An issuer
 // whose configuration a reload leaves alone keeps its keys.
 type issuers struct {
-	options issuer.Options
+	fetched func(issuer.Fetch)
 
 	mu      sync.Mutex
 	known   map[issuer.Config]*running
@@ -169,7 +162,7 @@ type running struct {
 }
 
 func newIssuers(fetched func(issuer.Fetch)) *issuers {
-	return &issuers{options: issuer.Options{Fetched: fetched}, known: map[issuer.Config]*running{}}
+	return &issuers{fetched: fetched, known: map[issuer.Config]*running{}}
 }
 
 // use puts the issuers of a file in force.
@@ -182,7 +175,7 @@ func (s *issuers) use(r *roster) {
 		wanted[c] = true
 		one := s.known[c]
 		if one == nil {
-			one = &running{issuer: issuer.New(c, s.options)}
+			one = &running{issuer: issuer.New(c, s.fetched)}
 			s.known[c] = one
 			s.start(one)
 		}

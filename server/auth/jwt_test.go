@@ -12,9 +12,11 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/issuertest"
 	"github.com/ckd-project/ckd/internal/servertest"
+	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/server/auth"
-	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
 )
 
 // accessOf returns an access file with an issuer and these identities.
@@ -32,7 +34,7 @@ func watched(t *testing.T, refused *refusals, text string) (s *auth.Store, path 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Watch(ctx, func(auth.Outcome) {})
+		s.Watch(ctx, func(watch.Outcome) {})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -42,7 +44,7 @@ func watched(t *testing.T, refused *refusals, text string) (s *auth.Store, path 
 }
 
 // tapped presents a token, and returns who it is and why not.
-func tapped(t *testing.T, s *auth.Store, refused *refusals, token string) (string, auth.Reason) {
+func tapped(t *testing.T, s *auth.Store, refused *refusals, token string) (string, string) {
 	t.Helper()
 	_, who, err := s.Tap(bearer(t.Context(), token), "/ckd.v1.UncertaintyService/GetModel")
 	if err != nil {
@@ -60,29 +62,29 @@ func TestJWTs(t *testing.T) {
 - {name: file, tokens: [{sha256: `+sumOf(tokenA)+`}]}
 `))
 	good := of.Token(time.Hour, nil)
-	eventually(t, "keys are fetched", func() bool {
+	testbed.Eventually(t, "keys are fetched", func() bool {
 		_, why := tapped(t, s, &refused, good)
-		return why != auth.KeysUnavailable
+		return why != "keys_unavailable"
 	})
 	nested := map[string]any{"kubernetes.io": map[string]any{"namespace": "eye"}, "groups": []string{"dev", "ops"}}
 	other := map[string]any{"sub": "other", "kubernetes.io": nested["kubernetes.io"], "groups": nested["groups"]}
 	for _, test := range []struct {
 		name, token, who string
-		why              auth.Reason
+		why              string
 	}{
 		{"by its subject", good, "grader", ""},
 		{"once more, remembered", good, "grader", ""},
 		{"by nested claims", of.Token(time.Hour, other), "namespace", ""},
-		{"both", of.Token(time.Hour, nested), "", auth.AmbiguousToken},
-		{"neither", of.Token(time.Hour, map[string]any{"sub": "other"}), "", auth.UnknownToken},
-		{"some claims", of.Token(time.Hour, map[string]any{"sub": "other", "groups": "ops"}), "", auth.UnknownToken},
-		{"another audience", of.Token(time.Hour, map[string]any{"aud": "kubernetes"}), "", auth.InvalidToken},
-		{"expired", of.Token(-time.Second, nil), "", auth.ExpiredToken},
-		{"another issuer", stranger.Token(time.Hour, nil), "", auth.UnknownToken},
-		{"forged", stranger.Token(time.Hour, map[string]any{"iss": of.URL}), "", auth.InvalidToken},
-		{"too long", of.Token(time.Hour, map[string]any{"x": strings.Repeat("x", 17<<10)}), "", auth.BadCredential},
+		{"both", of.Token(time.Hour, nested), "", "ambiguous_token"},
+		{"neither", of.Token(time.Hour, map[string]any{"sub": "other"}), "", "unknown_token"},
+		{"some claims", of.Token(time.Hour, map[string]any{"sub": "other", "groups": "ops"}), "", "unknown_token"},
+		{"another audience", of.Token(time.Hour, map[string]any{"aud": "kubernetes"}), "", "invalid_token"},
+		{"expired", of.Token(-time.Second, nil), "", "expired_token"},
+		{"another issuer", stranger.Token(time.Hour, nil), "", "unknown_token"},
+		{"forged", stranger.Token(time.Hour, map[string]any{"iss": of.URL}), "", "invalid_token"},
+		{"too long", of.Token(time.Hour, map[string]any{"x": strings.Repeat("x", 17<<10)}), "", "bad_credential"},
 		{"of the file", tokenA, "file", ""},
-		{"unknown", tokenB, "", auth.UnknownToken},
+		{"unknown", tokenB, "", "unknown_token"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if who, why := tapped(t, s, &refused, test.token); who != test.who || why != test.why {
@@ -100,7 +102,7 @@ func TestJWTWithoutKeys(t *testing.T) {
 	s, _ := open(t, auth.Options{Refused: refused.add}, accessOf(of, grader)) // fetches nothing without Watch
 	_, _, err := s.Tap(bearer(t.Context(), of.Token(time.Hour, nil)), "/ckd.v1.UncertaintyService/GetModel")
 	expectReason(t, err, "KEYS_UNAVAILABLE")
-	if got := refused.last(); got != auth.KeysUnavailable {
+	if got := refused.last(); got != "keys_unavailable" {
 		t.Errorf("refused for %s", got)
 	}
 	handler := s.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: func(*http.Request) auth.Need { return auth.NeedIdentity }})
@@ -161,7 +163,7 @@ func TestJWTExpires(t *testing.T) {
 	s.FetchKeys(t.Context())
 	for life := 200 * time.Millisecond; ; life *= 2 {
 		ended := make(chan error, 1)
-		stream := fakeStream{ctx: bearer(t.Context(), of.Token(life, nil))}
+		stream := waiting{ctx: bearer(t.Context(), of.Token(life, nil))}
 		err := s.Stream(nil, stream, &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"}, func(_ any, stream grpc.ServerStream) error {
 			ctx := stream.Context()
 			<-auth.Expired(ctx)
@@ -179,14 +181,6 @@ func TestJWTExpires(t *testing.T) {
 		return
 	}
 }
-
-// fakeStream is a stream without messages.
-type fakeStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (f fakeStream) Context() context.Context { return f.ctx }
 
 // TestJWTCacheIsBounded checks that many tokens are all let in.
 func TestJWTCacheIsBounded(t *testing.T) {

@@ -2,14 +2,11 @@ package auth
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
-	"github.com/ckd-project/ckd/server/auth/issuer"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
 // roster is what an access file and its token files say.
@@ -20,11 +17,9 @@ type roster struct {
 	rules        []jwtRule
 	configs      map[string]issuer.Config  // of token issuers, by name
 	issuers      map[string]*issuer.Issuer // the same, once they are in force
-	// meaning is equal for files that mean the same. It contains hashes of tokens and must stay
-	// secret.
-	meaning  string
-	hash     string // hash of the file; not a secret
-	warnings []string
+	contents     [sha256.Size]byte         // of the file and its token files
+	hash         string                    // of the file alone; not a secret
+	warnings     []string
 }
 
 // token identifies the bearer of a token by its hash.
@@ -82,11 +77,11 @@ type draft struct {
 	*entry
 	issuer issuer.Config // the issuer that is read
 	at     strictyaml.Value
-	report func(Fault)
+	report func(strictyaml.Fault)
 }
 
 func (d *drafts) readFile(data []byte) {
-	root, ok := strictyaml.Parse(data, func(f Fault) { d.fault("", f) })
+	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) { d.fault("", f) })
 	if !ok {
 		return
 	}
@@ -103,7 +98,7 @@ func (d *drafts) readFile(data []byte) {
 	}
 	items, ok := list.List()
 	if ok && len(items) == 0 {
-		none := Fault{File: d.file, Line: list.Line(), Col: list.Col(), Reason: "no identities: nobody may call"}
+		none := strictyaml.Fault{File: d.file, Line: list.Line(), Col: list.Col(), Reason: "no identities: nobody may call"}
 		d.warnings = append(d.warnings, none.Error())
 	}
 	for _, item := range items {
@@ -126,8 +121,8 @@ func (d *drafts) readIdentity(v strictyaml.Value) {
 }
 
 // reporter returns a function that reports the faults of an entry, by its name if that is known.
-func (d *drafts) reporter(v strictyaml.Value, kind, name string) func(Fault) {
-	return func(f Fault) {
+func (d *drafts) reporter(v strictyaml.Value, kind, name string) func(strictyaml.Fault) {
+	return func(f strictyaml.Fault) {
 		if name == "" {
 			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
 			d.fault("", f)
@@ -161,7 +156,7 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 // identity.
 func peekName(v strictyaml.Value) string {
 	d := &draft{drafts: &drafts{nameAt: map[string]string{}}, entry: &entry{identity: &Identity{}}}
-	silent := v.Under("", func(Fault) {})
+	silent := v.Under("", func(strictyaml.Fault) {})
 	if m, ok := silent.Mapping("name"); ok {
 		if name, given := m.Get("name"); given {
 			d.readName(name)
@@ -202,19 +197,19 @@ func (d *draft) taken(places map[string]string, key string, v strictyaml.Value, 
 	return false
 }
 
-func (d *drafts) fault(entry string, f Fault) {
+func (d *drafts) fault(entry string, f strictyaml.Fault) {
 	d.faults = append(d.faults, d.complete(entry, f))
 }
 
 // complete returns the fault with its file and the entry that it belongs to. An empty entry says
 // that its name is not known.
-func (d *drafts) complete(entry string, f Fault) Fault {
+func (d *drafts) complete(entry string, f strictyaml.Fault) strictyaml.Fault {
 	f.File, f.Entry = d.file, entry
 	return f
 }
 
 func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
-	at := Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
+	at := strictyaml.Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
 	entry := ""
 	if d.identity.name != "" {
 		entry = fmt.Sprintf("identity %q", d.identity.name)
@@ -240,27 +235,5 @@ func (d *drafts) roster() *roster {
 			r.rules = append(r.rules, rule)
 		}
 	}
-	slices.SortFunc(d.entries, func(a, b *entry) int { return strings.Compare(a.identity.name, b.identity.name) })
-	var meaning strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(d.configs)) {
-		fmt.Fprintf(&meaning, "%s %+q\n", name, d.configs[name])
-	}
-	for _, e := range d.entries {
-		i := e.identity
-		sums := make([]string, len(e.tokens))
-		for n, sum := range e.tokens {
-			sums[n] = hex.EncodeToString(sum[:])
-		}
-		slices.Sort(sums)
-		slices.Sort(e.certificates)
-		jwts := make([]string, len(e.jwts))
-		for n, rule := range e.jwts {
-			jwts[n] = fmt.Sprintf("%s %q", rule.issuer, rule.claims)
-		}
-		slices.Sort(jwts)
-		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %t %d %d %d %g\n", i.name, sums, e.certificates, jwts,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches, i.bytes)
-	}
-	r.meaning = meaning.String()
 	return r
 }

@@ -51,7 +51,7 @@ func Allow(ctx context.Context, model string) error {
 		}
 	}
 	if !s.identity.Load().MayUse(model) {
-		s.store.refused(ctx, s.at, NotAllowed)
+		s.store.refused(ctx, s.at, notAllowed)
 		return errModel(model)
 	}
 	return nil
@@ -64,7 +64,7 @@ func Require(ctx context.Context, right func(*Identity) bool, what string) error
 	if s == nil || right(s.identity.Load()) {
 		return nil
 	}
-	s.store.refused(ctx, s.at, NotAllowed)
+	s.store.refused(ctx, s.at, notAllowed)
 	return errNotAllowed(what)
 }
 
@@ -87,7 +87,7 @@ func Ended(ctx context.Context) error {
 
 // enter returns the session of a call that a credential makes, or why the credential is not
 // accepted. The caller checks whether the identity meets the need: see Identity.meets.
-func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (context.Context, *session, Reason) {
+func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (context.Context, *session, string) {
 	r := s.current.Load()
 	c, why := s.verified(r, c)
 	if why != "" {
@@ -121,7 +121,7 @@ func Expired(ctx context.Context) <-chan struct{} {
 
 // renew works out again who calls if that may have changed since enter: a request may take its
 // time to arrive. A token that expires meanwhile stays good for it.
-func (s *session) renew() Reason {
+func (s *session) renew() string {
 	r := s.store.current.Load()
 	if s.open || r == s.judged && s.credential.tls == nil { // certificates may be revoked meanwhile
 		return ""
@@ -202,7 +202,7 @@ func (s *session) ended() error {
 	}
 }
 
-func (s *Store) refused(ctx context.Context, at origin, why Reason) {
+func (s *Store) refused(ctx context.Context, at origin, why string) {
 	if s.options.Refused != nil {
 		s.options.Refused(ctx, Refusal{Why: why, What: at.what, From: at.from, Who: FromContext(ctx).Name()})
 	}

@@ -130,13 +130,9 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 func newMetrics(c *config.Config, info buildinfo.Info) (*prometheus.Registry, *metrics.Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	var access []string
-	for _, reason := range auth.Reasons() {
-		access = append(access, string(reason))
-	}
 	m, err := metrics.New(registry, metrics.Options{
 		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
-		AccessReasons: access, BytesReasons: server.BudgetReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
+		AccessReasons: auth.Reasons(), BytesReasons: server.BudgetReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
 	})
 	return registry, m, err
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/config"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
+	"github.com/ckd-project/ckd/internal/issuertest"
 )
 
 // withIssuer lets in the tokens of a test's issuer.

@@ -18,8 +18,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"go.uber.org/goleak"
 
-	"github.com/ckd-project/ckd/server/auth/issuer"
-	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
+	"github.com/ckd-project/ckd/internal/issuertest"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,11 +30,11 @@ func configOf(of *issuertest.Issuer) issuer.Config {
 }
 
 // run runs an issuer until the end of the test, and returns the news of its fetches.
-func run(t testing.TB, c issuer.Config, o issuer.Options) (*issuer.Issuer, <-chan issuer.Fetch) {
+func run(t testing.TB, c issuer.Config, refresh, least time.Duration) (*issuer.Issuer, <-chan issuer.Fetch) {
 	t.Helper()
 	fetched := make(chan issuer.Fetch, 100)
-	o.Fetched = func(f issuer.Fetch) { fetched <- f }
-	i := issuer.New(c, o)
+	i := issuer.New(c, func(f issuer.Fetch) { fetched <- f })
+	i.Pace(refresh, least)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -72,7 +72,7 @@ func TestVerify(t *testing.T) {
 	of.Publish(rsaKey.Public())
 	encryption := jose.JSONWebKey{Key: private, KeyID: "enc", Use: "enc"}
 	of.Publish(encryption.Public())
-	i, fetched := run(t, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	i, fetched := run(t, configOf(of), time.Hour, time.Hour)
 	if f := next(t, fetched); f.Err != nil || f.Keys != 2 {
 		t.Fatalf("fetched %+v, want two keys", f)
 	}
@@ -135,7 +135,7 @@ func TestVerify(t *testing.T) {
 func TestWithoutIssuer(t *testing.T) {
 	of := issuertest.New(t)
 	of.Down(true)
-	i, fetched := run(t, configOf(of), issuer.Options{Least: often, Refresh: 2 * often})
+	i, fetched := run(t, configOf(of), 2*often, often)
 	if f := next(t, fetched); f.Err == nil || f.Keys != 0 {
 		t.Fatalf("fetched %+v, want a failure", f)
 	}
@@ -163,7 +163,7 @@ func TestWithoutIssuer(t *testing.T) {
 // no more.
 func TestRotation(t *testing.T) {
 	of := issuertest.New(t)
-	i, fetched := run(t, configOf(of), issuer.Options{Least: often, Refresh: time.Hour})
+	i, fetched := run(t, configOf(of), time.Hour, often)
 	next(t, fetched)
 	old, err := i.Verify(of.Token(time.Hour, nil))
 	if err != nil {
@@ -222,7 +222,7 @@ func TestEmptySet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i := issuer.New(configOf(of), issuer.Options{})
+				i := issuer.New(configOf(of), func(issuer.Fetch) {})
 				start := time.Now()
 				i.Script(func() (string, error) {
 					minute := int(time.Since(start).Minutes()) - 7
@@ -265,7 +265,7 @@ func TestEmptySet(t *testing.T) {
 // TestUnknownKeys checks that tokens of unknown keys do not make the issuer busy.
 func TestUnknownKeys(t *testing.T) {
 	of := issuertest.New(t)
-	i, fetched := run(t, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	i, fetched := run(t, configOf(of), time.Hour, time.Hour)
 	next(t, fetched)
 	of.Rotate("second")
 	for range 100 {
@@ -307,7 +307,7 @@ func TestFetch(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := configOf(of)
 			test.change(&c)
-			_, fetched := run(t, c, issuer.Options{Least: time.Hour, Refresh: time.Hour})
+			_, fetched := run(t, c, time.Hour, time.Hour)
 			f := next(t, fetched)
 			if test.want != "" {
 				if f.Err == nil || !strings.Contains(f.Err.Error(), test.want) {
@@ -329,7 +329,7 @@ func TestHas(t *testing.T) {
 		"kubernetes.io": {"namespace": "eye", "serviceaccount": {"name": "grader"}}}`), &claims); err != nil {
 		t.Fatal(err)
 	}
-	token := &issuer.Token{Claims: claims}
+	token := issuer.TokenOf(claims)
 	for _, test := range []struct {
 		path, value string
 		want        bool
@@ -348,7 +348,7 @@ func TestHas(t *testing.T) {
 // FuzzVerify checks that no text but a signed one is verified, and that none is a panic.
 func FuzzVerify(f *testing.F) {
 	of := issuertest.New(f)
-	i, fetched := run(f, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	i, fetched := run(f, configOf(of), time.Hour, time.Hour)
 	next(f, fetched)
 	good := of.Token(time.Hour, nil)
 	signed := good[:strings.LastIndexByte(good, '.')]
@@ -360,7 +360,7 @@ func FuzzVerify(f *testing.F) {
 		issuer.Claimed(text)
 		token, err := i.Verify(text)
 		if err == nil && !strings.HasPrefix(text, signed) {
-			t.Errorf("%q is verified: %v", text, token.Claims)
+			t.Errorf("%q is verified: %v", text, token)
 		}
 	})
 }
