@@ -1,10 +1,6 @@
 package tlsfiles
 
-import (
-	"time"
-
-	"github.com/ckd-project/ckd/internal/files"
-)
+import "time"
 
 // CheckList exports checkList to tests.
 var CheckList = checkList
@@ -22,10 +18,4 @@ func (s *Source) Open() int {
 	s.tracking.Lock()
 	defer s.tracking.Unlock()
 	return len(s.open)
-}
-
-// On returns the options with files of a disk.
-func (o Options) On(disk files.System) Options {
-	o.files = disk
-	return o
 }

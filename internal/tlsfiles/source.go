@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
@@ -28,8 +27,6 @@ type Options struct {
 	ClientCertOptional bool
 	// TLS12 also accepts TLS 1.2, with forward secrecy and AEAD only.
 	TLS12 bool
-
-	files files.System // of tests; nil for the machine's
 }
 
 // Source keeps certificates in force. Its methods are safe for concurrent use.

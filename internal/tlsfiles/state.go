@@ -13,7 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
@@ -44,13 +43,6 @@ func (o Options) paths() []string {
 	return slices.DeleteFunc([]string{o.Cert, o.Key, o.ClientCA, o.CRL}, func(path string) bool { return path == "" })
 }
 
-func (o Options) disk() files.System {
-	if o.files == nil {
-		return files.Machine
-	}
-	return o.files
-}
-
 // load reads all files. Its error names everything that is wrong.
 func (o Options) load() (*state, error) {
 	if o.Cert == "" || o.Key == "" {
@@ -59,7 +51,7 @@ func (o Options) load() (*state, error) {
 	if o.CRL != "" && o.ClientCA == "" {
 		return nil, fmt.Errorf("%s: a list of revoked client certificates, expected the client CAs with it", o.CRL)
 	}
-	data, unread, err := watch.Read(o.disk(), maxFileBytes, o.paths()...)
+	data, unread, err := watch.Read(maxFileBytes, o.paths()...)
 	if err != nil {
 		return nil, fmt.Errorf("TLS files: %w", err)
 	}

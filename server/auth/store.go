@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/server/auth/internal/issuer"
@@ -145,7 +144,7 @@ func (s *Store) load() (*roster, error) {
 	const attempts = 5
 	tokenFiles := *s.files.Load()
 	for range attempts {
-		data, unread, err := watch.Read(files.Machine, strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
+		data, unread, err := watch.Read(strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
 		if err != nil {
 			return nil, Faults{{File: s.path, Reason: err.Error()}}
 		}

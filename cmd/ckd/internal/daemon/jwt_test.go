@@ -19,8 +19,8 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/config"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/internal/issuertest"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // withIssuer lets in the tokens of a test's issuer.

@@ -229,7 +229,7 @@ func (k *keeper) writeState() {
 	}
 	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Promises: k.state})
 	if err == nil {
-		err = files.Replace(files.Machine, k.file, data, 0o600)
+		err = files.Replace(k.file, data, 0o600)
 	}
 	if err != nil {
 		k.log.Error("what the ledger said cannot be kept: a start while it is away would not know of alarms", zap.Error(err))

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
@@ -52,7 +53,7 @@ func (p *policies) reload(trigger string) error {
 }
 
 // reloaded publishes the outcome of a reload.
-func (p *policies) reloaded(o store.Outcome) {
+func (p *policies) reloaded(o watch.Outcome) {
 	p.note(o.Err, o.At)
 	fields := []zap.Field{zap.String("trigger", o.Trigger), zap.String("set", o.Hash)}
 	switch {

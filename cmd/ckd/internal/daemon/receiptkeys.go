@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/outcome/receipt"
 )
@@ -51,7 +50,7 @@ func (k *receiptKeys) keys() *receipt.Keys {
 
 // replace puts in force what the file says now.
 func (k *receiptKeys) replace() (watch.Result, error) {
-	data, unread, err := watch.Read(files.Machine, mostKeyBytes, k.path)
+	data, unread, err := watch.Read(mostKeyBytes, k.path)
 	if err == nil {
 		err = unread[k.path]
 	}
