@@ -22,9 +22,6 @@ type Options struct {
 	ClientCA string
 	// CRL holds lists of the certificates that a CA of ClientCA has revoked. May be empty.
 	CRL string
-	// ClientCertOptional lets in clients without a certificate, who identify themselves otherwise.
-	// A certificate that is shown is verified all the same.
-	ClientCertOptional bool
 	// TLS12 also accepts TLS 1.2, with forward secrecy and AEAD only.
 	TLS12 bool
 }
@@ -72,11 +69,11 @@ func (s *Source) NotAfter() time.Time { return s.current.Load().notAfter }
 // TLSConfig returns the configuration of an HTTP server (h2 and http/1.1) that serves with whatever
 // is in force.
 func (s *Source) TLSConfig() *tls.Config {
-	return s.config(s.options.ClientCertOptional, "h2", "http/1.1")
+	return s.config(false, "h2", "http/1.1")
 }
 
 // TLSConfigForProbes returns a TLSConfig that needs no client certificate, for an address of probes
-// and scrapers.
+// and scrapers. A certificate that is shown is verified all the same.
 func (s *Source) TLSConfigForProbes() *tls.Config { return s.config(true, "h2", "http/1.1") }
 
 // ErrUntrusted says that a client certificate was revoked, or that its CA is no longer trusted.

@@ -31,8 +31,8 @@ const (
 	tokenB = "token-of-b-0123456789"
 )
 
-// TestAuthentication checks who is known by which credential over TLS, and that everybody unknown
-// gets the same answer.
+// TestAuthentication checks which credential belongs to which identity, by tokens in plaintext and
+// certificates over TLS, and that every unknown caller gets the same answer.
 func TestAuthentication(t *testing.T) {
 	ca, src, _ := secure(t)
 	var refused refusals
@@ -41,8 +41,9 @@ identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], models: [m], certificates: [spiffe://c/ns/eye/sa/a, a.eye.svc, CN=a of eye]}
 - {name: b, tokens: [{sha256: `+sumOf(tokenB)+`}], models: ["*"], certificates: [b.eye.svc, spiffe://c/ns/eye/sa/b]}
 `)
-	l := listen(t, "tcp", "127.0.0.1:0")
-	serve(t, s, src, service{}, l)
+	plain, secured := listen(t, "tcp", "127.0.0.1:0"), listen(t, "tcp", "127.0.0.1:0")
+	serve(t, s, nil, service{}, plain)
+	serve(t, s, src, service{}, secured)
 	token := func(token string) []string { return []string{"authorization", "Bearer " + token} }
 	tests := []struct {
 		name  string
@@ -81,11 +82,10 @@ identities:
 	var first *status.Status
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			config := client(t, ca)
+			c := dial(t, plain.Addr().String(), nil)
 			if test.certs != nil {
-				config = client(t, ca, ca.Client(t, test.certs...))
+				c = dial(t, secured.Addr().String(), client(t, ca, ca.Client(t, test.certs...)))
 			}
-			c := dial(t, l.Addr().String(), config)
 			m, err := call(t, c, "m", test.sent...)
 			why := refused.last()
 			stream, streamErr := ckdv1.NewUncertaintyServiceClient(c).DecomposeStream(
@@ -429,11 +429,10 @@ func TestStreams(t *testing.T) {
 
 // TestInProcess checks that an identity is passed on within the process, and believed only there.
 func TestInProcess(t *testing.T) {
-	ca, src, _ := secure(t)
 	var refused refusals
 	s, _ := open(t, auth.Options{Refused: refused.add}, onlyA(tokenA))
 	local, tcp := newPipe(), listen(t, "tcp", "127.0.0.1:0")
-	serve(t, s, src, service{}, local, tcp)
+	serve(t, s, nil, service{}, local, tcp)
 	c := dialPipe(t, local)
 	for name, test := range map[string]struct {
 		sent []string
@@ -460,7 +459,7 @@ func TestInProcess(t *testing.T) {
 	if _, err := healthv1.NewHealthClient(c).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 		t.Errorf("health: %v", err)
 	}
-	network := dial(t, tcp.Addr().String(), client(t, ca))
+	network := dial(t, tcp.Addr().String(), nil)
 	_, err := call(t, network, "m", "ckd-identity", "a")
 	expectReason(t, err, "UNAUTHENTICATED")
 	m, err := call(t, network, "m", "ckd-identity", "b", "authorization", "Bearer "+tokenA)

@@ -224,14 +224,14 @@ func call(t *testing.T, c *grpc.ClientConn, model string, pairs ...string) (*ckd
 	return r.GetModel(), err
 }
 
-// secure returns a source whose CA its clients share. They need no certificate.
+// secure returns a source whose CA its clients share.
 func secure(t *testing.T) (*certtest.CA, *tlsfiles.Source, tlsfiles.Options) {
 	t.Helper()
 	ca, dir := certtest.NewCA(t, "ca"), t.TempDir()
 	server := ca.Issue(t)
 	o := tlsfiles.Options{
 		Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), ClientCA: filepath.Join(dir, "ca"),
-		CRL: filepath.Join(dir, "crl"), ClientCertOptional: true,
+		CRL: filepath.Join(dir, "crl"),
 	}
 	write(t, o.Cert, string(server.CertPEM))
 	write(t, o.Key, string(server.KeyPEM))

@@ -96,8 +96,8 @@ identities:
 		md, _ := metadata.FromOutgoingContext(auth.Outgoing(r.Context()))
 		fmt.Fprintf(w, "%q passed on as %q, uses m %t, x-request-id %s", i.Name(), md.Get("ckd-identity"), i.MayUse("m"), r.Header.Get("X-Request-Id"))
 	})
-	url := serveHTTP(t, src.TLSConfig(), s.HTTP(handler, auth.HTTPOptions{Need: needs}))
-	browsed := serveHTTP(t, src.TLSConfig(), s.HTTP(handler, auth.HTTPOptions{Need: needs, Basic: true}))
+	url := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(handler, auth.HTTPOptions{Need: needs}))
+	browsed := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(handler, auth.HTTPOptions{Need: needs, Basic: true}))
 	plain, asA := httpClient(t, ca, false), httpClient(t, ca, true, ca.Client(t, "a.svc"))
 	asLoader, asAdmin := httpClient(t, ca, true, ca.Client(t, "CN=loader")), httpClient(t, ca, true, ca.Client(t, "CN=admin"))
 	token := func(token string) []string { return []string{"Authorization", "Bearer " + token, "X-Request-Id", "7"} }
@@ -170,7 +170,7 @@ identities:
 func TestHTTPRefuse(t *testing.T) {
 	ca, src, _ := secure(t)
 	s, _ := open(t, auth.Options{}, "identities: []")
-	url := serveHTTP(t, src.TLSConfig(), s.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: needs, Refuse: func(w http.ResponseWriter, _ *http.Request, st *status.Status) {
+	url := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: needs, Refuse: func(w http.ResponseWriter, _ *http.Request, st *status.Status) {
 		w.WriteHeader(http.StatusUnauthorized)
 		fmt.Fprintf(w, "{%q}", servertest.FaultOf(st.Err()).Reason)
 	}}))
@@ -178,7 +178,7 @@ func TestHTTPRefuse(t *testing.T) {
 		t.Errorf("%d %v %s", code, header, body)
 	}
 	var none *auth.Store
-	url = serveHTTP(t, src.TLSConfig(), none.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: needs}))
+	url = serveHTTP(t, src.TLSConfigForProbes(), none.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: needs}))
 	if code, _, _ := get(t, httpClient(t, ca, true), url+"/v1"); code != 404 {
 		t.Errorf("%d without access control", code)
 	}
@@ -193,7 +193,7 @@ func TestHTTPWithdrawn(t *testing.T) {
 	s, path := open(t, auth.Options{CheckCertificate: src.Check, Refused: refused.add}, text)
 	causes := make(chan error, 1)
 	begun := make(chan struct{})
-	url := serveHTTP(t, src.TLSConfig(), s.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	url := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Wait") != "" {
 			begun <- struct{}{}
 			<-r.Context().Done()
