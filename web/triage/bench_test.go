@@ -2,7 +2,6 @@ package triage
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 )
@@ -107,32 +106,5 @@ func BenchmarkState(b *testing.B) {
 				b.ReportMetric(float64(size), "B/state")
 			})
 		}
-	}
-}
-
-// BenchmarkHistory measures the memory of 15 minutes of one model.
-func BenchmarkHistory(b *testing.B) {
-	for at, of := range benched {
-		if of.models > 1 {
-			continue
-		}
-		b.Run(of.name, func(b *testing.B) {
-			for b.Loop() {
-				d := benchDaemon(b, at)
-				for step := range benchSteps() {
-					d.next(b, at, uint64(step))
-					d.page.sample()
-				}
-				clear(d.page.latest.encodings)
-				var with, without runtime.MemStats
-				runtime.GC()
-				runtime.ReadMemStats(&with)
-				clear(d.page.models.histories)
-				runtime.GC()
-				runtime.ReadMemStats(&without)
-				b.ReportMetric(float64(with.HeapAlloc-without.HeapAlloc), "B/model")
-				runtime.KeepAlive(d)
-			}
-		})
 	}
 }

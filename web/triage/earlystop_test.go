@@ -47,7 +47,7 @@ func TestEarlyStop(t *testing.T) {
 	d.clock.advance(stepTime)
 
 	s := d.state(t, "m").Model
-	for i, want := range []EarlyStopSpan{
+	for i, want := range []earlyStopSpan{
 		{7, 40, 2, 4, 5, 1, []Reason{{"other_side", 2}, {"wrongly_retained", 1}}},
 		{9, 52, 2, 5, 6, 1, []Reason{{"other_side", 2}, {"wrongly_deferred", 1}, {"wrongly_retained", 1}}},
 	} {
@@ -56,10 +56,10 @@ func TestEarlyStop(t *testing.T) {
 		}
 	}
 	is := w.Status()
-	want := &EarlyStop{
+	want := &earlyStopState{
 		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, Groups: 40, HalvesDiffer: new(0.06), Evidence: is.Evidence, EvidenceLimit: 1000,
-		All:      CheckedShare{is.All.Low, is.All.High, new(0.01)},
-		Deferred: CheckedShare{is.Deferred.Low, is.Deferred.High, new(0.05)},
+		All:      checkedShare{is.All.Low, is.All.High, new(0.01)},
+		Deferred: checkedShare{is.Deferred.Low, is.Deferred.High, new(0.05)},
 	}
 	if diff := cmp.Diff(want, s.EarlyStop); diff != "" {
 		t.Errorf("early stopping (-want +got):\n%s", diff)

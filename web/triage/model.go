@@ -119,10 +119,10 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 	s := Span{
 		Minutes: minutes, Seconds: of.seconds,
 		Decided: Decided{ExpectedMisses: new(float64)},
-		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
+		Reasons:       []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
 	}
 	if h.stopsEarly() {
-		s.EarlyStop = &EarlyStopSpan{Disagreements: []Reason{}}
+		s.EarlyStop = &earlyStopSpan{Disagreements: []Reason{}}
 	}
 	for i, v := range of.counters {
 		if v == 0 {
@@ -195,7 +195,7 @@ func (s *Span) count(series seriesOf, v float64) {
 }
 
 // count adds a counter of the model, if it is one of early stopping.
-func (s *EarlyStopSpan) count(series seriesOf, v float64) {
+func (s *earlyStopSpan) count(series seriesOf, v float64) {
 	switch series.kind {
 	case usedInputs:
 		s.Inputs = v
@@ -319,12 +319,12 @@ func (h *history) stopsEarly() bool {
 }
 
 // describeEarlyStop returns what the policy and the metrics say of the rule in force.
-func (h *history) describeEarlyStop() *EarlyStop {
+func (h *history) describeEarlyStop() *earlyStopState {
 	if !h.stopsEarly() {
 		return nil
 	}
 	stated := h.policy.EarlyStopping
-	s := &EarlyStop{
+	s := &earlyStopState{
 		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: checksStopped}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: checkEvidenceLimit}),
 		All: h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
@@ -337,8 +337,8 @@ func (h *history) describeEarlyStop() *EarlyStop {
 }
 
 // checkedShare returns a share of checked inputs, and what it is certified not to exceed.
-func (g gauges) checkedShare(of string) CheckedShare {
-	s := CheckedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
+func (g gauges) checkedShare(of string) checkedShare {
+	s := checkedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
 	if v, ok := g[seriesOf{kind: disagreementCertified, a: of}]; ok && finite(v) {
 		s.Certified = &v
 	}

@@ -16,12 +16,11 @@ type models struct {
 	policies  []*policy.Policy // by name
 	names     []string         // names of the policies
 	histories map[string]*history
-	room      int       // for histories
 	begunAt   time.Time // when look last began a history
 }
 
-func newModels(watchers int) models {
-	return models{names: []string{}, histories: make(map[string]*history), room: max(maxHistories, watchers)}
+func newModels() models {
+	return models{names: []string{}, histories: make(map[string]*history)}
 }
 
 // replace puts policies in force, sorted by name, at the time of the sample before. It drops the
@@ -39,7 +38,7 @@ func (m *models) replace(policies []*policy.Policy, before time.Time) {
 		}
 	}
 	for _, name := range m.names {
-		if m.histories[name] != nil || len(m.histories) >= m.room {
+		if m.histories[name] != nil || len(m.histories) >= maxHistories {
 			continue
 		}
 		h := &history{}
@@ -82,7 +81,7 @@ func (m *models) look(name string, now time.Time, rest time.Duration) (_ string,
 
 // makeRoom drops the history that was not looked at for longest, if there is no room for another.
 func (m *models) makeRoom() {
-	if len(m.histories) < m.room {
+	if len(m.histories) < maxHistories {
 		return
 	}
 	var longest string

@@ -21,8 +21,8 @@ import (
 // maxEncodings of a sample are kept, for others who ask for the same.
 const maxEncodings = 16
 
-// defaultWatchers is the limit of event streams without Options.Watchers.
-const defaultWatchers = 32
+// maxWatchers limits the event streams at one time.
+const maxWatchers = 32
 
 // Options says what a Page shows, and who may see it.
 type Options struct {
@@ -39,7 +39,7 @@ type Options struct {
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
 	// inputs of a model; nil allows everybody.
 	MaySeeRecent func(ctx context.Context, model string) bool
-	// CaseURL is the template of links to inputs that are to be reviewed, with CaseID in the place of the
+	// CaseURL is the template of links to inputs that are to be reviewed, with {id} in the place of the
 	// id; empty for no links.
 	CaseURL string
 	// Enter gives an outcome to the ledger; nil where there is none.
@@ -53,8 +53,6 @@ type Options struct {
 	// Failed is called when the metrics cannot be gathered, so that the page stays as it is; then not
 	// again until after a success. It may be nil.
 	Failed func(error)
-	// Watchers limits the event streams at one time; 0 means 32.
-	Watchers int
 }
 
 // Page serves the triage page and keeps its history. It is safe for concurrent use.
@@ -95,9 +93,6 @@ type encoding func() ([]byte, error)
 
 // New returns a page. Its history begins with Run.
 func New(o Options) *Page {
-	if o.Watchers <= 0 {
-		o.Watchers = defaultWatchers
-	}
 	if o.MaySeeRecent == nil {
 		o.MaySeeRecent = func(context.Context, string) bool { return true }
 	}
@@ -111,9 +106,9 @@ func New(o Options) *Page {
 		options:  o,
 		assets:   embedded(),
 		now:      time.Now,
-		watchers: newWatchers(o.Watchers),
+		watchers: newWatchers(maxWatchers),
 		latest:   sample{next: make(chan struct{})},
-		models:   newModels(o.Watchers),
+		models:   newModels(),
 	}
 }
 

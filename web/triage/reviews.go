@@ -40,11 +40,11 @@ type ReviewList struct {
 	Source string `json:"source"`
 	// Classes lists the classes of each policy that decided on an input of the list, by hash.
 	Classes map[string][]string `json:"classes"`
-	Reviews []Review            `json:"reviews"` // the latest first
+	Reviews []review            `json:"reviews"` // the latest first
 }
 
-// Review is one input to review.
-type Review struct {
+// review is one input to review.
+type review struct {
 	Key    string    `json:"key"` // names the input in an Entry
 	At     time.Time `json:"at"`
 	Model  string    `json:"model"`
@@ -53,13 +53,13 @@ type Review struct {
 	Policy string    `json:"policy"` // hash of the policy
 	State  string    `json:"state"`  // open, again or entered
 	// Outcome is null until the state is entered.
-	Outcome *Outcome `json:"outcome"`
+	Outcome *enteredOutcome `json:"outcome"`
 
 	receipt [receipt.Size]byte
 }
 
-// Outcome is what was entered for an input, and what the model had predicted.
-type Outcome struct {
+// enteredOutcome is what was entered for an input, and what the model had predicted.
+type enteredOutcome struct {
 	Truth     string `json:"truth"`
 	Predicted string `json:"predicted"`
 }
@@ -105,8 +105,8 @@ func (d *input) key() string {
 }
 
 // reviews returns the last inputs to review of some models. template is that of Options.CaseURL.
-func (in *Inputs) reviews(models []string, template string) (all []Review, classes map[string][]string) {
-	all, classes = []Review{}, map[string][]string{}
+func (in *Inputs) reviews(models []string, template string) (all []review, classes map[string][]string) {
+	all, classes = []review{}, map[string][]string{}
 	for _, model := range models {
 		kept, ok := in.models.Load(model)
 		if !ok {
@@ -116,19 +116,19 @@ func (in *Inputs) reviews(models []string, template string) (all []Review, class
 			if !one.review {
 				return true
 			}
-			r := Review{
+			r := review{
 				Key: one.key(), At: one.at.UTC(), Model: model, ID: string(one.id), URL: caseURL(template, string(one.id)),
 				Policy: one.policy, State: one.state(), receipt: one.receipt,
 			}
 			if r.State == enteredState {
-				r.Outcome = &Outcome{Truth: one.truth, Predicted: one.answer.GetPredicted()}
+				r.Outcome = &enteredOutcome{Truth: one.truth, Predicted: one.answer.GetPredicted()}
 			}
 			classes[one.policy] = one.classes
 			all = append(all, r)
 			return true
 		})
 	}
-	slices.SortStableFunc(all, func(a, b Review) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(all, func(a, b review) int { return b.At.Compare(a.At) })
 	return all[:min(len(all), maxReviews)], classes
 }
 
@@ -167,15 +167,12 @@ func caseURL(template, id string) string {
 	if template == "" || id == "" || id == "." || id == ".." || len(id) >= maxIDSize { // it may have been cut
 		return ""
 	}
-	return strings.ReplaceAll(template, CaseID, strings.ReplaceAll(url.QueryEscape(id), "+", "%20"))
+	return strings.ReplaceAll(template, "{id}", strings.ReplaceAll(url.QueryEscape(id), "+", "%20"))
 }
-
-// CaseID stands for the id of an input in Options.CaseURL.
-const CaseID = "{id}"
 
 // reviewList returns the list that the sender of a request may see, of one model or, for no name, of all.
 func (p *Page) reviewList(r *http.Request, model string) *ReviewList {
-	l := &ReviewList{Models: []string{}, Reviews: []Review{}, Classes: map[string][]string{}}
+	l := &ReviewList{Models: []string{}, Reviews: []review{}, Classes: map[string][]string{}}
 	if p.options.Inputs == nil {
 		l.Why = "off"
 		return l

@@ -169,7 +169,7 @@ func TestEntry(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	got := d.list(t, "")
-	if diff := gocmp.Diff(&Outcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
+	if diff := gocmp.Diff(&enteredOutcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
 		t.Errorf("%+v: (-want +got):\n%s", got.Reviews[1], diff)
 	}
 	if got := d.later(t, "m").Recent.Inputs; len(got) != 1 || got[0].ID != "one" {

@@ -64,7 +64,7 @@ type Model struct {
 	Drift       *Drift `json:"drift"` // null if the policy has no reference
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
-	EarlyStop *EarlyStop `json:"settling"`
+	EarlyStop *earlyStopState `json:"settling"`
 	// Promises says what outcomes show of the policy in force, by model version; null without a ledger.
 	Promises []Promise `json:"promises"`
 	Recent   *Recent   `json:"recent"` // null if they are not kept, or not allowed to be seen
@@ -145,7 +145,7 @@ type Span struct {
 	Mismatched float64 `json:"mismatched"`
 	Passes     float64 `json:"passes"`
 	// EarlyStop is null if the model's EarlyStop is null.
-	EarlyStop *EarlyStopSpan `json:"settling"`
+	EarlyStop *earlyStopSpan `json:"settling"`
 
 	Reasons    []Reason    `json:"reasons"`    // reasons of decisions, most frequent first, without zero counts
 	Rejections []Reason    `json:"rejections"` // reasons of refusals, in the same order
@@ -251,9 +251,9 @@ type Signal struct {
 	Alarms float64  `json:"alarms"` // since the reference came into force
 }
 
-// EarlyStop describes the rule in force that decides inputs before their last pass, and what its
+// earlyStopState describes the rule in force that decides inputs before their last pass, and what its
 // full-pass checks say since it came into force.
-type EarlyStop struct {
+type earlyStopState struct {
 	Passes int `json:"passes"` // that the full decision takes
 	// Stopped says that the daemon no longer stops inputs early until the policy changes. StoppedAt
 	// is when the page saw that; null if it was so from the first sample.
@@ -264,8 +264,8 @@ type EarlyStop struct {
 	EvidenceLimit float64 `json:"evidence_limit"`
 	// All is the share of inputs that all passes decide differently. Deferred is the share, among
 	// the inputs that all passes defer, of those that would have been retained.
-	All      CheckedShare `json:"all"`
-	Deferred CheckedShare `json:"deferred"`
+	All      checkedShare `json:"all"`
+	Deferred checkedShare `json:"deferred"`
 	// Confidence is that of the certified shares; MeanPasses is the mean number of passes that the
 	// certificate states.
 	Confidence float64 `json:"confidence"`
@@ -277,16 +277,16 @@ type EarlyStop struct {
 	HalvesDiffer *float64 `json:"halves_differ"`
 }
 
-// CheckedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
+// checkedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
 // and the certified upper bound; null without one.
-type CheckedShare struct {
+type checkedShare struct {
 	Low       float64  `json:"low"`
 	High      float64  `json:"high"`
 	Certified *float64 `json:"certified"`
 }
 
-// EarlyStopSpan holds what was counted of inputs that may be stopped early.
-type EarlyStopSpan struct {
+// earlyStopSpan holds what was counted of inputs that may be stopped early.
+type earlyStopSpan struct {
 	Inputs  float64 `json:"inputs"`
 	Used    float64 `json:"used"`      // passes
 	Saved   float64 `json:"saved"`     // passes, net of full-pass checks

@@ -68,31 +68,3 @@ func TestQuantiles(t *testing.T) {
 		}
 	})
 }
-
-// TestBucketsOutOfRange checks that values that C_k cannot have count in the nearest bucket.
-func TestBucketsOutOfRange(t *testing.T) {
-	t.Parallel()
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: 1e-12})
-	for _, v := range []float64{1e-9, 1e9, math.Inf(1)} {
-		h.Observe(v)
-	}
-	var m dto.Metric
-	if err := h.Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	buckets := make([]uint64, numBuckets)
-	readBuckets(buckets, m.GetHistogram())
-	if buckets[0] != 0 || buckets[1] != 1 || buckets[numBuckets-1] != 2 {
-		t.Errorf("%v", buckets)
-	}
-	clear(buckets)
-	coarse := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", NativeHistogramBucketFactor: 2})
-	coarse.Observe(0.5)
-	if err := coarse.Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	readBuckets(buckets, m.GetHistogram())
-	if quantiles(buckets) != nil {
-		t.Errorf("%v of buckets that are too wide", buckets)
-	}
-}
