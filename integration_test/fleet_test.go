@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,52 +218,4 @@ func steadyAddress(t *testing.T) string {
 	}
 	t.Fatal("no port is free")
 	return ""
-}
-
-// wire forwards connections to a daemon. While it is mute, the daemon's answers are lost.
-type wire struct {
-	address string
-	mute    atomic.Bool
-}
-
-func wireTo(t *testing.T, address string) *wire {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	w := &wire{address: listener.Addr().String()}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", address)
-			if err != nil { // the daemon is gone
-				_ = near.Close()
-				continue
-			}
-			go w.carry(far, near, func() bool { return false })
-			go w.carry(near, far, w.mute.Load)
-		}
-	}()
-	return w
-}
-
-// carry copies until one side ends, and then closes both.
-func (w *wire) carry(to, from net.Conn, mute func() bool) {
-	defer to.Close()
-	defer from.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buffer)
-		if err == nil && !mute() {
-			_, err = to.Write(buffer[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
 }
