@@ -334,7 +334,7 @@ func TestFurtherSignals(t *testing.T) {
 
 // soakRow is what TestSoak shows of one moment.
 type soakRow struct {
-	at                         time.Duration
+	after                      time.Duration
 	rss, heap                  float64 // bytes
 	goroutines, descriptors    float64
 	inputs                     float64 // decided so far
@@ -345,7 +345,7 @@ type soakRow struct {
 func (d *daemon) measure(c ckdv1.UncertaintyServiceClient, since time.Time) soakRow {
 	d.t.Helper()
 	row := soakRow{
-		at: time.Since(since), rss: d.gauge("process_resident_memory_bytes"), heap: d.gauge("go_memstats_heap_inuse_bytes"),
+		after: time.Since(since), rss: d.gauge("process_resident_memory_bytes"), heap: d.gauge("go_memstats_heap_inuse_bytes"),
 		goroutines: d.gauge("go_goroutines"), descriptors: d.gauge("process_open_fds"), inputs: d.gauge("ckd_decisions_total"),
 	}
 	values := block(0, 1, 5, false).GetBlock().GetValues()
@@ -371,7 +371,7 @@ func soakTable(rows []soakRow) string {
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "after\tinputs\tRSS MiB\theap MiB\tgoroutines\tdescriptors\tcall p50\tp99\tmax\t")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%v\t%.0f\t%.1f\t%.1f\t%.0f\t%.0f\t%v\t%v\t%v\t\n", r.at.Round(time.Second), r.inputs, r.rss/(1<<20), r.heap/(1<<20),
+		fmt.Fprintf(w, "%v\t%.0f\t%.1f\t%.1f\t%.0f\t%.0f\t%v\t%v\t%v\t\n", r.after.Round(time.Second), r.inputs, r.rss/(1<<20), r.heap/(1<<20),
 			r.goroutines, r.descriptors, r.median.Round(time.Microsecond), r.nearlyAll.Round(time.Microsecond), r.slowest.Round(time.Microsecond))
 	}
 	_ = w.Flush() // a buffer takes everything
@@ -403,7 +403,7 @@ func TestSoak(t *testing.T) {
 	rows := []soakRow{d.measure(c, began)}
 	for ; time.Since(began) < *soak; rounds++ {
 		round(uint64(rounds))
-		if time.Since(began)-rows[len(rows)-1].at >= *soak/20 {
+		if time.Since(began)-rows[len(rows)-1].after >= *soak/20 {
 			rows = append(rows, d.measure(c, began))
 		}
 	}

@@ -124,7 +124,7 @@ func (f *fleet) agrees(l *load) {
 // are exact.
 func (f *fleet) canary(l *load) {
 	f.t.Helper()
-	at := f.prometheus.Scraped(time.Now())
+	scraped := f.prometheus.Scraped(time.Now())
 	shares, inForce := map[string]interval{}, map[string]interval{}
 	for _, r := range f.replicas {
 		lines, deferred := l.lines(r.version), 0
@@ -142,8 +142,8 @@ func (f *fleet) canary(l *load) {
 	if len(blocks) != 2 {
 		f.t.Fatalf("docs/upgrade.md shows %d queries, of which this test knows two", len(blocks))
 	}
-	checkQuery(f.t, f.prometheus, blocks[0][1], at, shares)
-	checkQuery(f.t, f.prometheus, blocks[1][1], at, inForce)
+	checkQuery(f.t, f.prometheus, blocks[0][1], scraped, shares)
+	checkQuery(f.t, f.prometheus, blocks[1][1], scraped, inForce)
 }
 
 // hash returns the hash of the one policy in force.

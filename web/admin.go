@@ -185,13 +185,13 @@ func readiness(s State) (code int, text string) {
 
 // earlyStoppingWords returns whether a model stops inputs early, and what full-pass checks have
 // shown.
-func earlyStoppingWords(is fullpass.Status) string {
+func earlyStoppingWords(s fullpass.Status) string {
 	words := "decides inputs before their last pass"
-	if is.Stop != nil {
+	if s.Stop != nil {
 		words = "no longer decides inputs before their last pass, as full-pass checks show more decided otherwise than was certified; load another policy"
 	}
-	return fmt.Sprintf("%s: %d of %d checked were decided otherwise (certified: at most %v of all)", words, is.All.Disagreements,
-		is.All.Checked, is.All.Certified)
+	return fmt.Sprintf("%s: %d of %d checked were decided otherwise (certified: at most %v of all)", words, s.All.Disagreements,
+		s.All.Checked, s.All.Certified)
 }
 
 // reply answers with plain text.

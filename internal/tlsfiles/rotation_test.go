@@ -160,17 +160,17 @@ func TestWarnings(t *testing.T) {
 	server := ca.Issue(t, certtest.Valid(begin.Add(-time.Hour), begin.Add(10*day)))
 	f := newFiles(t, server, ca.PEM, ca.Revoke(t, begin.Add(2*day), revoked.Cert))
 	s := f.load(t)
-	at := func(after time.Duration) string { return begin.Add(after).UTC().Format(time.RFC3339) }
-	list := "the list of revoked certificates of CN=ca is out of date since " + at(2*day) + "; it is used as it is"
+	momentAfter := func(after time.Duration) string { return begin.Add(after).UTC().Format(time.RFC3339) }
+	list := "the list of revoked certificates of CN=ca is out of date since " + momentAfter(2*day) + "; it is used as it is"
 	for _, test := range []struct {
 		after time.Duration
 		want  []string
 	}{
 		{0, nil},
 		{3 * day, []string{list}},
-		{4 * day, []string{"the server's certificate expires within a week, at " + at(10*day), list}},
-		{9*day + time.Hour, []string{"the server's certificate expires within a day, at " + at(10*day), list}},
-		{11 * day, []string{"the server's certificate has expired at " + at(10*day) + ": clients refuse it", list}},
+		{4 * day, []string{"the server's certificate expires within a week, at " + momentAfter(10*day), list}},
+		{9*day + time.Hour, []string{"the server's certificate expires within a day, at " + momentAfter(10*day), list}},
+		{11 * day, []string{"the server's certificate has expired at " + momentAfter(10*day) + ": clients refuse it", list}},
 	} {
 		s.Clock(func() time.Time { return begin.Add(test.after) })
 		out := s.Reload("test")

@@ -121,12 +121,12 @@ func (c *conn) Close() error {
 
 // ConnState lets the Source close connections whose client certificate is no longer good. It is the
 // hook of an HTTP server that serves with the TLSConfig.
-func (s *Source) ConnState(c net.Conn, is http.ConnState) {
+func (s *Source) ConnState(c net.Conn, state http.ConnState) {
 	secured, ok := c.(*tls.Conn)
 	if !ok {
 		return
 	}
-	switch is {
+	switch state {
 	case http.StateActive: // for the first time or again, after the handshake
 		if state := secured.ConnectionState(); len(state.PeerCertificates) > 0 {
 			_ = s.add(c, state) // it is closed then

@@ -99,19 +99,19 @@ func identityFields() []field {
 }
 
 // right returns the field of a right, which is off by default.
-func right(name string, of func(*Identity) *bool, doc string) field {
+func right(name string, allowed func(*Identity) *bool, doc string) field {
 	return field{
 		name: name, standard: "`false`", words: "true or false", doc: doc,
-		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Bool() },
+		read: func(d *draft, v strictyaml.Value) { *allowed(d.identity), _ = v.Bool() },
 	}
 }
 
 // limit returns the field of a limit.
-func limit(name, standard string, of func(*Identity) *int, doc string) field {
+func limit(name, standard string, most func(*Identity) *int, doc string) field {
 	return field{
 		name: name, standard: standard, words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
 		doc:  doc + " With 0, only the daemon's own limit applies.",
-		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Int(0, maxStreams) },
+		read: func(d *draft, v strictyaml.Value) { *most(d.identity), _ = v.Int(0, maxStreams) },
 	}
 }
 

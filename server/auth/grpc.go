@@ -48,17 +48,17 @@ func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	if s == nil {
 		return handler(srv, stream)
 	}
-	ctx, one, err := s.admit(stream.Context(), info.FullMethod)
+	ctx, call, err := s.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
-	if one.open {
+	if call.open {
 		return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx})
 	}
-	ctx = one.stay(ctx)
-	defer one.leave()
-	err = handler(srv, &guardedStream{stream, ctx, one})
-	if ended := one.ended(); err != nil && ended != nil {
+	ctx = call.stay(ctx)
+	defer call.leave()
+	err = handler(srv, &guardedStream{stream, ctx, call})
+	if ended := call.ended(); err != nil && ended != nil {
 		return ended
 	}
 	return err
@@ -72,43 +72,43 @@ func (s *Store) Tap(ctx context.Context, method string) (context.Context, *Ident
 	if s == nil {
 		return ctx, nil, nil
 	}
-	ctx, one, err := s.begin(ctx, method)
+	ctx, call, err := s.begin(ctx, method)
 	if err != nil {
 		return ctx, nil, err
 	}
-	one.tapped = true
-	return ctx, one.identity.Load(), nil
+	call.tapped = true
+	return ctx, call.identity.Load(), nil
 }
 
 // originOf describes a gRPC call.
 func originOf(ctx context.Context, method string) origin {
-	at := origin{what: method}
+	from := origin{what: method}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		at.from = p.Addr.String()
+		from.from = p.Addr.String()
 	}
-	return at
+	return from
 }
 
 // admit returns the session of a call, the one of Tap if there is one, or refuses the call with
 // a status.
-func (s *Store) admit(ctx context.Context, method string) (_ context.Context, one *session, err error) {
-	if one = sessionOf(ctx); one == nil || !one.tapped {
-		ctx, one, err = s.begin(ctx, method)
-	} else if why := one.renew(); why != "" {
-		s.refused(ctx, one.at, why)
+func (s *Store) admit(ctx context.Context, method string) (_ context.Context, call *session, err error) {
+	if call = sessionOf(ctx); call == nil || !call.tapped {
+		ctx, call, err = s.begin(ctx, method)
+	} else if why := call.renew(); why != "" {
+		s.refused(ctx, call.origin, why)
 		err = unauthenticated(why)
 	}
 	if err != nil {
 		return ctx, nil, err
 	}
-	if one.credential.passedOn == "" {
+	if call.credential.passedOn == "" {
 		ctx = withoutIdentity(ctx)
 	}
-	if !one.open && strings.HasPrefix(method, channelzService) && !one.identity.Load().mayAdmin() {
-		s.refused(ctx, one.at, notAllowed)
+	if !call.open && strings.HasPrefix(method, channelzService) && !call.identity.Load().mayAdmin() {
+		s.refused(ctx, call.origin, notAllowed)
 		return ctx, nil, errNotAllowed("look into connections")
 	}
-	return ctx, one, nil
+	return ctx, call, nil
 }
 
 // begin works out who makes a call and returns its session, or refuses the call with a status.
@@ -118,14 +118,14 @@ func (s *Store) begin(ctx context.Context, method string) (context.Context, *ses
 		ctx, one := s.enterAsNobody(ctx)
 		return ctx, one, nil
 	}
-	at := originOf(ctx, method)
+	from := originOf(ctx, method)
 	if why == "" {
 		var one *session
-		if ctx, one, why = s.enter(ctx, at, c, NeedIdentity); why == "" {
+		if ctx, one, why = s.enter(ctx, from, c, NeedIdentity); why == "" {
 			return ctx, one, nil
 		}
 	}
-	s.refused(ctx, at, why)
+	s.refused(ctx, from, why)
 	return ctx, nil, unauthenticated(why)
 }
 

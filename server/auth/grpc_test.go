@@ -243,11 +243,11 @@ func begin(t *testing.T, c *grpc.ClientConn, model string, pairs ...string) stre
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := stream{s}
-	if err := one.more(model); err != nil {
+	opened := stream{s}
+	if err := opened.more(model); err != nil {
 		t.Fatal(err)
 	}
-	return one
+	return opened
 }
 
 // more sends a message and receives its answer.

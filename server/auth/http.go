@@ -54,24 +54,24 @@ func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 			next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
 			return
 		}
-		at := origin{r.Method + " " + r.URL.Path, r.RemoteAddr}
+		from := origin{r.Method + " " + r.URL.Path, r.RemoteAddr}
 		c, why := presented(o.authorization(r), r.TLS)
 		if why == "" {
-			ctx, one, unknown := s.enter(r.Context(), at, c, what)
+			ctx, call, unknown := s.enter(r.Context(), from, c, what)
 			if why = unknown; why == "" {
-				ctx = one.stay(ctx)
-				defer one.leave()
-				who := one.identity.Load()
+				ctx = call.stay(ctx)
+				defer call.leave()
+				who := call.identity.Load()
 				if who.meets(what) {
 					next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
 					return
 				}
-				s.refused(ctx, at, notAllowed)
+				s.refused(ctx, from, notAllowed)
 				o.Refuse(w, r, status.Convert(errNotAllowed("do this")))
 				return
 			}
 		}
-		s.refused(r.Context(), at, why)
+		s.refused(r.Context(), from, why)
 		if why == revokedCertificate {
 			w.Header().Set("Connection", "close") // no request over it can succeed
 		}

@@ -23,9 +23,9 @@ const (
 
 // jwtRule lets an identity in by a JWT of an issuer that has all the claims.
 type jwtRule struct {
-	issuer string // its name in the file
-	claims []claim
-	of     *Identity
+	issuer   string // its name in the file
+	claims   []claim
+	identity *Identity
 }
 
 // claim is a claim, named by its path, with the text that it must be or contain.
@@ -38,13 +38,13 @@ func (r *roster) byJWT(t *issuer.Token) (*Identity, string) {
 	}
 	var found *Identity
 	for _, rule := range r.rules {
-		if rule.of == found || r.issuers[rule.issuer] != t.Issuer() || !rule.matches(t) {
+		if rule.identity == found || r.issuers[rule.issuer] != t.Issuer() || !rule.matches(t) {
 			continue
 		}
 		if found != nil {
 			return nil, ambiguousToken
 		}
-		found = rule.of
+		found = rule.identity
 	}
 	if found == nil {
 		return nil, unknownToken
@@ -173,33 +173,33 @@ func (s *issuers) use(r *roster) {
 	r.issuers = make(map[string]*issuer.Issuer, len(r.configs))
 	for name, c := range r.configs {
 		wanted[c] = true
-		one := s.known[c]
-		if one == nil {
-			one = &running{issuer: issuer.New(c, s.fetched)}
-			s.known[c] = one
-			s.start(one)
+		known := s.known[c]
+		if known == nil {
+			known = &running{issuer: issuer.New(c, s.fetched)}
+			s.known[c] = known
+			s.start(known)
 		}
-		r.issuers[name] = one.issuer
+		r.issuers[name] = known.issuer
 	}
-	for c, one := range s.known {
+	for c, known := range s.known {
 		if wanted[c] {
 			continue
 		}
 		delete(s.known, c)
-		if one.stop != nil {
-			one.stop()
+		if known.stop != nil {
+			known.stop()
 		}
 	}
 }
 
 // start fetches the keys of an issuer if the others' are fetched. The caller holds mu.
-func (s *issuers) start(one *running) {
+func (s *issuers) start(known *running) {
 	if s.ctx == nil {
 		return
 	}
 	var ctx context.Context
-	ctx, one.stop = context.WithCancel(s.ctx)
-	s.fetches.Go(func() { one.issuer.Run(ctx) })
+	ctx, known.stop = context.WithCancel(s.ctx)
+	s.fetches.Go(func() { known.issuer.Run(ctx) })
 }
 
 // run fetches keys until ctx ends. The function that it returns waits for the end.

@@ -24,8 +24,8 @@ type roster struct {
 
 // token identifies the bearer of a token by its hash.
 type token struct {
-	sum [sha256.Size]byte
-	of  *Identity
+	sum      [sha256.Size]byte
+	identity *Identity
 }
 
 // commonName begins the name of a certificate that gives its subject's common name.
@@ -76,7 +76,7 @@ type draft struct {
 	*drafts
 	*entry
 	issuer issuer.Config // the issuer that is read
-	at     strictyaml.Value
+	place  strictyaml.Value
 	report func(strictyaml.Fault)
 }
 
@@ -108,15 +108,15 @@ func (d *drafts) readFile(data []byte) {
 
 func (d *drafts) readIdentity(v strictyaml.Value) {
 	name := peekName(v)
-	one := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
-	one.report = d.reporter(v, "identity", name)
-	one.at = v.Under("", one.report)
-	if _, ok := one.readFields(one.at, identityFields()); !ok {
+	draft := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
+	draft.report = d.reporter(v, "identity", name)
+	draft.place = v.Under("", draft.report)
+	if _, ok := draft.readFields(draft.place, identityFields()); !ok {
 		return
 	}
-	d.entries = append(d.entries, one.entry)
-	if len(one.tokens)+len(one.certificates)+len(one.jwts) == 0 {
-		one.warn(one.at, "neither tokens nor certificates nor jwts: nobody is known as it")
+	d.entries = append(d.entries, draft.entry)
+	if len(draft.tokens)+len(draft.certificates)+len(draft.jwts) == 0 {
+		draft.warn(draft.place, "neither tokens nor certificates nor jwts: nobody is known as it")
 	}
 }
 
@@ -143,11 +143,11 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 	}
 	for _, item := range items {
 		name := peekName(item)
-		one := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
-		one.report = d.reporter(item, "issuer", name)
-		one.at = item.Under("", one.report)
-		if _, ok := one.readFields(one.at, issuerFields()); ok && name != "" {
-			d.configs[name] = one.issuer
+		draft := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
+		draft.report = d.reporter(item, "issuer", name)
+		draft.place = item.Under("", draft.report)
+		if _, ok := draft.readFields(draft.place, issuerFields()); ok && name != "" {
+			d.configs[name] = draft.issuer
 		}
 	}
 }
@@ -209,12 +209,12 @@ func (d *drafts) complete(entry string, f strictyaml.Fault) strictyaml.Fault {
 }
 
 func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
-	at := strictyaml.Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
+	warning := strictyaml.Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
 	entry := ""
 	if d.identity.name != "" {
 		entry = fmt.Sprintf("identity %q", d.identity.name)
 	}
-	d.warnings = append(d.warnings, d.complete(entry, at).Error())
+	d.warnings = append(d.warnings, d.complete(entry, warning).Error())
 }
 
 // roster returns the entries of a file without faults.
@@ -231,7 +231,7 @@ func (d *drafts) roster() *roster {
 			r.certificates[name] = e.identity
 		}
 		for _, rule := range e.jwts {
-			rule.of = e.identity
+			rule.identity = e.identity
 			r.rules = append(r.rules, rule)
 		}
 	}

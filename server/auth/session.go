@@ -11,7 +11,7 @@ import (
 type session struct {
 	store      *Store
 	credential credential
-	at         origin
+	origin     origin
 	need       Need // must be met as long as the call goes on
 	open       bool // the call is open to all, and needs no credential
 	tapped     bool // Tap made it
@@ -51,7 +51,7 @@ func Allow(ctx context.Context, model string) error {
 		}
 	}
 	if !s.identity.Load().MayUse(model) {
-		s.store.refused(ctx, s.at, notAllowed)
+		s.store.refused(ctx, s.origin, notAllowed)
 		return errModel(model)
 	}
 	return nil
@@ -64,7 +64,7 @@ func Require(ctx context.Context, right func(*Identity) bool, what string) error
 	if s == nil || right(s.identity.Load()) {
 		return nil
 	}
-	s.store.refused(ctx, s.at, notAllowed)
+	s.store.refused(ctx, s.origin, notAllowed)
 	return errNotAllowed(what)
 }
 
@@ -87,7 +87,7 @@ func Ended(ctx context.Context) error {
 
 // enter returns the session of a call that a credential makes, or why the credential is not
 // accepted. The caller checks whether the identity meets the need: see Identity.meets.
-func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (context.Context, *session, string) {
+func (s *Store) enter(ctx context.Context, from origin, c credential, need Need) (context.Context, *session, string) {
 	r := s.current.Load()
 	c, why := s.verified(r, c)
 	if why != "" {
@@ -97,7 +97,7 @@ func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (
 	if why != "" {
 		return ctx, nil, why
 	}
-	one := &session{store: s, at: at, credential: c, need: need, judged: r}
+	one := &session{store: s, origin: from, credential: c, need: need, judged: r}
 	one.identity.Store(who)
 	return context.WithValue(ctx, sessionKey{}, one), one, ""
 }
@@ -170,17 +170,17 @@ func (s *session) leave() {
 // recheck judges the credential by what is in force now, and ends the call if it has lost a right.
 func (s *session) recheck() {
 	was := s.identity.Load()
-	is, why := s.store.who(s.store.current.Load(), s.credential)
-	if why != "" || is.name != was.name {
+	now, why := s.store.who(s.store.current.Load(), s.credential)
+	if why != "" || now.name != was.name {
 		s.end(errUnauthenticated)
 		return
 	}
-	s.identity.Store(is)
-	if was.meets(s.need) && !is.meets(s.need) {
+	s.identity.Store(now)
+	if was.meets(s.need) && !now.meets(s.need) {
 		s.end(errNotAllowed("do this"))
 		return
 	}
-	if model := s.model.Load(); model != nil && !is.MayUse(*model) && was.MayUse(*model) {
+	if model := s.model.Load(); model != nil && !now.MayUse(*model) && was.MayUse(*model) {
 		s.end(errModel(*model))
 	}
 }

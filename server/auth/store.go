@@ -228,7 +228,7 @@ func (r *roster) byToken(sum [sha256.Size]byte) *Identity {
 	if found < 0 {
 		return nil
 	}
-	return r.tokens[found].of
+	return r.tokens[found].identity
 }
 
 // byCertificate returns the only identity that has one of the certificate's names.

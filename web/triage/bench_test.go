@@ -26,12 +26,12 @@ var benched = []struct {
 }
 
 func benchDaemon(b *testing.B, at int) *daemon {
-	of := benched[at]
+	bench := benched[at]
 	var policies []string
-	for i := range of.models {
-		policies = append(policies, manyClasses(fmt.Sprint("m", i), of.classes, of.critical, of.more))
+	for i := range bench.models {
+		policies = append(policies, manyClasses(fmt.Sprint("m", i), bench.classes, bench.critical, bench.more))
 	}
-	d := newDaemon(b, Options{}, of.labels, policies...)
+	d := newDaemon(b, Options{}, bench.labels, policies...)
 	d.page.sample()
 	return d
 }
@@ -48,18 +48,18 @@ func (d *daemon) next(b *testing.B, at int, seed uint64) {
 // BenchmarkSample measures a sample with its scrape, as taken every 15 s, or every 2 s while
 // somebody watches; and the scrape alone.
 func BenchmarkSample(b *testing.B) {
-	for at, of := range benched {
-		b.Run(of.name, func(b *testing.B) {
-			d := benchDaemon(b, at)
-			d.next(b, at, 1)
+	for n, bench := range benched {
+		b.Run(bench.name, func(b *testing.B) {
+			d := benchDaemon(b, n)
+			d.next(b, n, 1)
 			b.ReportAllocs()
 			for b.Loop() {
 				d.step(time.Second)
 			}
 		})
-		b.Run(of.name+"/scrape", func(b *testing.B) {
-			d := benchDaemon(b, at)
-			d.next(b, at, 1)
+		b.Run(bench.name+"/scrape", func(b *testing.B) {
+			d := benchDaemon(b, n)
+			d.next(b, n, 1)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := d.page.options.Gatherer.Gather(); err != nil {
@@ -82,17 +82,17 @@ func benchSteps() int {
 // BenchmarkState measures a state with 15 minutes of history: whole, as in the first event, and
 // with the changes, as in further events.
 func BenchmarkState(b *testing.B) {
-	for at, of := range benched {
-		if of.models > 1 {
+	for n, bench := range benched {
+		if bench.models > 1 {
 			continue
 		}
-		d := benchDaemon(b, at)
+		d := benchDaemon(b, n)
 		for step := range benchSteps() {
-			d.next(b, at, uint64(step))
+			d.next(b, n, uint64(step))
 			d.page.sample()
 		}
 		for name, since := range map[string]uint64{"first": 0, "further": d.page.latest.number - 1} {
-			b.Run(of.name+"/"+name, func(b *testing.B) {
+			b.Run(bench.name+"/"+name, func(b *testing.B) {
 				b.ReportAllocs()
 				size := 0
 				for b.Loop() {

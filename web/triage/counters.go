@@ -57,15 +57,15 @@ func (c *counters) addBuckets(row int, h *dto.Histogram) {
 
 // createdAt notes when the counters of the model began. If they began anew, the model was gone in
 // between, and the values before count as 0.
-func (c *counters) createdAt(at time.Time) {
-	if at.Equal(c.created) {
+func (c *counters) createdAt(created time.Time) {
+	if created.Equal(c.created) {
 		return
 	}
 	if !c.created.IsZero() {
 		clear(c.last)
 		clear(c.lastC)
 	}
-	c.created = at
+	c.created = created
 }
 
 // addTo adds what was counted since the scrape before to a step. A counter that fell has begun anew
@@ -101,7 +101,7 @@ func (c *counters) addTo(s *step) {
 
 // step holds what was counted in one step.
 type step struct {
-	at       time.Time // when it began
+	begun    time.Time // when it began
 	seconds  float64
 	over     bool
 	changed  uint64    // number of the sample that it last grew by

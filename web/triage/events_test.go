@@ -249,11 +249,11 @@ func (r *recorder) SetReadDeadline(at time.Time) error {
 }
 
 func (r *recorder) SetWriteDeadline(at time.Time) error {
-	in := time.Duration(0)
+	left := time.Duration(0)
 	if !at.IsZero() {
-		in = at.Sub(r.now())
+		left = at.Sub(r.now())
 	}
-	r.write = append(r.write, in)
+	r.write = append(r.write, left)
 	return nil
 }
 

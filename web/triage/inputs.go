@@ -36,39 +36,39 @@ func NewInputs(keep int) *Inputs {
 
 // Add adds an input that was deferred under a policy, or is to be reviewed. The receipt is that of a
 // review, and empty for none. Add keeps no reference to o or the receipt.
-func (in *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
-	if in == nil {
+func (all *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
+	if all == nil {
 		return
 	}
-	one := input{
-		at: in.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
+	referred := input{
+		added: all.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
 		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
 		risk: o.Risk, priority: o.Percentile, audited: p.Audit != nil,
 		predictedCritical: has(p.Critical, o.Predicted),
 	}
 	if k := o.Decision.Class; k >= 0 {
-		one.deciding, one.decidingCritical = p.Classes[k], has(p.Critical, k)
+		referred.deciding, referred.decidingCritical = p.Classes[k], has(p.Critical, k)
 	}
-	for i := range one.prints.n {
-		s := &one.prints.shares[i]
+	for i := range referred.prints.n {
+		s := &referred.prints.shares[i]
 		s.name, s.critical = p.Classes[s.class], has(p.Critical, s.class)
 		s.unreliable = o.Skewness[s.class] > p.ReliabilityThreshold
 	}
-	one.review = len(sealed) == receipt.Size
-	if one.review {
-		one.receipt = [receipt.Size]byte(sealed)
+	referred.review = len(sealed) == receipt.Size
+	if referred.review {
+		referred.receipt = [receipt.Size]byte(sealed)
 	}
 
-	kept, ok := in.models.Load(p.Name)
+	kept, ok := all.models.Load(p.Name)
 	if !ok {
-		kept, _ = in.models.LoadOrStore(p.Name, &ring{keep: in.keep})
+		kept, _ = all.models.LoadOrStore(p.Name, &ring{keep: all.keep})
 	}
-	kept.(*ring).add(&one, cut(id))
+	kept.(*ring).add(&referred, cut(id))
 }
 
 // Reported notes what became of outcomes of inputs that are to be reviewed, by whatever way they came.
-func (in *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
-	if in == nil {
+func (all *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
+	if all == nil {
 		return
 	}
 	read := map[[receipt.Size]byte]reading{}
@@ -80,7 +80,7 @@ func (in *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAn
 	if len(read) == 0 {
 		return
 	}
-	in.models.Range(func(_, kept any) bool {
+	all.models.Range(func(_, kept any) bool {
 		kept.(*ring).each(func(one *input) bool {
 			if r, ok := read[one.receipt]; ok && one.review {
 				one.read(&r)
@@ -107,11 +107,11 @@ func (in *Inputs) keepOnly(models []string) {
 func (in *Inputs) recent(model string) *Recent {
 	recent := &Recent{Kept: min(in.keep, maxRecent), Inputs: []Deferred{}}
 	if kept, ok := in.models.Load(model); ok {
-		kept.(*ring).each(func(one *input) bool {
-			if one.decision.Action == policy.Defer && !one.blind() {
-				recent.Inputs = append(recent.Inputs, one.describe())
+		kept.(*ring).each(func(referred *input) bool {
+			if referred.decision.Action == policy.Defer && !referred.blind() {
+				recent.Inputs = append(recent.Inputs, referred.describe())
 			}
-			recent.Blind = recent.Blind || one.blind()
+			recent.Blind = recent.Blind || referred.blind()
 			return len(recent.Inputs) < maxRecent
 		})
 	}
@@ -130,7 +130,7 @@ type ring struct {
 
 // input went to a person. It holds names and no reference to its policy, but for its classes.
 type input struct {
-	at       time.Time
+	added    time.Time
 	policy   string // its hash
 	classes  []string
 	id       []byte // reuses the memory of the input that it replaces
@@ -151,17 +151,17 @@ type input struct {
 }
 
 // add adds an input in the place of the oldest one. It takes what one points to.
-func (r *ring) add(one *input, id string) {
+func (r *ring) add(referred *input, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := r.added % r.keep
-	if at == len(r.inputs) {
+	slot := r.added % r.keep
+	if slot == len(r.inputs) {
 		r.inputs = append(r.inputs, input{})
 	}
-	to := &r.inputs[at]
+	to := &r.inputs[slot]
 	to.id = append(to.id[:0], id...)
-	one.id = to.id
-	*to = *one
+	referred.id = to.id
+	*to = *referred
 	r.added++
 }
 
@@ -186,16 +186,16 @@ func (r *ring) each(do func(*input) bool) {
 
 // describe returns the details of a deferred input.
 func (d *input) describe() Deferred {
-	by := &d.decision
+	decision := &d.decision
 	found := Deferred{
-		At: d.at.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
+		At: d.added.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
 		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
-		Score: string(by.Score), Value: Number(by.Value), Reason: by.Reason.String(),
+		Score: string(decision.Score), Value: Number(decision.Value), Reason: decision.Reason.String(),
 		Risk: Number(d.risk), Priority: Number(d.priority),
 		Fingerprint: make([]Share, d.prints.n), Rest: Number(d.prints.rest),
 	}
-	if by.HasThreshold && (by.Reason == policy.AboveThreshold || by.Reason == policy.Unfamiliar) {
-		threshold := by.Threshold
+	if decision.HasThreshold && (decision.Reason == policy.AboveThreshold || decision.Reason == policy.Unfamiliar) {
+		threshold := decision.Threshold
 		found.Threshold = &threshold
 	}
 	for i := range found.Fingerprint {
@@ -232,11 +232,11 @@ func fingerprintOf(c []float64) (f fingerprint) {
 		} else {
 			f.n++
 		}
-		at := f.n - 1
-		for ; at > 0 && f.shares[at-1].c < v; at-- {
-			f.shares[at] = f.shares[at-1]
+		last := f.n - 1
+		for ; last > 0 && f.shares[last-1].c < v; last-- {
+			f.shares[last] = f.shares[last-1]
 		}
-		f.shares[at] = share{class: k, c: v}
+		f.shares[last] = share{class: k, c: v}
 	}
 	return f
 }

@@ -48,7 +48,7 @@ func (h *history) model(since uint64) *Model {
 
 	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
 	if len(steps) > 0 {
-		m.HistoryFrom = steps[0].at.UnixMilli()
+		m.HistoryFrom = steps[0].begun.UnixMilli()
 	}
 	for i := range steps {
 		if steps[i].changed > since {
@@ -115,16 +115,16 @@ func numPairs(p *policy.Policy) int {
 }
 
 // span returns what was counted in some steps.
-func (h *history) span(of *sums, minutes int, pairs []pair) Span {
+func (h *history) span(total *sums, minutes int, pairs []pair) Span {
 	s := Span{
-		Minutes: minutes, Seconds: of.seconds,
+		Minutes: minutes, Seconds: total.seconds,
 		Decided: Decided{ExpectedMisses: new(float64)},
-		Reasons:       []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
+		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
 	}
 	if h.stopsEarly() {
 		s.EarlyStop = &earlyStopSpan{Disagreements: []Reason{}}
 	}
-	for i, v := range of.counters {
+	for i, v := range total.counters {
 		if v == 0 {
 			continue
 		}
@@ -147,11 +147,11 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 	for k := range s.Classes {
 		c := &s.Classes[k]
 		c.MeanC = ratio(c.MeanC, c.Observations)
-		c.Quantiles = quantiles(of.buckets[k*numBuckets : (k+1)*numBuckets])
+		c.Quantiles = quantiles(total.buckets[k*numBuckets : (k+1)*numBuckets])
 	}
 	for i, pair := range pairs {
 		s.Pairs[i] = pair.Pair
-		s.Pairs[i].Nats = ratio(of.counters[pair.slot], s.Inputs)
+		s.Pairs[i].Nats = ratio(total.counters[pair.slot], s.Inputs)
 	}
 	return s
 }
@@ -248,7 +248,7 @@ func (h *history) describeStep(s *step) Step {
 		sum.count(h.counters.series[i], v)
 	}
 	d := Step{
-		At: s.at.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
+		At: s.begun.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
 		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
 		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
 	}

@@ -73,7 +73,7 @@ type Page struct {
 
 // sample is the last successful sample.
 type sample struct {
-	at        time.Time
+	taken     time.Time
 	number    uint64 // counts samples from 1
 	daemon    Daemon
 	promises  []*ledger.Promise // nil without a ledger
@@ -189,7 +189,7 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.models.replace(policies, p.latest.at)
+	p.models.replace(policies, p.latest.taken)
 	if p.options.Inputs != nil {
 		p.options.Inputs.keepOnly(p.models.names)
 	}
@@ -204,12 +204,12 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 
 	before := p.latest
 	p.latest = sample{
-		at: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
+		taken: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
 		encodings: make(map[encodingOf]encoding), next: make(chan struct{}),
 	}
-	over := p.schedule.endStep(p.latest.at)
+	over := p.schedule.endStep(p.latest.taken)
 	for _, h := range histories {
-		h.end(p.latest.at, p.latest.number, over)
+		h.end(p.latest.taken, p.latest.number, over)
 	}
 	close(before.next)
 }
@@ -248,7 +248,7 @@ func (p *Page) encoded(what encodingOf) (state []byte, number uint64, next <-cha
 
 // state returns the state that was asked for. Nothing in it changes later.
 func (p *Page) state(what encodingOf) *State {
-	s := &State{At: p.latest.at.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
+	s := &State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
 	h := p.models.histories[what.model]
 	if of := p.models.find(what.model); h == nil && of != nil { // only its policy is known so far
 		h = &history{}

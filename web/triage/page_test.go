@@ -408,18 +408,18 @@ func TestMostClasses(t *testing.T) {
 				restC += v
 			}
 			for i, class := range m.Classes[:rows-1] {
-				of := i
+				index := i
 				if i >= rows-1-10 {
-					of = k - (rows - 1) + i
+					index = k - (rows - 1) + i
 				}
-				if want := (Class{names[of], critical(of), !critical(of), false, 1}); class != want {
+				if want := (Class{names[index], critical(index), !critical(index), false, 1}); class != want {
 					t.Errorf("class %d is %+v, expected %+v", i, class, want)
 				}
-				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[of] || math.Abs(got.MeanC-c[of]/inputs) > 1e-9 {
+				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {
 					t.Errorf("%s: %+v", class.Name, got)
 				}
-				restPredicted -= predicted[of]
-				restC -= c[of]
+				restPredicted -= predicted[index]
+				restC -= c[index]
 			}
 			rest := float64((k - rows + 1) * inputs)
 			if got := s.Classes[rows-1]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {

@@ -112,18 +112,18 @@ func (in *Inputs) reviews(models []string, template string) (all []review, class
 		if !ok {
 			continue
 		}
-		kept.(*ring).each(func(one *input) bool {
-			if !one.review {
+		kept.(*ring).each(func(referred *input) bool {
+			if !referred.review {
 				return true
 			}
 			r := review{
-				Key: one.key(), At: one.at.UTC(), Model: model, ID: string(one.id), URL: caseURL(template, string(one.id)),
-				Policy: one.policy, State: one.state(), receipt: one.receipt,
+				Key: referred.key(), At: referred.added.UTC(), Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
+				Policy: referred.policy, State: referred.state(), receipt: referred.receipt,
 			}
 			if r.State == enteredState {
-				r.Outcome = &enteredOutcome{Truth: one.truth, Predicted: one.answer.GetPredicted()}
+				r.Outcome = &enteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
-			classes[one.policy] = one.classes
+			classes[referred.policy] = referred.classes
 			all = append(all, r)
 			return true
 		})

@@ -40,10 +40,10 @@ func (s *schedule) pause(now time.Time, watched bool) time.Duration {
 
 // endStep reports whether a sample at this time ends the current step, or is the first, and begins
 // the next step.
-func (s *schedule) endStep(at time.Time) bool {
-	if !s.stepAt.IsZero() && at.Sub(s.stepAt) < stepTime {
+func (s *schedule) endStep(taken time.Time) bool {
+	if !s.stepAt.IsZero() && taken.Sub(s.stepAt) < stepTime {
 		return false
 	}
-	s.stepAt = at
+	s.stepAt = taken
 	return true
 }

@@ -14,15 +14,15 @@ import (
 // there.
 func TestWilson(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ of, total, low, high float64 }{
+	for _, c := range []struct{ part, total, low, high float64 }{
 		{81, 263, 0.2553, 0.3662},
 		{15, 148, 0.0624, 0.1605},
 		{0, 20, 0, 0.1611},
 		{1, 29, 0.0061, 0.1718},
 	} {
-		got := wilson(c.of, c.total)
-		if got.Value != c.of/c.total || math.Abs(got.Low-c.low) > 5e-5 || math.Abs(got.High-c.high) > 5e-5 {
-			t.Errorf("%v of %v: %+v, expected %v to %v", c.of, c.total, *got, c.low, c.high)
+		got := wilson(c.part, c.total)
+		if got.Value != c.part/c.total || math.Abs(got.Low-c.low) > 5e-5 || math.Abs(got.High-c.high) > 5e-5 {
+			t.Errorf("%v of %v: %+v, expected %v to %v", c.part, c.total, *got, c.low, c.high)
 		}
 	}
 	if got := wilson(0, 0); got != nil {

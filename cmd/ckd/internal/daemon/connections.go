@@ -167,7 +167,7 @@ func (l *liveliest) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &livelyConn{of: l}
+	c := &livelyConn{listener: l}
 	l.mu.Lock()
 	place := l.open.PushBack(c)
 	c.place = place
@@ -193,14 +193,14 @@ func (l *liveliest) Accept() (net.Conn, error) {
 // silent for longest.
 type livelyConn struct {
 	limitedConn
-	of    *liveliest
-	place *list.Element
+	listener *liveliest
+	place    *list.Element
 }
 
 // Write implements net.Conn.
 func (c *livelyConn) Write(p []byte) (int, error) {
-	c.of.mu.Lock()
-	c.of.open.MoveToBack(c.place) // nothing, if the connection has been closed
-	c.of.mu.Unlock()
+	c.listener.mu.Lock()
+	c.listener.open.MoveToBack(c.place) // nothing, if the connection has been closed
+	c.listener.mu.Unlock()
 	return c.Conn.Write(p)
 }

@@ -219,8 +219,8 @@ func TestOneClientLeavesRoom(t *testing.T) {
 		for small, next := range over {
 			t.Run(greedy+" against "+small, func(t *testing.T) {
 				d := start(t, withHTTP, withLittleRoom)
-				one := first(t, d, "")
-				expectRefusal(t, one.fill(), "this connection holds", "and may hold 786432")
+				greedyClient := first(t, d, "")
+				expectRefusal(t, greedyClient.fill(), "this connection holds", "and may hold 786432")
 				if held := d.held(); held < 0.7 || held > 0.76 {
 					t.Errorf("%v of the budget are held", held)
 				}
@@ -230,8 +230,8 @@ func TestOneClientLeavesRoom(t *testing.T) {
 				}
 				d.expectAlive()
 				expectRefusal(t, two.fill(), "all clients hold", "this connection holds") // and waits now
-				one.finish(1)
-				_, refusal := one.open(50)
+				greedyClient.finish(1)
+				_, refusal := greedyClient.open(50)
 				expectRefusal(t, refusal, "more than an equal share among 2, while others wait")
 				if _, refusal := two.open(10); refusal != "" {
 					t.Errorf("what the first gave back is not the second's: %s", refusal)

@@ -47,7 +47,7 @@ type keeper struct {
 	failed *failedReloads
 	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
 	report func(context.Context, *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error)
-	at     string                // where the ledger is, for the log
+	place  string                // where the ledger is, for the log
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
@@ -126,7 +126,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	}
 	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome, Reported: inputs.Reported})
 	k.report = service.ReportOutcomes
-	k.tell, k.at, k.close = service.ReportIssued, c.Ledger, l.Close
+	k.tell, k.place, k.close = service.ReportIssued, c.Ledger, l.Close
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
@@ -153,11 +153,11 @@ func (k *keeper) connect(c *config.Config) error {
 	if c.LedgerToken != "" {
 		options = append(options, client.WithTokenFile(c.LedgerToken))
 	}
-	at, err := client.Dial(c.LedgerAt, options...)
+	conn, err := client.Dial(c.LedgerAt, options...)
 	if err != nil {
 		return err
 	}
-	service := at.Outcomes()
+	service := conn.Outcomes()
 	k.tell = func(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
 		return service.ReportIssued(ctx, r)
 	}
@@ -174,9 +174,9 @@ func (k *keeper) connect(c *config.Config) error {
 		}
 		return nil
 	}
-	k.at, k.close, k.file = c.LedgerAt, at.Close, c.LedgerState
+	k.place, k.close, k.file = c.LedgerAt, conn.Close, c.LedgerState
 	if err := k.readState(); err != nil {
-		return errors.Join(err, at.Close())
+		return errors.Join(err, conn.Close())
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (k *keeper) enter(ctx context.Context, o *ckdv1.Outcome) (*ckdv1.OutcomeAns
 		return nil, err
 	}
 	if n := len(answer.GetAnswers()); n != 1 {
-		return nil, fmt.Errorf("the ledger at %s answered %d outcomes of 1", k.at, n)
+		return nil, fmt.Errorf("the ledger at %s answered %d outcomes of 1", k.place, n)
 	}
 	return answer.GetAnswers()[0], nil
 }
@@ -213,11 +213,11 @@ func (k *keeper) readState() error {
 	if err := protojson.Unmarshal(data, &said); err != nil {
 		return fmt.Errorf("%s: not the state of a ledger, expected a file that a daemon wrote, or none: %w", k.file, err)
 	}
-	at := info.ModTime()
-	k.answered.Store(&at)
+	written := info.ModTime()
+	k.answered.Store(&written)
 	k.state = said.GetPromises()
 	k.inForce()
-	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", at), zap.String("file", k.file))
+	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", written), zap.String("file", k.file))
 	return nil
 }
 
@@ -369,17 +369,17 @@ func (k *keeper) warnOfFile(p *policy.Policy) {
 // missed notes that the ledger did not answer.
 func (k *keeper) missed(err error) {
 	if !k.away {
-		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.at), zap.Error(err))
+		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.place), zap.Error(err))
 	}
 	k.away = true
 	since := "since this daemon started"
-	if at := k.answered.Load(); at != nil {
-		if time.Since(*at) < awayAfter {
+	if answered := k.answered.Load(); answered != nil {
+		if time.Since(*answered) < awayAfter {
 			return
 		}
-		since = "since " + at.UTC().Format(time.RFC3339)
+		since = "since " + answered.UTC().Format(time.RFC3339)
 	}
-	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.at, since))
+	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.place, since))
 }
 
 // heed puts what the ledger says in force, and logs what is new.
@@ -387,7 +387,7 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	now := time.Now()
 	k.answered.Store(&now)
 	if k.away {
-		k.log.Info("the ledger answers again", zap.String("ledger", k.at))
+		k.log.Info("the ledger answers again", zap.String("ledger", k.place))
 	}
 	k.away = false
 	k.failed.set("ledger", "")
@@ -417,7 +417,7 @@ func (k *keeper) readFigures(ctx context.Context) {
 	if err != nil {
 		if !k.short {
 			k.log.Warn("the ledger does not tell all figures, of which the triage page then shows few: does the identity of ledger-token have the right outcomes?",
-				zap.String("ledger", k.at), zap.Error(err))
+				zap.String("ledger", k.place), zap.Error(err))
 		}
 		all = nil
 		for _, p := range k.state {

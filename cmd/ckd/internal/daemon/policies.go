@@ -65,14 +65,14 @@ func (p *policies) reloaded(o watch.Outcome) {
 }
 
 // note publishes how a load ended to /healthz, the metrics and the triage page.
-func (p *policies) note(err error, at time.Time) {
+func (p *policies) note(err error, ended time.Time) {
 	text := ""
 	if err != nil {
 		text = "policies: not reloaded, those before stay in force: " + firstLines(err.Error())
 	}
 	p.failed.set("policies", text)
-	p.metrics.Reloaded(err == nil, at)
-	p.page.reloaded(err, at)
+	p.metrics.Reloaded(err == nil, ended)
+	p.page.reloaded(err, ended)
 }
 
 func (p *policies) logModels() {

@@ -120,11 +120,11 @@ func (r *readers) send(ctx context.Context, outcomes []*ckdv1.Outcome) ([]*ckdv1
 
 // between returns how many outcomes, and audits among them, are of decisions from one time to before
 // another.
-func (r *readers) between(from, to time.Time) (outcomes, audits int) {
+func (r *readers) between(from, until time.Time) (outcomes, audits int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.readings {
-		if !one.decided.Before(from) && one.decided.Before(to) {
+		if !one.decided.Before(from) && one.decided.Before(until) {
 			outcomes++
 			if one.audit {
 				audits++
