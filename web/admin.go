@@ -21,7 +21,7 @@ type State interface {
 	Serving() bool
 	// Policies returns the policies in force, in the order of their models' names.
 	Policies() []*policy.Policy
-	// FullPassChecks returns what full-pass checks say of early stopping, by model. Models that do not
+	// FullPassChecks returns the findings of full-pass checks, by model. Models that do not
 	// stop early are absent.
 	FullPassChecks() map[string]fullpass.Status
 	// Degenerate returns, by model, why the latest inputs do not look like passes. Models whose inputs
@@ -92,7 +92,7 @@ func Admin(o AdminOptions) http.Handler {
 	return admitted
 }
 
-// adminNeed returns what a request must be allowed.
+// adminNeed returns the right that a request needs.
 func adminNeed(r *http.Request) auth.Need {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthz", "/metrics":
@@ -120,7 +120,7 @@ func reloading(reload func() error) http.Handler {
 	})
 }
 
-// modelLines returns what /healthz says of the models.
+// modelLines returns the lines of /healthz about the models.
 func modelLines(s State) string {
 	var lines strings.Builder
 	checks, degenerate := s.FullPassChecks(), s.Degenerate()
@@ -153,7 +153,7 @@ func withoutPage(next http.Handler) http.Handler {
 	})
 }
 
-// ownOrigin refuses what pages of other sites have a browser send.
+// ownOrigin refuses requests that pages of other sites make a browser send.
 func ownOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := csrf.Check(r); err != nil {

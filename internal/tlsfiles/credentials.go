@@ -47,7 +47,7 @@ func IsInProcess(info credentials.AuthInfo) bool {
 }
 
 // Credentials returns the credentials of a gRPC server that may listen on several addresses.
-// Connections of unix sockets, and those with a method InProcess(), stay in plaintext. All others
+// Connections of unix sockets, and connections with a method InProcess(), stay in plaintext. All others
 // get TLS, or plaintext if src is nil. Listeners must hand out connections unwrapped, or they are
 // treated as the network.
 func Credentials(src *Source) credentials.TransportCredentials {

@@ -13,7 +13,7 @@ import (
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
-// Options names the files, all of them PEM, and says what is asked of clients.
+// Options names the files, all of them PEM, and the demands on clients.
 type Options struct {
 	// Cert holds the server's certificate, followed by the intermediates that lead to its root; Key
 	// holds its private key.
@@ -66,8 +66,8 @@ func (s *Source) Watch(ctx context.Context, report func(watch.Outcome)) {
 // is earlier.
 func (s *Source) NotAfter() time.Time { return s.current.Load().notAfter }
 
-// TLSConfig returns the configuration of an HTTP server (h2 and http/1.1) that serves with whatever
-// is in force.
+// TLSConfig returns the configuration of an HTTP server (h2 and http/1.1) whose
+// handshakes use the certificates in force.
 func (s *Source) TLSConfig() *tls.Config {
 	return s.config(false, "h2", "http/1.1")
 }
@@ -83,7 +83,7 @@ var ErrUntrusted = errors.New("the client certificate was revoked, or its CA is 
 // and is not any more. Expiry is left to the next handshake.
 func (s *Source) Check(c tls.ConnectionState) error { return s.current.Load().check(c) }
 
-// config returns a configuration whose handshakes use what is in force when they begin.
+// config returns a configuration whose handshakes use the certificates in force when they begin.
 func (s *Source) config(optional bool, protocols ...string) *tls.Config {
 	inForce := func() *tls.Config { return s.current.Load().config(s.options, optional, protocols) }
 	c := inForce()
@@ -91,7 +91,7 @@ func (s *Source) config(optional bool, protocols ...string) *tls.Config {
 	return c
 }
 
-// replace puts what the files say in force if it is sound and new.
+// replace puts the files' contents in force if they are sound and new.
 func (s *Source) replace() (watch.Result, error) {
 	was, now := s.current.Load(), s.now()
 	unchanged := watch.Result{Hash: was.hash, Warnings: was.warnings(now)}

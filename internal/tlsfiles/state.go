@@ -19,7 +19,7 @@ import (
 // maxFileBytes bounds each file. Lists of revoked certificates can be long.
 const maxFileBytes = 32 << 20
 
-// state holds what the files said at one time.
+// state holds the contents of the files at one time.
 type state struct {
 	hash     string // hash of everything but the private key
 	pair     tls.Certificate
@@ -250,7 +250,7 @@ func (st *state) valid(now time.Time) error {
 	return nil
 }
 
-// warnings returns lines about what has expired or soon will.
+// warnings returns lines about certificates and lists that have expired or soon will.
 func (st *state) warnings(now time.Time) []string {
 	var warnings []string
 	say := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }

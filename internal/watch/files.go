@@ -13,7 +13,7 @@ import (
 	"github.com/ckd-project/ckd/internal/files"
 )
 
-// Read reads small files together and returns what all of them held at one moment. It reads again
+// Read reads small files together and returns the contents that all of them had at one moment. It reads again
 // if files change meanwhile, as when the ..data link of a Secret is swapped. The second map holds
 // the errors of files that cannot be read. Read fails if the files keep changing.
 func Read(most int64, paths ...string) (map[string][]byte, map[string]error, error) {
@@ -39,7 +39,7 @@ func Still[T any](read func() T, equal func(a, b T) bool) (none T, err error) {
 	return none, fmt.Errorf("changed while they were read, %d times over, expected them to come to rest", attempts)
 }
 
-// contents holds the data of files, and the errors of those that cannot be read, by path.
+// contents holds the data of readable files, and the errors of unreadable ones, by path.
 type contents struct {
 	data   map[string][]byte
 	faults map[string]error

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Places holds where a change may change what files say: directories, each by its path without
+// Places holds where a change may change the contents of files: directories, each by its path without
 // links, and the names in them that matter. It holds directories, never files, because a watch on a
 // file ends with the first rename over it.
 type Places struct {

@@ -129,7 +129,7 @@ func read(sources []source) []source {
 	return sources
 }
 
-// parse parses what was read, and reports faults of reading before those of the files.
+// parse parses the files, and reports faults of reading before faults in files.
 func parse(sources []source) (*policy.Set, error) {
 	var (
 		files  []policy.File

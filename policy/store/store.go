@@ -23,7 +23,7 @@ type Store struct {
 
 // Open loads the files that paths stand for, as Load does, and applies their set.
 //
-// Apply puts a set in force with those who use it. With an error it refuses the set, and must have
+// Apply puts a set in force with its users. With an error it refuses the set, and must have
 // changed nothing; every later reload offers the set again. Open and the reloads call it for one
 // set at a time. It must not call Reload.
 func Open(apply func(*policy.Set) error, paths ...string) (*Store, error) {

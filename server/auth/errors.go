@@ -38,7 +38,7 @@ func Reasons() []string {
 // errorDomain is the domain of every google.rpc.ErrorInfo of the API.
 const errorDomain = "ckd.v1"
 
-// errUnauthenticated refuses a call without saying what was wrong with its credential.
+// errUnauthenticated refuses a call without naming the fault of its credential.
 var errUnauthenticated = statusError(codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED,
 	"no identity is known by what was presented, expected a valid bearer token or client certificate")
 

@@ -36,7 +36,7 @@ const (
 // fields.
 type field struct {
 	name string
-	// words describe what is expected.
+	// words describe the expected value.
 	words    string
 	required bool
 	standard string // value of a field that is left out

@@ -25,11 +25,11 @@ var openMethods = map[string]bool{
 	"/inference.GRPCInferenceService/ServerReady": true,
 }
 
-// channelzService begins the names of methods that show everybody's connections.
+// channelzService begins the names of methods that show the connections of all callers.
 const channelzService = "/grpc.channelz.v1.Channelz/"
 
 // Unary is a grpc.UnaryServerInterceptor that lets in the calls of known identities. A nil
-// Store lets everybody in.
+// Store lets every caller in.
 func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if s == nil {
 		return handler(ctx, req)
@@ -42,7 +42,7 @@ func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 }
 
 // Stream is a grpc.StreamServerInterceptor that lets in the streams of known identities. When
-// what let a stream in is withdrawn, its context is cancelled and it carries no more messages.
+// a stream's credential or right is withdrawn, its context is cancelled and it carries no more messages.
 // A handler that waits for its client, or goes round the interceptors, should watch Gone.
 func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if s == nil {
@@ -65,7 +65,7 @@ func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 }
 
 // Tap lets in a call or refuses it before any of its request is read, so that unknown callers
-// cannot make the daemon hold requests. It is for grpc.InTapHandle, before whatever counts
+// cannot make the daemon hold requests. It is for grpc.InTapHandle, before the tap that counts
 // calls. It returns the context to go on with, by which Unary and Stream, which are needed as
 // well, know who calls, and the identity; that of a nil Store is nil.
 func (s *Store) Tap(ctx context.Context, method string) (context.Context, *Identity, error) {
@@ -89,7 +89,7 @@ func originOf(ctx context.Context, method string) origin {
 	return from
 }
 
-// admit returns the session of a call, the one of Tap if there is one, or refuses the call with
+// admit returns the session of a call, Tap's session if there is one, or refuses the call with
 // a status.
 func (s *Store) admit(ctx context.Context, method string) (_ context.Context, call *session, err error) {
 	if call = sessionOf(ctx); call == nil || !call.tapped {
@@ -129,7 +129,7 @@ func (s *Store) begin(ctx context.Context, method string) (context.Context, *ses
 	return ctx, nil, unauthenticated(why)
 }
 
-// identify returns the credential of a call, or what is wrong with it. A method that is open to all
+// identify returns the credential of a call, or the reason to refuse it. A method that is open to all
 // needs none.
 func identify(ctx context.Context, method string) (c credential, isOpen bool, why string) {
 	if openMethods[method] {

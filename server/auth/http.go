@@ -8,15 +8,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Need says what an HTTP request asks of its sender.
+// Need is the right that an HTTP request needs.
 type Need int
 
-// The needs. Nobody meets the zero Need.
+// The needs. No sender meets the zero Need.
 const (
 	_ Need = iota
 	// NeedNothing suits probes and /metrics.
 	NeedNothing
-	// NeedIdentity suits what checks a right of its own, as models do.
+	// NeedIdentity suits handlers that check a right of their own, as those of models do.
 	NeedIdentity
 	// NeedAdmin and NeedReload ask for the right of that name.
 	NeedAdmin
@@ -25,7 +25,7 @@ const (
 
 // HTTPOptions says how requests are let in.
 type HTTPOptions struct {
-	// Need returns what a request asks of its sender.
+	// Need returns the right that a request needs.
 	Need func(*http.Request) Need
 	// Refuse answers refused requests. The header WWW-Authenticate is set already. Nil answers in
 	// plain text.
@@ -39,7 +39,7 @@ type HTTPOptions struct {
 // and refuses all others. A nil Store returns next.
 //
 // next gets requests without an authorization header, because nothing behind it needs the token.
-// Their context is cancelled when what let them in is withdrawn.
+// Their context is cancelled when their credential or right is withdrawn.
 func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 	if s == nil {
 		return next
@@ -98,7 +98,7 @@ func (o *HTTPOptions) authorization(r *http.Request) []string {
 	return values
 }
 
-// meets reports whether the identity has what a Need asks for.
+// meets reports whether the identity has the right that a Need names.
 func (i *Identity) meets(what Need) bool {
 	switch what {
 	case NeedNothing, NeedIdentity:

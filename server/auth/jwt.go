@@ -121,7 +121,7 @@ func (c *jwtCache) get(sum [sha256.Size]byte) *issuer.Token {
 	return t
 }
 
-// put remembers a token. When the cache is full it forgets those that have ended, or else any one.
+// put remembers a token. A full cache forgets expired tokens, or else any token.
 func (c *jwtCache) put(sum [sha256.Size]byte, t *issuer.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

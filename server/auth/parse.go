@@ -9,7 +9,7 @@ import (
 	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
-// roster is what an access file and its token files say.
+// roster holds the contents of an access file and its token files.
 type roster struct {
 	identities   map[string]*Identity
 	tokens       []token

@@ -27,7 +27,7 @@ type session struct {
 	expiry  []*time.Timer // of the JWT and, after the time to drain, of the call
 }
 
-// origin says what was called, and where the call came from.
+// origin names the called method and the caller's address.
 type origin struct{ what, from string }
 
 type sessionKey struct{}
@@ -58,7 +58,7 @@ func Allow(ctx context.Context, model string) error {
 }
 
 // Require returns nil if the caller has a right, such as [Identity.MayClear], and otherwise the status to
-// answer with: "the identity may not" and what.
+// answer with: "the identity may not", followed by what.
 func Require(ctx context.Context, right func(*Identity) bool, what string) error {
 	s := sessionOf(ctx)
 	if s == nil || right(s.identity.Load()) {
@@ -68,7 +68,7 @@ func Require(ctx context.Context, right func(*Identity) bool, what string) error
 	return errNotAllowed(what)
 }
 
-// Gone returns a channel that is closed when a stream has to end because what let it in was
+// Gone returns a channel that is closed when a stream has to end because its credential or right was
 // withdrawn; Ended then says why. It returns nil, which never is ready, if that cannot happen.
 func Gone(ctx context.Context) <-chan struct{} {
 	if s := sessionOf(ctx); s != nil {
@@ -110,8 +110,8 @@ func (s *Store) enterAsNobody(ctx context.Context) (context.Context, *session) {
 }
 
 // Expired returns a channel that is closed when the token of a stream has expired. A handler that
-// watches it has [Options.Drain] to hand out what it has taken, before the stream ends anyway. It
-// returns nil, which never is ready, if what let the stream in does not expire.
+// watches it has [Options.Drain] to answer the inputs that it has taken, before the stream ends anyway. It
+// returns nil, which never is ready, if the stream's credential does not expire.
 func Expired(ctx context.Context) <-chan struct{} {
 	if s := sessionOf(ctx); s != nil {
 		return s.expired
@@ -156,7 +156,7 @@ func (s *session) stay(ctx context.Context) context.Context {
 	return ctx
 }
 
-// leave ends what stay began.
+// leave unregisters a call that stay registered.
 func (s *session) leave() {
 	s.store.tracking.Lock()
 	delete(s.store.open, s)
@@ -167,7 +167,7 @@ func (s *session) leave() {
 	s.cancel(context.Canceled)
 }
 
-// recheck judges the credential by what is in force now, and ends the call if it has lost a right.
+// recheck judges the credential by the access file in force now, and ends the call if it has lost a right.
 func (s *session) recheck() {
 	was := s.identity.Load()
 	now, why := s.store.who(s.store.current.Load(), s.credential)

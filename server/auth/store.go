@@ -26,14 +26,14 @@ type Options struct {
 	Refused func(ctx context.Context, r Refusal)
 	// Fetched is called with news about the keys of token issuers. It must not block.
 	Fetched func(KeyFetch)
-	// Drain is how long a stream may still hand out what it has taken after its token has expired.
+	// Drain is how long a stream may still answer its open inputs after its token has expired.
 	Drain time.Duration
 }
 
 // Refusal describes a refused call.
 type Refusal struct {
 	Why string
-	// What names the gRPC method, or the method and path of the HTTP request.
+	// What is the gRPC method, or the method and path of the HTTP request.
 	What string
 	// From is the address that the call came from, if known.
 	From string
@@ -120,7 +120,7 @@ func (s *Store) places() *watch.Places {
 	return watch.PlacesOf(append([]string{s.path}, *s.files.Load()...)...)
 }
 
-// replace puts in force what the files say now.
+// replace puts the files' present contents in force.
 func (s *Store) replace() (watch.Result, error) {
 	defer s.Recheck() // certificates may have been revoked, too
 	was := s.current.Load()

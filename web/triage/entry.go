@@ -33,7 +33,7 @@ type Entry struct {
 	SawModel bool   `json:"saw_model"`
 }
 
-// Entered says what the ledger answered.
+// Entered is the ledger's answer to an Entry.
 type Entered struct {
 	Status string `json:"status"` // as in ckd.v1.OutcomeStatus, in lower case
 	Wanted string `json:"wanted"` // as in ckd.v1.Wanted; empty for no other reading

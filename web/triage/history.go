@@ -16,7 +16,7 @@ const maxSteps = int(15*time.Minute/stepTime) + 1
 // between samples, by steps.
 type history struct {
 	from     time.Time // when its counters were 0; zero if unknown: then it begins at their first values
-	lookedAt time.Time // when somebody last looked at it
+	lookedAt time.Time // when a watcher or a request last asked for it
 
 	scraped scrapedLabels
 	skip    bool // the current scrape, which is of another policy
@@ -39,7 +39,7 @@ type scrapedLabels struct {
 	cut   int // classes without a label of their own
 }
 
-// earlyStop holds what the history knows of early stopping beside the metrics.
+// earlyStop holds the state of early stopping that the metrics lack.
 type earlyStop struct {
 	passes    int       // passes of the full decision; 0 without a rule in force
 	ranAt     time.Time // when the rule was last seen to stop inputs under this policy; zero: never
@@ -139,7 +139,7 @@ func (h *history) readCreated(at time.Time) {
 	}
 }
 
-// end ends a scrape: it adds what was counted since the one before to the current step. over ends
+// end ends a scrape: it adds the counts since the scrape before to the current step. over ends
 // the step, too.
 func (h *history) end(scraped time.Time, sample uint64, over bool) {
 	if h.skip || h.policy == nil {

@@ -18,7 +18,7 @@ const (
 	maxRecent = 100 // most deferred inputs that are shown with their details
 )
 
-// Inputs keeps the last inputs of each model that went to a person: those deferred and those to be
+// Inputs keeps the last inputs of each model that went to a person: deferred ones, and ones to be
 // reviewed. It may be shared; a nil one keeps nothing.
 type Inputs struct {
 	keep   int
@@ -66,7 +66,7 @@ func (all *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []
 	kept.(*ring).add(&referred, cut(id))
 }
 
-// Reported notes what became of outcomes of inputs that are to be reviewed, by whatever way they came.
+// Reported notes the answers to outcomes of inputs to be reviewed, from the page or from elsewhere.
 func (all *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
 	if all == nil {
 		return
@@ -102,8 +102,8 @@ func (in *Inputs) keepOnly(models []string) {
 	})
 }
 
-// recent returns the last deferred inputs of a model, the latest first, without those that nobody may
-// know to be deferred yet.
+// recent returns the last deferred inputs of a model, the latest first, without inputs
+// whose decision readers may not know yet.
 func (in *Inputs) recent(model string) *Recent {
 	recent := &Recent{Kept: min(in.keep, maxRecent), Inputs: []Deferred{}}
 	if kept, ok := in.models.Load(model); ok {
@@ -150,7 +150,7 @@ type input struct {
 	truth   string               // of the last outcome
 }
 
-// add adds an input in the place of the oldest one. It takes what one points to.
+// add adds an input in the place of the oldest one. It takes over the input's slices.
 func (r *ring) add(referred *input, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +241,7 @@ func fingerprintOf(c []float64) (f fingerprint) {
 	return f
 }
 
-// cut returns what is kept of an id: at most maxIDSize bytes of whole characters.
+// cut returns the kept part of an id: at most maxIDSize bytes of whole characters.
 func cut(id string) string {
 	if len(id) <= maxIDSize {
 		return id

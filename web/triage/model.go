@@ -13,7 +13,7 @@ import (
 // spanMinutes lists the spans in minutes, the shortest first.
 var spanMinutes = [...]int{1, 5, 15}
 
-// model returns what the page shows of the model, with the steps that changed after the sample of
+// model returns the page's view of the model, with the steps that changed after the sample of
 // that number.
 func (h *history) model(since uint64) *Model {
 	p := h.policy
@@ -114,7 +114,7 @@ func numPairs(p *policy.Policy) int {
 	return len(p.Safe) * len(p.Critical)
 }
 
-// span returns what was counted in some steps.
+// span returns the counts of some steps.
 func (h *history) span(total *sums, minutes int, pairs []pair) Span {
 	s := Span{
 		Minutes: minutes, Seconds: total.seconds,
@@ -260,7 +260,7 @@ func (h *history) describeStep(s *step) Step {
 	return d
 }
 
-// drift returns what the metrics say of the policy's reference; nil without one.
+// drift returns the metrics of the policy's reference; nil without one.
 func (h *history) drift() *Drift {
 	if h.policy.Calibration == nil || h.policy.Calibration.Reference == nil {
 		return nil
@@ -318,7 +318,7 @@ func (h *history) stopsEarly() bool {
 	return scraped && h.earlyStop.passes > 0
 }
 
-// describeEarlyStop returns what the policy and the metrics say of the rule in force.
+// describeEarlyStop returns the state of the rule in force, by policy and metrics.
 func (h *history) describeEarlyStop() *earlyStopState {
 	if !h.stopsEarly() {
 		return nil
@@ -336,7 +336,7 @@ func (h *history) describeEarlyStop() *earlyStopState {
 	return s
 }
 
-// checkedShare returns a share of checked inputs, and what it is certified not to exceed.
+// checkedShare returns a share of checked inputs with its certified upper bound.
 func (g gauges) checkedShare(of string) checkedShare {
 	s := checkedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
 	if v, ok := g[seriesOf{kind: disagreementCertified, a: of}]; ok && finite(v) {
@@ -383,7 +383,7 @@ func describe(p *policy.Policy) Policy {
 	return d
 }
 
-// explainCertificate returns what the policy says of a certificate without a statement of its own;
+// explainCertificate returns the policy's explanation of a certificate without a statement of its own;
 // nothing if the policy was changed since.
 func explainCertificate(p *policy.Policy) string {
 	for _, sentence := range p.Explain() {

@@ -24,7 +24,7 @@ const maxEncodings = 16
 // maxWatchers limits the event streams at one time.
 const maxWatchers = 32
 
-// Options says what a Page shows, and who may see it.
+// Options names the sources of a Page, and who may see it.
 type Options struct {
 	// Gatherer is the daemon's registry: the page shows what a scrape would.
 	Gatherer prometheus.Gatherer
@@ -32,12 +32,12 @@ type Options struct {
 	Policies func() []*policy.Policy
 	// Daemon returns the state of the daemon. It may be called at any time.
 	Daemon func() Daemon
-	// Promises returns what outcomes say, as last computed; nil where the daemon keeps no ledger.
+	// Promises returns the promises, as last computed; nil where the daemon keeps no ledger.
 	Promises func() []*ledger.Promise
 	// Inputs holds the last inputs that went to a person; nil if they are not kept.
 	Inputs *Inputs
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
-	// inputs of a model; nil allows everybody.
+	// inputs of a model; nil allows every sender.
 	MaySeeRecent func(ctx context.Context, model string) bool
 	// CaseURL is the template of links to inputs that are to be reviewed, with {id} in the place of the
 	// id; empty for no links.
@@ -45,10 +45,10 @@ type Options struct {
 	// Enter gives an outcome to the ledger; nil where there is none.
 	Enter func(context.Context, *ckdv1.Outcome) (*ckdv1.OutcomeAnswer, error)
 	// MayEnter reports whether the sender of a request with this context may enter outcomes of a model;
-	// nil allows everybody.
+	// nil allows every sender.
 	MayEnter func(ctx context.Context, model string) bool
-	// Source returns whom the sender of a request with this context enters outcomes as; empty where they
-	// give a name. Nil is empty for everybody.
+	// Source returns the reader's name for outcomes that the sender of a request with this context enters;
+	// empty where the reader types a name. Nil is empty for every sender.
 	Source func(context.Context) string
 	// Failed is called when the metrics cannot be gathered, so that the page stays as it is; then not
 	// again until after a success. It may be nil.
@@ -81,7 +81,7 @@ type sample struct {
 	next      chan struct{} // closed by the next sample
 }
 
-// encodingOf says what was asked for of one sample.
+// encodingOf names the part of a sample that a request asks for.
 type encodingOf struct {
 	model  string
 	since  uint64 // number of the sample whose steps are known already; 0: none
@@ -150,7 +150,7 @@ func (p *Page) refresh() {
 	}
 }
 
-// sample takes in what a scrape would show now.
+// sample takes in the values that a scrape would show now.
 func (p *Page) sample() {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
@@ -227,7 +227,7 @@ func (p *Page) look(name string) string {
 }
 
 // encoded returns the state of a model as JSON, the number of its sample, and a channel that the next
-// sample closes. While it encodes, only those who asked for the same wait.
+// sample closes. While it encodes, only requests for the same state wait.
 func (p *Page) encoded(what encodingOf) (state []byte, number uint64, next <-chan struct{}, err error) {
 	p.mu.Lock()
 	encode, ok := p.latest.encodings[what]

@@ -19,9 +19,9 @@ const maxReviews = 1000
 
 // States of an input that is to be reviewed.
 const (
-	openState    = "open"    // nobody has read it, as far as this daemon knows
+	openState    = "open"    // no reader has entered it, as far as this daemon knows
 	againState   = "again"   // it was read, and another source should read it
-	enteredState = "entered" // nobody needs to read it any more
+	enteredState = "entered" // no further reading is wanted
 )
 
 // ReviewList lists the last inputs to review, deferred and audited ones together. Of those that are
@@ -58,7 +58,7 @@ type review struct {
 	receipt [receipt.Size]byte
 }
 
-// enteredOutcome is what was entered for an input, and what the model had predicted.
+// enteredOutcome is an input's entered truth beside the model's prediction.
 type enteredOutcome struct {
 	Truth     string `json:"truth"`
 	Predicted string `json:"predicted"`
@@ -95,7 +95,7 @@ func (d *input) state() string {
 	return enteredState
 }
 
-// blind reports whether nobody may know yet how the input was decided.
+// blind reports whether the decision on the input must stay hidden from readers.
 func (d *input) blind() bool { return d.audited && d.review && d.state() != enteredState }
 
 // key names an input to review: the unique number of its receipt.

@@ -7,7 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// kind says what a series counts or shows.
+// kind is the quantity that a series counts or shows.
 type kind uint8
 
 const (
@@ -39,14 +39,14 @@ const (
 	streamsOpen // kinds from here on are gauges
 	inputsOpen
 	driftZ      // by class, signal and window
-	driftShift  // likewise
+	driftShift  // the same labels
 	driftAlarm  // by class and signal
-	driftAlarms // likewise
+	driftAlarms // the same labels
 	driftVisible
 	driftFilled
 	disagreementLow       // by the inputs that the share is of
-	disagreementHigh      // likewise
-	disagreementCertified // likewise
+	disagreementHigh      // the same label
+	disagreementCertified // the same label
 	checkEvidence
 	checkEvidenceLimit
 	checksStopped

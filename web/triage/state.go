@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is what the page shows of the daemon and of one of its models.
+// State is the page's view of the daemon and of one of its models.
 //
 // /triage/state answers with it, and each event of /triage/events carries one. It has counts, and
 // leaves shares to the page.
@@ -42,11 +42,11 @@ type Model struct {
 	Name   string `json:"name"`
 	Policy Policy `json:"policy"`
 	// Classes lists the classes with a row, in the order of the policy. The last one may stand for
-	// ClassesCut others: classes without series of their own, and those beyond 128 rows. Critical
+	// ClassesCut others: classes without series of their own, and classes beyond 128 rows. Critical
 	// classes are left out last. Wherever a class is a number, it is an index of this list.
 	Classes    []Class `json:"classes"`
 	ClassesCut int     `json:"classes_cut"`
-	// PairsCut is how many computed pairs are not in Span.Pairs, which has those of the first 64
+	// PairsCut is how many computed pairs are not in Span.Pairs, which has the pairs of the first 64
 	// classes with rows, critical ones first.
 	PairsCut int `json:"pairs_cut"`
 
@@ -65,7 +65,7 @@ type Model struct {
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
 	EarlyStop *earlyStopState `json:"settling"`
-	// Promises says what outcomes show of the policy in force, by model version; null without a ledger.
+	// Promises is the evidence on the policy in force, by model version; null without a ledger.
 	Promises []Promise `json:"promises"`
 	Recent   *Recent   `json:"recent"` // null if they are not kept, or not allowed to be seen
 	// RecentWhy says why Recent is null: "off" or "not allowed".
@@ -91,7 +91,7 @@ type Policy struct {
 	Fewest         int      `json:"fewest"`
 	Pairs          string   `json:"pairs"`    // safe-critical or all
 	Warnings       []string `json:"warnings"` // as ckd check prints them
-	// Calibration is null if the policy does not say what it was calibrated from.
+	// Calibration is null if the policy names no recording of its calibration.
 	Calibration *Calibration `json:"calibration"`
 }
 
@@ -135,7 +135,7 @@ type Class struct {
 	Of       int    `json:"of"`     // number of classes under this label
 }
 
-// Span holds what was counted in the last minutes.
+// Span holds the counts of the last minutes.
 type Span struct {
 	Minutes int     `json:"minutes"`
 	Seconds float64 `json:"seconds"` // time covered, less than Minutes while the history is short
@@ -170,7 +170,7 @@ type Decided struct {
 	ExpectedMisses *float64 `json:"expected_misses"`
 }
 
-// Undecided counts what came in without a decision.
+// Undecided counts inputs and passes without a decision.
 type Undecided struct {
 	Rejected  float64 `json:"rejected"` // inputs refused with an error
 	Abandoned float64 `json:"abandoned"`
@@ -205,7 +205,7 @@ type Pair struct {
 	Block bool    `json:"block"` // one class is safe, the other critical; these pairs make cbec
 }
 
-// Step holds what was counted in one step of 15 seconds, or less if it is not over.
+// Step holds the counts of one step of 15 seconds, or less if it is not over.
 type Step struct {
 	At         int64   `json:"at"` // time of its beginning, in ms since 1970
 	Seconds    float64 `json:"seconds"`
@@ -215,7 +215,7 @@ type Step struct {
 	Fallback   float64 `json:"fallback"`
 	Degenerate float64 `json:"degenerate"`
 	Rejected   float64 `json:"rejected"`
-	// Quantiles are those of ClassSpan, by class.
+	// Quantiles are as in ClassSpan, by class.
 	Quantiles []*[4]float64 `json:"quantiles"`
 }
 
@@ -224,7 +224,7 @@ type Drift struct {
 	Reference int           `json:"reference"` // inputs of the reference
 	Alarm     float64       `json:"alarm"`     // |z| above it is an alarm
 	Windows   []DriftWindow `json:"windows"`
-	Classes   []ClassDrift  `json:"classes"` // those of the reference
+	Classes   []ClassDrift  `json:"classes"` // of the reference
 }
 
 // DriftWindow is one window, in inputs.
@@ -285,7 +285,7 @@ type checkedShare struct {
 	Certified *float64 `json:"certified"`
 }
 
-// earlyStopSpan holds what was counted of inputs that may be stopped early.
+// earlyStopSpan holds the counts of inputs that may be stopped early.
 type earlyStopSpan struct {
 	Inputs  float64 `json:"inputs"`
 	Used    float64 `json:"used"`      // passes
@@ -302,7 +302,7 @@ type earlyStopSpan struct {
 type Recent struct {
 	Kept   int        `json:"kept"`   // most inputs that are kept
 	Inputs []Deferred `json:"inputs"` // the latest first
-	// Blind says that inputs are left out because nobody has read them yet: their policy draws audits.
+	// Blind says that unread inputs are left out, since their policy draws audits.
 	Blind bool `json:"blind"`
 }
 

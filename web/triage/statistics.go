@@ -6,8 +6,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// The buckets of C_k are those of native histograms of schema 2, four to a doubling, each 19% wide;
-// those of the daemon are twice as fine. The first is the zero bucket. C_k does not exceed 1 by
+// The buckets of C_k are as in native histograms of schema 2, four to a doubling, each 19% wide; the
+// daemon's buckets are twice as fine. The first is the zero bucket. C_k does not exceed 1 by
 // more than rounding.
 const (
 	schema     = 2

@@ -125,7 +125,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	return d, nil
 }
 
-// newMetrics returns the daemon's metrics and their registry, which also has those of Go and
+// newMetrics returns the daemon's metrics and their registry, which also has the metrics of Go and
 // of the process.
 func newMetrics(c *config.Config, info buildinfo.Info) (*prometheus.Registry, *metrics.Metrics, error) {
 	registry := prometheus.NewRegistry()
@@ -145,7 +145,7 @@ func newTracer(c *config.Config, info buildinfo.Info, log *zap.Logger) (*tracing
 	return tracing.New(tracing.Options{Endpoint: c.TraceEndpoint, Sample: c.TraceSample, Version: info.Version, Logger: log})
 }
 
-// openHTTP builds what is served at the HTTP addresses.
+// openHTTP builds the servers of the HTTP addresses.
 func (d *Daemon) openHTTP(c *config.Config, registry *prometheus.Registry, m *metrics.Metrics, refusals *server.Refusals, failed *failedReloads) (err error) {
 	if l := d.sockets.admin; l != nil {
 		options := web.AdminOptions{
@@ -281,7 +281,7 @@ func (d *Daemon) closeHTTP() {
 	closing.Wait()
 }
 
-// release gives up what is left when no address is served: the ledger, the connection inside the
+// release closes the parts that no address serves: the ledger, the connection inside the
 // process and the tracer, which sends the spans that are left if that does not take long.
 func (d *Daemon) release() {
 	d.keeper.end()

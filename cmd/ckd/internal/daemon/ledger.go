@@ -39,7 +39,7 @@ const (
 	processName  = 16               // random bytes
 )
 
-// keeper tells the ledger what this process has issued, and keeps what the ledger says about the
+// keeper reports this process's decisions to the ledger, and keeps the ledger's verdicts on the
 // policies in force. The ledger is in this process, or that of another daemon: both are told alike.
 type keeper struct {
 	server decider
@@ -51,10 +51,10 @@ type keeper struct {
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
-	// promises returns what outcomes say, as last computed or told.
+	// promises returns the promises, as last computed or told.
 	promises func() []*ledger.Promise
-	// figures asks the ledger of another process for what it does not tell every few seconds; nil for the
-	// own one.
+	// figures asks another process's ledger for the figures that its answers to tell lack; nil for the
+	// own ledger.
 	figures func(context.Context) ([]*ckdv1.PromiseFigures, error)
 	told    atomic.Pointer[[]*ledger.Promise] // that figures returned last
 	asked   time.Time                         // when it was last called
@@ -74,7 +74,7 @@ type keeper struct {
 	warned   bool // that there is no file
 }
 
-// decider is what a keeper asks and tells the server.
+// decider is the server as a keeper sees it.
 type decider interface {
 	Policies() []*policy.Policy
 	Issued() []server.Issued
@@ -141,7 +141,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	return nil
 }
 
-// connect makes a client of another daemon's ledger, and reads what it said last from the file.
+// connect makes a client of another daemon's ledger, and reads its last answer from the file.
 func (k *keeper) connect(c *config.Config) error {
 	var options []client.Option
 	switch {
@@ -221,7 +221,7 @@ func (k *keeper) readState() error {
 	return nil
 }
 
-// writeState keeps what the ledger said, for a start while it is away. It is called after each answer:
+// writeState keeps the ledger's answer, for a start while the ledger is away. It is called after each answer:
 // the file is as old as the state, also after a start.
 func (k *keeper) writeState() {
 	if k.file == "" {
@@ -256,7 +256,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// end tells the ledger what was issued since the last round, and closes it.
+// end reports the decisions since the last round, and closes the ledger.
 func (k *keeper) end() {
 	if k == nil {
 		return
@@ -269,8 +269,8 @@ func (k *keeper) end() {
 	}
 }
 
-// round tells the ledger what is new, and heeds what it answers. While it is away, what it said last
-// stands.
+// round reports new decisions to the ledger and applies its answer. While the ledger is away, its last
+// answer stands.
 func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,7 +295,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// request returns what the ledger does not have, and a function that notes that it has it now.
+// request returns the counts and policies that the ledger lacks, and a function that notes them as sent.
 func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 	r := &ckdv1.ReportIssuedRequest{Process: k.process}
 	texts := map[string]string{}
@@ -382,7 +382,7 @@ func (k *keeper) missed(err error) {
 	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.place, since))
 }
 
-// heed puts what the ledger says in force, and logs what is new.
+// heed puts the ledger's answer in force, and logs new verdicts.
 func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	now := time.Now()
 	k.answered.Store(&now)
@@ -407,7 +407,7 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 }
 
 // readFigures asks for all figures of the policies in force, now and then. Without the right to read
-// them, what the ledger tells every few seconds has to do. The caller holds mu.
+// them, the short figures of its answers have to do. The caller holds mu.
 func (k *keeper) readFigures(ctx context.Context) {
 	if k.figures == nil || time.Since(k.asked) < figuresEvery {
 		return
@@ -435,7 +435,7 @@ func (k *keeper) readFigures(ctx context.Context) {
 	k.told.Store(&promises)
 }
 
-// inForce puts the state in force, and has /healthz say what is violated.
+// inForce puts the state in force, and has /healthz name violated promises.
 func (k *keeper) inForce() {
 	lines := ""
 	for _, p := range k.state {

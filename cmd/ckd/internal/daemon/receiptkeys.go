@@ -48,7 +48,7 @@ func (k *receiptKeys) keys() *receipt.Keys {
 	return k.current.Load().Keys
 }
 
-// replace puts in force what the file says now.
+// replace puts the file's present keys in force.
 func (k *receiptKeys) replace() (watch.Result, error) {
 	data, unread, err := watch.Read(mostKeyBytes, k.path)
 	if err == nil {

@@ -120,7 +120,7 @@ func (s *security) certificatesReloaded(o watch.Outcome) {
 
 func (s *security) accessReloaded(o watch.Outcome) { s.reloaded("access", o) }
 
-// issuerKeysFetched says in the log, the metrics and /healthz what came of fetching keys of a token
+// issuerKeysFetched publishes in the log, the metrics and /healthz a fetch of the keys of a token
 // issuer. /healthz needs no credentials, so the cause is in the log alone.
 func (s *security) issuerKeysFetched(f auth.KeyFetch) {
 	fields := []zap.Field{zap.String("issuer", f.URL), zap.Int("keys", f.Keys)}
@@ -140,7 +140,7 @@ func (s *security) issuerKeysFetched(f auth.KeyFetch) {
 
 func (s *security) receiptKeysReloaded(o watch.Outcome) { s.reloaded("receipt-keys", o) }
 
-// reloaded says in the log, the metrics and /healthz what came of a reload.
+// reloaded publishes the outcome of a reload in the log, the metrics and /healthz.
 func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
 	fields = append(fields, zap.String("trigger", o.Trigger), zap.String("files", what))
 	if o.Hash != "" {

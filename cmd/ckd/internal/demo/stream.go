@@ -101,7 +101,7 @@ func firstError(results []client.Result) error {
 	return nil
 }
 
-// leftOnPage says that readers leave one in so many reviews to whoever looks at the triage page: few
+// leftOnPage says that readers leave one in this many reviews to a user of the triage page: few
 // enough that outcomes are not overdue.
 const leftOnPage = 50
 

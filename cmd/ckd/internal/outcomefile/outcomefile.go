@@ -41,7 +41,7 @@ var fields = map[string]func(o *ckdv1.Outcome, text string) error{
 // needed lists the fields that every row must have.
 var needed = []string{"receipt", "truth"}
 
-// File is what was read.
+// File holds the outcomes of a file.
 type File struct {
 	// Outcomes has the outcomes in the order of the file, and Lines the line of each.
 	Outcomes []*ckdv1.Outcome
@@ -113,7 +113,7 @@ func (r *reader) nameOf(field string) string {
 	return field
 }
 
-// fault reports what is wrong at a place.
+// fault reports a fault with its place.
 func (r *reader) fault(line, col int, field, format string, args ...any) {
 	r.faults = append(r.faults, strictyaml.Fault{File: r.path, Line: line, Col: col, Field: field, Reason: fmt.Sprintf(format, args...)})
 }

@@ -23,7 +23,7 @@ var foreign = []struct{ begin, what string }{
 
 // toText returns the text of a file in UTF-8, with lines that end in \n. It recognises UTF-16 and
 // UTF-32 by their byte order mark, or by the zeros beside a first character of ASCII. It leaves other
-// bytes as they are; lost refuses those that are not UTF-8.
+// bytes as they are; lost refuses bytes that are not UTF-8.
 func toText(data []byte) ([]byte, error) {
 	for _, f := range foreign {
 		if bytes.HasPrefix(data, []byte(f.begin)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 )
 
-// Loop says what to send.
+// Loop holds the inputs to send and how.
 type Loop struct {
 	Inputs   int
 	Batch    int // inputs that are sent together
@@ -21,7 +21,7 @@ type Loop struct {
 	Send func(ctx context.Context, from, to int) []Reply
 }
 
-// Reply is what came back for an input.
+// Reply is the answer to an input.
 type Reply struct {
 	Index int
 	client.Result

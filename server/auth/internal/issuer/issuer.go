@@ -31,8 +31,8 @@ type Config struct {
 	Audience string
 	// Keys is the https URL of the key set. If it is empty, the issuer's discovery document names it.
 	Keys string
-	// CAFile holds the CAs, in PEM, that the issuer's certificate leads to. If it is empty, those of
-	// the system count. It is read at each fetch.
+	// CAFile holds the CAs, in PEM, that the issuer's certificate leads to. If it is empty, the
+	// system's CAs count. It is read at each fetch.
 	CAFile string
 	// TokenFile holds a bearer token to present to the hosts of URL and Keys. It is read at each
 	// fetch, and may be empty.

@@ -22,7 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Bounds of what an issuer may answer.
+// Bounds of an issuer's answers.
 const (
 	mostKeys  = 100
 	mostBytes = 1 << 20
@@ -75,8 +75,8 @@ func suits(public crypto.PublicKey, algorithm string) bool {
 	return false
 }
 
-// readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. What lacks
-// the list of keys is no such set.
+// readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. A document
+// without a list of keys is an error.
 func readKeys(data []byte) (*keySet, error) {
 	var raw struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -306,7 +306,7 @@ func (i *Issuer) client() (*http.Client, error) {
 	}, nil
 }
 
-// transport presents the token to the hosts that the configuration names, and bounds what comes back.
+// transport presents the token to the hosts that the configuration names, and bounds the answers.
 type transport struct {
 	base  *http.Transport
 	token string
