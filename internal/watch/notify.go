@@ -18,8 +18,8 @@ type notifier struct {
 	pumps  sync.WaitGroup
 }
 
-// follow listens to the places that look returns. Call it again after every wake: what happened may
-// have led the links elsewhere. After an error some changes will not wake; the next call tries
+// follow listens to the places that look returns. Call it again after every wake: a link may lead
+// elsewhere now. After an error some changes will not wake; the next call tries
 // again.
 func (n *notifier) follow(look func() *Places) error {
 	if n.system == nil {

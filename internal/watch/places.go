@@ -35,8 +35,8 @@ func PlacesOf(paths ...string) *Places {
 	return p
 }
 
-// Trace follows a path as the system does and adds what may lead it elsewhere: every link on the
-// way, the first missing name, and the last name.
+// Trace follows a path as the system does and adds the names that may lead it elsewhere: every link
+// on the way, the first missing name, and the last name.
 func (p *Places) Trace(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {

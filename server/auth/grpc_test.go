@@ -3,6 +3,7 @@ package auth_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,71 +165,6 @@ func TestOpen(t *testing.T) {
 	testbed.Eventually(t, "streams ended", func() bool { return s.Sessions() == 0 })
 }
 
-// TestNoAccessControl checks that a nil store lets everybody in.
-func TestNoAccessControl(t *testing.T) {
-	var s *auth.Store
-	l := listen(t, "tcp", "127.0.0.1:0")
-	serve(t, s, nil, service{}, l)
-	c := dial(t, l.Addr().String(), nil)
-	if m, err := call(t, c, "anything", "ckd-identity", "a"); err != nil || m.GetPolicy().GetModel() != "" {
-		t.Errorf("%v, %v", m, err)
-	}
-	stream := begin(t, c, "anything")
-	if err := stream.more("anything"); err != nil {
-		t.Error(err)
-	}
-	if auth.Gone(t.Context()) != nil || auth.Ended(t.Context()) != nil || auth.Allow(t.Context(), "x") != nil {
-		t.Error("a context without access control is limited")
-	}
-	var i *auth.Identity
-	if !i.MaySeeRecent() || !i.MayClear() || !i.UsesModels() || !i.MayUse("x") || i.Name() != "" {
-		t.Error("no identity lacks a right")
-	}
-	for _, q := range []auth.Quota{i.Streams(), i.Calls(), i.Watches()} {
-		if !q.Acquire() || q.Limit() != 0 {
-			t.Errorf("no identity has the limit %d", q.Limit())
-		}
-		q.Release()
-	}
-}
-
-// TestModels checks that an identity may use its models alone, and that a refusal names the model.
-func TestModels(t *testing.T) {
-	var refused refusals
-	s, _ := open(t, auth.Options{Refused: refused.add}, `
-identities:
-- {name: one, tokens: [{sha256: `+sumOf(tokenA)+`}], models: [m]}
-- {name: none, tokens: [{sha256: `+sumOf(tokenB)+`}]}
-`)
-	l := listen(t, "tcp", "127.0.0.1:0")
-	serve(t, s, nil, service{}, l)
-	c := dial(t, l.Addr().String(), nil)
-	long := strings.Repeat("é", 300)
-	for name, test := range map[string]struct{ token, model, want string }{
-		"its model":     {tokenA, "m", ""},
-		"another model": {tokenA, "n", `"n"`},
-		"all models":    {tokenA, "*", `"*"`},
-		"a long name":   {tokenA, long, `"` + long[:120] + `..."`},
-		"no models":     {tokenB, "m", `"m"`},
-		"no name":       {tokenB, "", `""`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := call(t, c, test.model, "authorization", "Bearer "+test.token)
-			why := refused.last()
-			if test.want == "" {
-				if err != nil || why != "" {
-					t.Errorf("%v, %s", err, why)
-				}
-				return
-			}
-			expectReason(t, err, "NOT_ALLOWED")
-			if st := status.Convert(err); st.Code() != codes.PermissionDenied || !strings.HasSuffix(st.Message(), "the model "+test.want) || why != "not_allowed" {
-				t.Errorf("%v, %s, want %s", err, why, test.want)
-			}
-		})
-	}
-}
-
 // stream is the client's end of a stream.
 type stream struct {
 	ckdv1.UncertaintyService_DecomposeStreamClient
@@ -384,44 +320,36 @@ identities:
 
 // TestStreams checks that an identity's limit of streams holds across reloads.
 func TestStreams(t *testing.T) {
-	text := func(streams string) string {
-		return "identities:\n- {name: a, tokens: [{sha256: " + sumOf(tokenA) + "}], models: [m]" + streams + "}\n"
+	text := func(streams int) string {
+		return fmt.Sprintf("identities:\n- {name: a, tokens: [{sha256: %s}], models: [m], streams: %d}\n", sumOf(tokenA), streams)
 	}
-	s, path := open(t, auth.Options{}, text(", streams: 2"))
-	handler := func(f func(*auth.Identity)) {
-		t.Helper()
-		if _, err := s.Unary(bearer(t.Context(), tokenA), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(ctx context.Context, _ any) (any, error) {
-			f(auth.FromContext(ctx))
-			return nil, nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s, path := open(t, auth.Options{}, text(2))
+	var quota auth.Quota
 	acquire := func(want bool) {
 		t.Helper()
-		handler(func(i *auth.Identity) {
-			if got := i.Streams().Acquire(); got != want {
-				t.Errorf("acquired %t of %d, want %t", got, i.Streams().Limit(), want)
-			}
-		})
+		_, who, err := s.Tap(bearer(t.Context(), tokenA), "/a/b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if quota = who.Streams(); quota.Acquire() != want {
+			t.Errorf("acquired one more of %d: %t, want %t", quota.Limit(), !want, want)
+		}
 	}
-	release := func() { handler(func(i *auth.Identity) { i.Streams().Release() }) }
 	acquire(true)
 	acquire(true)
 	acquire(false)
-	acquire(false)
-	release()
+	quota.Release()
 	acquire(true)
-	reload(t, s, path, text(", streams: 3"))
+	reload(t, s, path, text(3))
 	acquire(true)
 	acquire(false)
-	reload(t, s, path, text(", streams: 1"))
-	release()
+	reload(t, s, path, text(1))
+	quota.Release()
+	quota.Release()
 	acquire(false)
-	release()
-	release()
+	quota.Release()
 	acquire(true)
-	reload(t, s, path, text(""))
+	reload(t, s, path, text(0))
 	for range 100 {
 		acquire(true)
 	}

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
 	"github.com/ckd-project/ckd/server/auth"
 )
@@ -163,24 +161,6 @@ identities:
 				t.Errorf("%q: asked for %q, want %q", test.headers, got, asked)
 			}
 		})
-	}
-}
-
-// TestHTTPRefuse checks that Refuse chooses the form of the answer.
-func TestHTTPRefuse(t *testing.T) {
-	ca, src, _ := secure(t)
-	s, _ := open(t, auth.Options{}, "identities: []")
-	url := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: needs, Refuse: func(w http.ResponseWriter, _ *http.Request, st *status.Status) {
-		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprintf(w, "{%q}", servertest.FaultOf(st.Err()).Reason)
-	}}))
-	if code, header, body := get(t, httpClient(t, ca, true), url+"/v1"); code != 401 || body != `{"UNAUTHENTICATED"}` || header.Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("%d %v %s", code, header, body)
-	}
-	var none *auth.Store
-	url = serveHTTP(t, src.TLSConfigForProbes(), none.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: needs}))
-	if code, _, _ := get(t, httpClient(t, ca, true), url+"/v1"); code != 404 {
-		t.Errorf("%d without access control", code)
 	}
 }
 

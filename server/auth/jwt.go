@@ -21,14 +21,14 @@ const (
 	mostRules    = 1024 // each is tried once for every token
 )
 
-// jwtRule lets an identity in by a JWT of an issuer that has all the claims.
+// jwtRule names the claims that a JWT of an issuer must have to identify an identity.
 type jwtRule struct {
 	issuer   string // its name in the file
 	claims   []claim
 	identity *Identity
 }
 
-// claim is a claim, named by its path, with the text that it must be or contain.
+// claim is a claim's path, with the text that the claim must be or contain.
 type claim struct{ path, value string }
 
 // byJWT returns the only identity that the token's claims belong to.
@@ -61,8 +61,8 @@ func (j *jwtRule) matches(t *issuer.Token) bool {
 	return true
 }
 
-// verified returns a credential without the text of its token. If that is a JWT of an issuer of the
-// file, the credential has it verified; a token that the file itself has is none.
+// verified returns a credential with its JWT verified, if its token is a JWT of an issuer of the file,
+// and without the token's text. A token that the file itself lists is not taken for a JWT.
 func (s *Store) verified(r *roster, c credential) (credential, string) {
 	text := c.text
 	c.text = ""

@@ -85,7 +85,7 @@ func Ended(ctx context.Context) error {
 	return nil
 }
 
-// enter returns the session of a call that a credential makes, or why the credential is not
+// enter returns the session of a call with a credential, or the reason why the credential is not
 // accepted. The caller checks whether the identity meets the need: see Identity.meets.
 func (s *Store) enter(ctx context.Context, from origin, c credential, need Need) (context.Context, *session, string) {
 	r := s.current.Load()
@@ -119,8 +119,8 @@ func Expired(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// renew works out again who calls if that may have changed since enter: a request may take its
-// time to arrive. A token that expires meanwhile stays good for it.
+// renew finds the caller's identity again if it may have changed since enter: a request may take
+// its time to arrive. A token that expires meanwhile stays good for it.
 func (s *session) renew() string {
 	r := s.store.current.Load()
 	if s.open || r == s.judged && s.credential.tls == nil { // certificates may be revoked meanwhile

@@ -22,9 +22,9 @@ type Options struct {
 	// CheckCertificate returns an error for a client certificate that was good at its handshake and
 	// is not any more.
 	CheckCertificate func(tls.ConnectionState) error
-	// Refused is called with every refused call. It must not block.
+	// Refused is called with every refused call, and must not block.
 	Refused func(ctx context.Context, r Refusal)
-	// Fetched is called with news about the keys of token issuers. It must not block.
+	// Fetched is called with fetches of issuers' keys, and must not block.
 	Fetched func(KeyFetch)
 	// Drain is how long a stream may still answer its open inputs after its token has expired.
 	Drain time.Duration
@@ -93,7 +93,7 @@ func (s *Store) Watch(ctx context.Context, report func(watch.Outcome)) {
 	s.reloader.Watch(ctx, report)
 }
 
-// fetched passes on news about keys, which may have been withdrawn.
+// fetched reports a fetch of keys and rechecks open streams, since keys may have been withdrawn.
 func (s *Store) fetched(f issuer.Fetch) {
 	if s.options.Fetched != nil {
 		s.options.Fetched(f)
@@ -194,7 +194,7 @@ type credential struct {
 	tls      *tls.ConnectionState
 }
 
-// who returns the identity that a credential belongs to, or why there is none.
+// who returns the identity of a credential, or the reason why there is none.
 func (s *Store) who(r *roster, c credential) (*Identity, string) {
 	switch {
 	case c.passedOn != "":

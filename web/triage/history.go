@@ -19,7 +19,7 @@ type history struct {
 	lookedAt time.Time // when a watcher or a request last asked for it
 
 	scraped scrapedLabels
-	skip    bool // the current scrape, which is of another policy
+	skip    bool // ignores the current scrape, which is of another policy
 
 	policy *policy.Policy // nil before the first scrape
 	about  Policy

@@ -125,10 +125,10 @@ type ring struct {
 	mu     sync.Mutex
 	inputs []input // at most keep
 	added  int
-	read   int // outcomes that were noted
+	read   int // number of noted outcomes
 }
 
-// input went to a person. It holds names and no reference to its policy, but for its classes.
+// input is an input that went to a person. It holds names, and of its policy the classes alone.
 type input struct {
 	added    time.Time
 	policy   string // its hash

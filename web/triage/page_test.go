@@ -307,31 +307,6 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestScrapeOfAnotherPolicy checks that the page keeps its state between a reload and the metrics
-// of the new policy.
-func TestScrapeOfAnotherPolicy(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
-	d.page.sample()
-	d.feed(t, "m", randomInputs(1, 10, 5, 3))
-	before := *d.policies.Load()
-	d.clock.advance(stepTime)
-	ahead := []*policy.Policy{parse(t, manyClasses("m", 4, 1)).policy, parse(t, manyClasses("n", 4, 1)).policy}
-	d.policies.Store(&ahead)
-	s := d.state(t, "m")
-	if len(s.Model.Classes) != 3 || s.Model.Spans[0].Inputs != 0 {
-		t.Errorf("%+v", s.Model)
-	}
-	if s := d.state(t, "n"); s.Model != nil {
-		t.Errorf("%+v: a model without series", s.Model)
-	}
-	d.policies.Store(&before)
-	d.clock.advance(stepTime)
-	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 10 || s.Model.Spans[0].Seconds != 30 {
-		t.Errorf("%+v", s.Model.Spans[0])
-	}
-}
-
 // TestPairs compares the pairs with the plan's, and their sums with those of the outcomes.
 func TestPairs(t *testing.T) {
 	t.Parallel()

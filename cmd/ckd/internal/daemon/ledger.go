@@ -30,11 +30,11 @@ import (
 )
 
 const (
-	tellEvery    = 2 * time.Second  // how often the ledger is told
-	tellTime     = 10 * time.Second // how long it may take to answer
-	figuresEvery = 10 * time.Second // how often all figures are read
-	lastTell     = time.Second      // as above, of the last time
-	awayAfter    = time.Minute      // after this time without an answer, /healthz says so
+	tellEvery    = 2 * time.Second  // between reports to the ledger
+	tellTime     = 10 * time.Second // timeout of a report
+	figuresEvery = 10 * time.Second // between readings of all figures
+	lastTell     = time.Second      // timeout of the last report
+	awayAfter    = time.Minute      // without an answer, until /healthz says so
 	mostAtOnce   = 5000             // counts in one message
 	processName  = 16               // random bytes
 )
@@ -58,7 +58,7 @@ type keeper struct {
 	figures func(context.Context) ([]*ckdv1.PromiseFigures, error)
 	told    atomic.Pointer[[]*ledger.Promise] // that figures returned last
 	asked   time.Time                         // when it was last called
-	short   bool                              // it has failed, and that was logged
+	short   bool                              // figures has failed, and the failure was logged
 
 	process  string
 	began    atomic.Bool               // run was called
@@ -71,7 +71,7 @@ type keeper struct {
 	sealed   map[receipt.SealerID]uint64      // as the ledger has it
 	state    []*ckdv1.Promise
 	away     bool // the last round failed
-	warned   bool // that there is no file
+	warned   bool // of the missing file
 }
 
 // decider is the server as a keeper sees it.

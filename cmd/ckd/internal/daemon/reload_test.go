@@ -3,14 +3,10 @@ package daemon_test
 import (
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/internal/config"
 )
@@ -83,23 +79,6 @@ func TestReloadOnChange(t *testing.T) {
 	if _, body := d.request(http.MethodGet, "/healthz"); strings.Contains(body, "not reloaded") {
 		t.Errorf("a failure that is over is reported: %s", body)
 	}
-}
-
-// TestReloadOnHangup checks that SIGHUP reloads, even if no file has changed.
-func TestReloadOnHangup(t *testing.T) {
-	// Without a handler, a signal before or after the run would end the test.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	d := startReloading(t, false)
-	for range 6000 {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		if d.logs.FilterField(zap.String("trigger", "SIGHUP")).Len() > 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("no reload for SIGHUP: %v", d.logs.All())
 }
 
 // TestReloadOverHTTP checks that reloading over HTTP is off unless it is allowed, and returns

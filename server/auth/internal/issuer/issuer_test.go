@@ -130,35 +130,6 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestWithoutIssuer checks that an issuer that is down delays tokens, and that its keys stay in use
-// when it goes down later.
-func TestWithoutIssuer(t *testing.T) {
-	tokens := issuertest.New(t)
-	tokens.Down(true)
-	i, fetched := run(t, configOf(tokens), 2*often, often)
-	if f := next(t, fetched); f.Err == nil || f.Keys != 0 {
-		t.Fatalf("fetched %+v, want a failure", f)
-	}
-	token := tokens.Token(time.Hour, nil)
-	if _, err := i.Verify(token); !errors.Is(err, issuer.ErrNoKeys) {
-		t.Errorf("%v, want %v", err, issuer.ErrNoKeys)
-	}
-	tokens.Down(false)
-	if f := next(t, fetched); f.Err != nil || f.Keys != 1 {
-		t.Fatalf("fetched %+v, want a key", f)
-	}
-	if _, err := i.Verify(token); err != nil {
-		t.Error(err)
-	}
-	tokens.Down(true)
-	if f := next(t, fetched); f.Err == nil || f.Keys != 1 {
-		t.Fatalf("fetched %+v, want a failure with the key kept", f)
-	}
-	if _, err := i.Verify(token); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestRotation checks that an unknown key is asked for at once, and that a withdrawn one is trusted
 // no more.
 func TestRotation(t *testing.T) {
