@@ -130,6 +130,12 @@ var ways = []struct {
 			rename(t, filepath.Join(dir, "next"), filepath.Join(dir, "current"))
 		}
 	}},
+	{"a file behind links is written over", func(t *testing.T) (string, func(string)) {
+		dir, there := t.TempDir(), t.TempDir()
+		symlink(t, there, filepath.Join(dir, "there"))
+		symlink(t, "there/../"+filepath.Base(there)+"/file", filepath.Join(dir, "policy.yaml"))
+		return dir, func(text string) { write(t, there, "file", text) }
+	}},
 	{"the directory is removed and made again", func(t *testing.T) (string, func(string)) {
 		dir := filepath.Join(t.TempDir(), "policies")
 		return dir, func(text string) {

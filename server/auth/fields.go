@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -236,16 +235,9 @@ func (d *draft) readTokens(v strictyaml.Value) {
 }
 
 func (d *draft) readTokenFile(v strictyaml.Value) {
-	path, ok := v.Text()
-	if !ok {
+	var path string
+	if !d.readPath(v, &path) {
 		return
-	}
-	if path == "" {
-		v.Fault("empty, expected a path")
-		return
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(d.file), path)
 	}
 	d.tokenFiles = append(d.tokenFiles, path)
 	data, err := d.find(path)

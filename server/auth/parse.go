@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
+	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
@@ -155,14 +156,14 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 // peekName returns the name of an identity if it can be read, so that faults before it can name the
 // identity.
 func peekName(v strictyaml.Value) string {
-	d := &draft{drafts: &drafts{nameAt: map[string]string{}}, entry: &entry{identity: &Identity{}}}
-	silent := v.Under("", func(strictyaml.Fault) {})
-	if m, ok := silent.Mapping("name"); ok {
-		if name, given := m.Get("name"); given {
-			d.readName(name)
+	if m, ok := v.Under("", func(strictyaml.Fault) {}).Mapping("name"); ok {
+		if value, given := m.Get("name"); given {
+			if name, ok := value.Text(); ok && policy.IsName(name) {
+				return name
+			}
 		}
 	}
-	return d.identity.name
+	return ""
 }
 
 // readFields reads the fields of a mapping. It returns false if the value is no mapping.
