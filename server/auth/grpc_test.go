@@ -165,6 +165,25 @@ func TestOpen(t *testing.T) {
 	testbed.Eventually(t, "streams ended", func() bool { return s.Sessions() == 0 })
 }
 
+// TestModels checks that an identity may use its models alone, and that a refusal names the model.
+func TestModels(t *testing.T) {
+	s, _ := open(t, auth.Options{}, onlyA(tokenA))
+	long := strings.Repeat("é", 300)
+	for model, want := range map[string]string{"m": "", "n": `"n"`, "*": `"*"`, "": `""`, long: `"` + long[:120] + `..."`} {
+		_, err := s.Unary(bearer(t.Context(), tokenA), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(ctx context.Context, _ any) (any, error) {
+			return nil, auth.Allow(ctx, model)
+		})
+		if allowed := err == nil; allowed != (want == "") {
+			t.Errorf("%q: %v", model, err)
+		} else if !allowed {
+			expectReason(t, err, "NOT_ALLOWED")
+			if !strings.HasSuffix(status.Convert(err).Message(), "the model "+want) {
+				t.Errorf("%q: %v", model, err)
+			}
+		}
+	}
+}
+
 // stream is the client's end of a stream.
 type stream struct {
 	ckdv1.UncertaintyService_DecomposeStreamClient
