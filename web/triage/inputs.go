@@ -36,12 +36,12 @@ func NewInputs(keep int) *Inputs {
 
 // Add adds an input that was deferred under a policy, or is to be reviewed. The receipt is that of a
 // review, and empty for none. Add keeps no reference to o or the receipt.
-func (all *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
-	if all == nil {
+func (list *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
+	if list == nil {
 		return
 	}
 	referred := input{
-		added: all.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
+		added: list.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
 		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
 		risk: o.Risk, priority: o.Percentile, audited: p.Audit != nil,
 		predictedCritical: has(p.Critical, o.Predicted),
@@ -59,16 +59,16 @@ func (all *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []
 		referred.receipt = [receipt.Size]byte(sealed)
 	}
 
-	kept, ok := all.models.Load(p.Name)
+	kept, ok := list.models.Load(p.Name)
 	if !ok {
-		kept, _ = all.models.LoadOrStore(p.Name, &ring{keep: all.keep})
+		kept, _ = list.models.LoadOrStore(p.Name, &ring{keep: list.keep})
 	}
 	kept.(*ring).add(&referred, cut(id))
 }
 
 // Reported notes the answers to outcomes of inputs to be reviewed, from the page or from elsewhere.
-func (all *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
-	if all == nil {
+func (list *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
+	if list == nil {
 		return
 	}
 	read := map[[receipt.Size]byte]reading{}
@@ -80,7 +80,7 @@ func (all *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeA
 	if len(read) == 0 {
 		return
 	}
-	all.models.Range(func(_, kept any) bool {
+	list.models.Range(func(_, kept any) bool {
 		kept.(*ring).each(func(one *input) bool {
 			if r, ok := read[one.receipt]; ok && one.review {
 				one.read(&r)
@@ -93,10 +93,10 @@ func (all *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeA
 }
 
 // keepOnly drops models that are not in the sorted list.
-func (in *Inputs) keepOnly(models []string) {
-	in.models.Range(func(name, _ any) bool {
+func (list *Inputs) keepOnly(models []string) {
+	list.models.Range(func(name, _ any) bool {
 		if _, ok := slices.BinarySearch(models, name.(string)); !ok {
-			in.models.Delete(name)
+			list.models.Delete(name)
 		}
 		return true
 	})
@@ -104,9 +104,9 @@ func (in *Inputs) keepOnly(models []string) {
 
 // recent returns the last deferred inputs of a model, the latest first, without inputs
 // whose decision readers may not know yet.
-func (in *Inputs) recent(model string) *Recent {
-	recent := &Recent{Kept: min(in.keep, maxRecent), Inputs: []Deferred{}}
-	if kept, ok := in.models.Load(model); ok {
+func (list *Inputs) recent(model string) *Recent {
+	recent := &Recent{Kept: min(list.keep, maxRecent), Inputs: []Deferred{}}
+	if kept, ok := list.models.Load(model); ok {
 		kept.(*ring).each(func(referred *input) bool {
 			if referred.decision.Action == policy.Defer && !referred.blind() {
 				recent.Inputs = append(recent.Inputs, referred.describe())

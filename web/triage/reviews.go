@@ -105,10 +105,10 @@ func (d *input) key() string {
 }
 
 // reviews returns the last inputs to review of some models. template is that of Options.CaseURL.
-func (in *Inputs) reviews(models []string, template string) (all []review, classes map[string][]string) {
+func (list *Inputs) reviews(models []string, template string) (all []review, classes map[string][]string) {
 	all, classes = []review{}, map[string][]string{}
 	for _, model := range models {
-		kept, ok := in.models.Load(model)
+		kept, ok := list.models.Load(model)
 		if !ok {
 			continue
 		}
@@ -133,10 +133,10 @@ func (in *Inputs) reviews(models []string, template string) (all []review, class
 }
 
 // version returns a text that changes when anything about the inputs of some models does.
-func (in *Inputs) version(models []string) string {
+func (list *Inputs) version(models []string) string {
 	changes := 0
 	for _, model := range models {
-		if kept, ok := in.models.Load(model); ok {
+		if kept, ok := list.models.Load(model); ok {
 			r := kept.(*ring)
 			r.mu.Lock()
 			changes += r.added + r.read
@@ -148,8 +148,8 @@ func (in *Inputs) version(models []string) string {
 
 // find returns a copy of the input with a key, and its model. The last result is false if it is not
 // kept any more.
-func (in *Inputs) find(key string) (model string, found input, ok bool) {
-	in.models.Range(func(name, kept any) bool {
+func (list *Inputs) find(key string) (model string, found input, ok bool) {
+	list.models.Range(func(name, kept any) bool {
 		kept.(*ring).each(func(one *input) bool {
 			if one.review && one.key() == key {
 				model, found, ok = name.(string), *one, true
