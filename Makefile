@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-.PHONY: help check test ci build release fmt generate bench fuzz corpora demo wheels
+.PHONY: help check test ci build release fmt generate bench fuzz demo wheels
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -38,9 +38,6 @@ bench: ## the tables of BENCHMARKS.md, on a machine that does nothing else
 
 fuzz: ## fuzz every target for FUZZTIME (3s)
 	@.ci/run fuzz
-
-corpora: ## after fuzzing, keep the latest inputs that reached new code in testdata/fuzz
-	@.ci/run corpora
 
 demo: ## stream a real recording through a daemon and show what comes back
 	go run ./cmd/ckd demo

@@ -29,7 +29,7 @@ func TestDriftQueries(t *testing.T) {
 	}
 	p := testbed.StartPrometheus(t, binary, scrapeConfig(t, promtool, drifted, steady))
 	eventually(t, "Prometheus finds both up", func() bool { return len(p.Query("up == 1", "")) == 2 })
-	at := p.Scraped(time.Now())
+	scraped := p.Scraped(time.Now())
 	// Bounds of the values, and number of series, in the order of the page.
 	answers := []struct {
 		low, high float64
@@ -47,7 +47,7 @@ func TestDriftQueries(t *testing.T) {
 		t.Fatalf("%d queries, want %d", len(blocks), len(answers))
 	}
 	for i, block := range blocks {
-		want, got := answers[i], p.Query(block[1], at)
+		want, got := answers[i], p.Query(block[1], scraped)
 		if len(got) == 0 || want.series > 0 && len(got) != want.series {
 			t.Errorf("%s\nreturns %d series, want %d", block[1], len(got), want.series)
 		}

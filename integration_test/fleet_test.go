@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,7 +124,7 @@ func (f *fleet) agrees(l *load) {
 // are exact.
 func (f *fleet) canary(l *load) {
 	f.t.Helper()
-	at := f.prometheus.Scraped(time.Now())
+	scraped := f.prometheus.Scraped(time.Now())
 	shares, inForce := map[string]interval{}, map[string]interval{}
 	for _, r := range f.replicas {
 		lines, deferred := l.lines(r.version), 0
@@ -143,8 +142,8 @@ func (f *fleet) canary(l *load) {
 	if len(blocks) != 2 {
 		f.t.Fatalf("docs/upgrade.md shows %d queries, of which this test knows two", len(blocks))
 	}
-	checkQuery(f.t, f.prometheus, blocks[0][1], at, shares)
-	checkQuery(f.t, f.prometheus, blocks[1][1], at, inForce)
+	checkQuery(f.t, f.prometheus, blocks[0][1], scraped, shares)
+	checkQuery(f.t, f.prometheus, blocks[1][1], scraped, inForce)
 }
 
 // hash returns the hash of the one policy in force.
@@ -219,52 +218,4 @@ func steadyAddress(t *testing.T) string {
 	}
 	t.Fatal("no port is free")
 	return ""
-}
-
-// wire forwards connections to a daemon. While it is mute, the daemon's answers are lost.
-type wire struct {
-	address string
-	mute    atomic.Bool
-}
-
-func wireTo(t *testing.T, address string) *wire {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	w := &wire{address: listener.Addr().String()}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", address)
-			if err != nil { // the daemon is gone
-				_ = near.Close()
-				continue
-			}
-			go w.carry(far, near, func() bool { return false })
-			go w.carry(near, far, w.mute.Load)
-		}
-	}()
-	return w
-}
-
-// carry copies until one side ends, and then closes both.
-func (w *wire) carry(to, from net.Conn, mute func() bool) {
-	defer to.Close()
-	defer from.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buffer)
-		if err == nil && !mute() {
-			_, err = to.Write(buffer[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,27 +80,6 @@ func TestImage(t *testing.T) {
 	}
 	if code := d.Stop(); code != 0 {
 		t.Errorf("exit code %d", code)
-	}
-}
-
-// TestImageRefusesDynamicBinary builds the image from the binary of a plain go build, which could
-// not start there. The build must fail and say so.
-func TestImageRefusesDynamicBinary(t *testing.T) {
-	image := newImageBuilder(t)
-	binary, err := elf.Open(ckd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer binary.Close()
-	if !slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		t.Skip("go build makes static binaries here, as without a C compiler or with CGO_ENABLED=0")
-	}
-	if err := os.Link(ckd, filepath.Join(image.context, "ckd")); err != nil {
-		t.Fatal(err)
-	}
-	const want = "ckd must be a static binary, which a plain go build does not make: use CGO_ENABLED=0 go build"
-	if r := image.run("bud", image.args()...); r.Code == 0 || !strings.Contains(r.Stderr, want) {
-		t.Errorf("exit code %d, want an error with %q:\n%s%s", r.Code, want, r.Stdout, r.Stderr)
 	}
 }
 

@@ -26,7 +26,6 @@ func TestLedgerCannotWrite(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, int) (end func()){
 		"file size limit": limitFiles,
 		"fdatasync fails": injectErrors("fdatasync"),
-		"pwrite64 fails":  injectErrors("pwrite64"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

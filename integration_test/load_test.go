@@ -261,15 +261,6 @@ func (l *load) keep(first int, results []client.Result, err error, streamed bool
 	}
 }
 
-// forget drops all results and counts from 0 again. It returns how many inputs there were. Nothing
-// may be in flight.
-func (l *load) forget() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.results)
-	return l.begun.Swap(0)
-}
-
 // answered returns the number of decisions that came back from a replica.
 func (l *load) answered(replica string) int {
 	l.mu.Lock()

@@ -102,8 +102,8 @@ func (f *ledgered) stream(t *testing.T, d *daemon, prefix string, inputs int) []
 	var all []decided
 	const batch = 250
 	for from := 0; from < inputs; from += batch {
-		to := min(from+batch, inputs)
-		ids := make([]string, to-from)
+		end := min(from+batch, inputs)
+		ids := make([]string, end-from)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("%s%d", prefix, from+i)
 		}
@@ -112,7 +112,7 @@ func (f *ledgered) stream(t *testing.T, d *daemon, prefix string, inputs int) []
 			t.Fatal(err)
 		}
 		for s := range r.Passes.S {
-			if err := group.Send(r.Passes.Float32[(s*r.Passes.N+from)*r.Passes.K : (s*r.Passes.N+to)*r.Passes.K]); err != nil {
+			if err := group.Send(r.Passes.Float32[(s*r.Passes.N+from)*r.Passes.K : (s*r.Passes.N+end)*r.Passes.K]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -120,12 +120,12 @@ func (f *ledgered) stream(t *testing.T, d *daemon, prefix string, inputs int) []
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, one := range results {
-			opened, _, err := f.opens.Open(one.Receipt())
-			if err != nil || one.Err != nil {
-				t.Fatalf("input %s: %v, %v", one.ID, one.Err, err)
+		for i, result := range results {
+			opened, _, err := f.opens.Open(result.Receipt())
+			if err != nil || result.Err != nil {
+				t.Fatalf("input %s: %v, %v", result.ID, result.Err, err)
 			}
-			all = append(all, decided{one, []string{"normal", "suspect", "pathologic"}[r.Labels[from+i]], opened})
+			all = append(all, decided{result, []string{"normal", "suspect", "pathologic"}[r.Labels[from+i]], opened})
 		}
 	}
 	if err := session.Close(); err != nil {
@@ -190,15 +190,15 @@ func (f *ledgered) expectFNR(t *testing.T, d *daemon, reviewed []decided) {
 	t.Helper()
 	var misses, critical float64
 	retained := uint64(0)
-	for _, one := range reviewed {
-		if one.opened.Stratum == receipt.Deferred {
+	for _, result := range reviewed {
+		if result.opened.Stratum == receipt.Deferred {
 			continue
 		}
 		retained++
-		if one.truth != "normal" {
-			critical += 1 / float64(one.opened.Propensity)
-			if one.opened.Stratum == receipt.CalledSafe {
-				misses += 1 / float64(one.opened.Propensity)
+		if result.truth != "normal" {
+			critical += 1 / float64(result.opened.Propensity)
+			if result.opened.Stratum == receipt.CalledSafe {
+				misses += 1 / float64(result.opened.Propensity)
 			}
 		}
 	}

@@ -108,12 +108,12 @@ func TestLogReaderGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	models := func() error {
-		to, err := client.Dial("unix:" + socket)
+		conn, err := client.Dial("unix:" + socket)
 		if err != nil {
 			return err
 		}
-		defer to.Close()
-		_, err = to.Models(t.Context())
+		defer conn.Close()
+		_, err = conn.Models(t.Context())
 		return err
 	}
 	eventually(t, "it serves", func() bool { return models() == nil })

@@ -4,14 +4,12 @@ import (
 	"crypto/tls"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
 )
 
@@ -76,125 +74,56 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestTLS12 checks that tls-min-version 1.2 accepts TLS 1.2, and still nothing older. Without
-// identities, the daemon warns of TLS that asks nobody for a certificate.
-func TestTLS12(t *testing.T) {
-	t.Parallel()
-	v := newVault(t)
-	s := serveSite(t, append(v.tls(v.servers.Issue(t)), "--tls-min-version", "1.2")...)
-	for address, protocol := range map[string]string{s.GRPC[0]: "h2", strings.TrimPrefix(s.HTTP, "https://"): "http/1.1"} {
-		if state, err := shake(address, upTo(tls.VersionTLS12, trusting(v.servers)), protocol); err != nil || state.Version != tls.VersionTLS12 {
-			t.Errorf("%s: TLS 1.2: %v", protocol, err)
-		}
-		if _, err := shake(address, upTo(tls.VersionTLS11, trusting(v.servers)), protocol); err == nil {
-			t.Errorf("%s: TLS 1.1 is accepted", protocol)
-		}
-	}
-	s.says("whoever reaches the daemon may use it")
-}
-
-// TestCertificateExpires lets a certificate expire while the daemon runs. The daemon warns of it,
-// open streams go on, clients refuse new connections, and a new certificate recovers.
-func TestCertificateExpires(t *testing.T) {
-	timed.Long(t)
-	v := newVault(t)
-	end := time.Now().Add(6 * time.Second).Truncate(time.Second)
-	brief := v.servers.Issue(t, certtest.Valid(time.Now().Add(-time.Hour), end))
-	s := serveSite(t, v.tls(brief)...)
-	s.says("the server's certificate expires within a day")
-	config, https := trusting(v.servers), strings.TrimPrefix(s.HTTP, "https://")
-	if _, err := shake(https, config, "http/1.1"); err != nil {
-		t.Errorf("before its end: %v", err)
-	}
-	stream, err := openStream(inTime(t), dialTLS(t, s.GRPC[0], config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "clients refuse it", func() bool {
-		_, err := shake(https, config, "http/1.1")
-		return err != nil && strings.Contains(err.Error(), "certificate has expired")
-	})
-	if _, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config)); status.Code(err) != codes.Unavailable {
-		t.Errorf("after its end: %v", err)
-	}
-	if err := stream.Send(block(1, 3, 5, true)); err != nil {
-		t.Fatal(err)
-	}
-	if m, err := stream.Recv(); err != nil || len(m.GetResults()) != 3 {
-		t.Errorf("a stream that is open: %v, %v", m, err)
-	}
-	s.signal(syscall.SIGHUP) // otherwise it would say so within a minute
-	s.says("the server's certificate has expired at")
-
-	renewed := v.servers.Issue(t)
-	v.tls(renewed)
-	eventually(t, "the renewed one is taken", func() bool {
-		_, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config))
-		return err == nil && s.gauge("ckd_certificate_not_after_timestamp_seconds") == float64(renewed.Cert.NotAfter.Unix())
-	})
-	v.checkSecrets(s)
-}
-
 // TestRevokedWhileConnected revokes the certificate of a connected client. Its streams and
 // connections must end, its open inputs undecided, while another client goes on.
 func TestRevokedWhileConnected(t *testing.T) {
 	t.Parallel()
-	for name, identities := range map[string]string{
-		"with identities": "identities:\n" +
-			"  - {name: ann, certificates: [\"spiffe://cluster/ann\"], models: [fetal-health]}\n" +
-			"  - {name: ben, certificates: [ben.cluster.svc], models: [fetal-health]}\n",
-		"without": "",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			v := newVault(t)
-			ann, ben := v.clients.Client(t, "spiffe://cluster/ann"), v.clients.Client(t, "ben.cluster.svc")
-			v.keep(ann)
-			v.keep(ben)
-			list := v.put("crl.pem", v.clients.Revoke(t, time.Now().Add(time.Hour)))
-			args := append(v.mutual(v.servers.Issue(t)), "--tls-crl", list, "--log-level", "debug")
-			if identities != "" {
-				args = append(args, "--access", v.put("access.yaml", []byte(identities)))
-			}
-			s := serveSite(t, args...)
-			secure := func(own certtest.Pair) (*tls.Config, *guest) {
-				c := trusting(v.servers, own.TLS(t))
-				return c, arrive(t, dialTLS(t, s.GRPC[0], c), "")
-			}
-			config, revoked := secure(ann)
-			_, other := secure(ben)
-			idle := map[int]*http.Client{1: secured(t, config, 1), 2: secured(t, config, 2)}
-			for _, h := range idle {
-				if r, err := ask(inTime(t), h, http.MethodGet, s.HTTP+"/v1/models", ""); err != nil || r.code != http.StatusOK {
-					t.Fatalf("%v, %v", r, err)
-				}
-			}
-			eventually(t, "inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 2*guestInputs })
-			v.put("crl.pem", v.clients.Revoke(t, time.Now().Add(time.Hour), ann.Cert))
-
-			if err := revoked.receive(); status.Code(err) != codes.Unavailable && status.Code(err) != codes.Unauthenticated {
-				t.Errorf("the stream ends with %v", err)
-			}
-			if _, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config)); status.Code(err) != codes.Unavailable {
-				t.Errorf("a new connection: %v", err)
-			}
-			if err := refusal(strings.TrimPrefix(s.HTTP, "https://"), config, "http/1.1"); err == nil {
-				t.Error("a new connection over HTTP is taken")
-			}
-			for version, h := range idle {
-				if r, err := ask(inTime(t), h, http.MethodGet, s.HTTP+"/v1/models", ""); err == nil && r.code != http.StatusUnauthorized {
-					t.Errorf("HTTP/%d goes on: %d %s", version, r.code, r.body)
-				}
-			}
-			eventually(t, "its inputs are given up", func() bool { return s.gauge("ckd_inputs_open") == guestInputs })
-			if got := s.gauge("ckd_decisions_total"); got != 0 {
-				t.Errorf("%v inputs are decided", got)
-			}
-			other.send(t, further(1, guestInputs, true))
-			if err := other.receive(); err != nil {
-				t.Errorf("another's stream: %v", err)
-			}
-			v.checkSecrets(s)
-		})
+	v := newVault(t)
+	ann, ben := v.clients.Client(t, "spiffe://cluster/ann"), v.clients.Client(t, "ben.cluster.svc")
+	v.keep(ann)
+	v.keep(ben)
+	list := v.put("crl.pem", v.clients.Revoke(t, time.Now().Add(time.Hour)))
+	args := append(v.mutual(v.servers.Issue(t)), "--tls-crl", list, "--log-level", "debug")
+	args = append(args, "--access", v.put("access.yaml", []byte("identities:\n"+
+		"  - {name: ann, certificates: [\"spiffe://cluster/ann\"], models: [fetal-health]}\n"+
+		"  - {name: ben, certificates: [ben.cluster.svc], models: [fetal-health]}\n")))
+	s := serveSite(t, args...)
+	secure := func(own certtest.Pair) (*tls.Config, *guest) {
+		c := trusting(v.servers, own.TLS(t))
+		return c, arrive(t, dialTLS(t, s.GRPC[0], c), "")
 	}
+	config, revoked := secure(ann)
+	_, other := secure(ben)
+	idle := map[int]*http.Client{1: secured(t, config, 1), 2: secured(t, config, 2)}
+	for _, h := range idle {
+		if r, err := ask(inTime(t), h, http.MethodGet, s.HTTP+"/v1/models", ""); err != nil || r.code != http.StatusOK {
+			t.Fatalf("%v, %v", r, err)
+		}
+	}
+	eventually(t, "inputs are open", func() bool { return s.gauge("ckd_inputs_open") == 2*guestInputs })
+	v.put("crl.pem", v.clients.Revoke(t, time.Now().Add(time.Hour), ann.Cert))
+
+	if err := revoked.receive(); status.Code(err) != codes.Unavailable && status.Code(err) != codes.Unauthenticated {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if _, err := modelsOf(inTime(t), dialTLS(t, s.GRPC[0], config)); status.Code(err) != codes.Unavailable {
+		t.Errorf("a new connection: %v", err)
+	}
+	if err := refusal(strings.TrimPrefix(s.HTTP, "https://"), config, "http/1.1"); err == nil {
+		t.Error("a new connection over HTTP is taken")
+	}
+	for version, h := range idle {
+		if r, err := ask(inTime(t), h, http.MethodGet, s.HTTP+"/v1/models", ""); err == nil && r.code != http.StatusUnauthorized {
+			t.Errorf("HTTP/%d goes on: %d %s", version, r.code, r.body)
+		}
+	}
+	eventually(t, "its inputs are given up", func() bool { return s.gauge("ckd_inputs_open") == guestInputs })
+	if got := s.gauge("ckd_decisions_total"); got != 0 {
+		t.Errorf("%v inputs are decided", got)
+	}
+	other.send(t, further(1, guestInputs, true))
+	if err := other.receive(); err != nil {
+		t.Errorf("another's stream: %v", err)
+	}
+	v.checkSecrets(s)
 }

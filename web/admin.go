@@ -21,7 +21,7 @@ type State interface {
 	Serving() bool
 	// Policies returns the policies in force, in the order of their models' names.
 	Policies() []*policy.Policy
-	// FullPassChecks returns what full-pass checks say of early stopping, by model. Models that do not
+	// FullPassChecks returns the findings of full-pass checks, by model. Models that do not
 	// stop early are absent.
 	FullPassChecks() map[string]fullpass.Status
 	// Degenerate returns, by model, why the latest inputs do not look like passes. Models whose inputs
@@ -92,7 +92,7 @@ func Admin(o AdminOptions) http.Handler {
 	return admitted
 }
 
-// adminNeed returns what a request must be allowed.
+// adminNeed returns the right that a request needs.
 func adminNeed(r *http.Request) auth.Need {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthz", "/metrics":
@@ -120,7 +120,7 @@ func reloading(reload func() error) http.Handler {
 	})
 }
 
-// modelLines returns what /healthz says of the models.
+// modelLines returns the lines of /healthz about the models.
 func modelLines(s State) string {
 	var lines strings.Builder
 	checks, degenerate := s.FullPassChecks(), s.Degenerate()
@@ -153,7 +153,7 @@ func withoutPage(next http.Handler) http.Handler {
 	})
 }
 
-// ownOrigin refuses what pages of other sites have a browser send.
+// ownOrigin refuses requests that pages of other sites make a browser send.
 func ownOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := csrf.Check(r); err != nil {
@@ -185,13 +185,13 @@ func readiness(s State) (code int, text string) {
 
 // earlyStoppingWords returns whether a model stops inputs early, and what full-pass checks have
 // shown.
-func earlyStoppingWords(is fullpass.Status) string {
+func earlyStoppingWords(s fullpass.Status) string {
 	words := "decides inputs before their last pass"
-	if is.Stop != nil {
+	if s.Stop != nil {
 		words = "no longer decides inputs before their last pass, as full-pass checks show more decided otherwise than was certified; load another policy"
 	}
-	return fmt.Sprintf("%s: %d of %d checked were decided otherwise (certified: at most %v of all)", words, is.All.Disagreements,
-		is.All.Checked, is.All.Certified)
+	return fmt.Sprintf("%s: %d of %d checked were decided otherwise (certified: at most %v of all)", words, s.All.Disagreements,
+		s.All.Checked, s.All.Certified)
 }
 
 // reply answers with plain text.

@@ -41,7 +41,7 @@ type scrapes struct {
 	places  chan struct{}
 
 	mu       sync.Mutex
-	at       time.Time // time of the values
+	gathered time.Time // time of the values
 	families []*dto.MetricFamily
 	err      error
 	encoded  map[string]*encoding
@@ -124,8 +124,8 @@ func (s *scrapes) outdate(called time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	age := now.Sub(s.at)
-	if s.at.After(called) || age >= scrapeShare {
+	age := now.Sub(s.gathered)
+	if s.gathered.After(called) || age >= scrapeShare {
 		return 0
 	}
 	if back := int(now.Sub(s.since) / scrapeShare); back > 0 {
@@ -135,7 +135,7 @@ func (s *scrapes) outdate(called time.Time) time.Duration {
 		return scrapeShare - age
 	}
 	s.fresh++
-	s.at = time.Time{}
+	s.gathered = time.Time{}
 	return 0
 }
 
@@ -151,8 +151,8 @@ func (s *scrapes) encode(r *http.Request, from prometheus.Gatherer) *encoding {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.at) >= scrapeShare {
-		s.at, s.encoded = time.Now(), map[string]*encoding{}
+	if time.Since(s.gathered) >= scrapeShare {
+		s.gathered, s.encoded = time.Now(), map[string]*encoding{}
 		s.families, s.err = from.Gather()
 	}
 	e := s.encoded[key]

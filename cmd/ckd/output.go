@@ -70,7 +70,7 @@ func openOutput(ctx *cmdContext, path string, inputs ...string) (*output, error)
 		}
 	}
 	temporary := fmt.Sprintf(".%s.%d.tmp", filepath.Base(o.path), os.Getpid())
-	replacement, err := files.BeginReplacement(files.Machine, o.path, temporary, mode)
+	replacement, err := files.BeginReplacement(o.path, temporary, mode)
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		err = fmt.Errorf("--out %s: %w", path, failed.Err) // without the temporary name, which would confuse
 	}

@@ -16,15 +16,15 @@ func (d *Daemon) Metrics() Metrics {
 	found := Metrics{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		at := strings.LastIndexByte(line, ' ')
-		if strings.HasPrefix(line, "#") || at < 0 {
+		space := strings.LastIndexByte(line, ' ')
+		if strings.HasPrefix(line, "#") || space < 0 {
 			continue
 		}
-		value, err := strconv.ParseFloat(line[at+1:], 64)
+		value, err := strconv.ParseFloat(line[space+1:], 64)
 		if err != nil {
 			d.t.Fatalf("/metrics: %s: %v", line, err)
 		}
-		found[line[:at]] = value
+		found[line[:space]] = value
 	}
 	return found
 }

@@ -112,11 +112,11 @@ func (p *Prometheus) Scraped(after time.Time) string {
 }
 
 // Query returns an instant vector at the given time, or now if at is empty.
-func (p *Prometheus) Query(query, at string) model.Vector {
+func (p *Prometheus) Query(query, moment string) model.Vector {
 	p.t.Helper()
 	parameters := url.Values{"query": {query}}
-	if at != "" {
-		parameters.Set("time", at)
+	if moment != "" {
+		parameters.Set("time", moment)
 	}
 	_, body, err := p.Get("/api/v1/query?" + parameters.Encode())
 	if err != nil {

@@ -380,7 +380,7 @@ func Default() (*Config, error) {
 // Changed returns the settings that are not at their defaults, by name. It returns the names of
 // files but never what they hold, which may be secret, and it removes passwords from URLs.
 func (c *Config) Changed() (map[string]any, error) {
-	is, err := kong.New(c)
+	parser, err := kong.New(c)
 	if err != nil {
 		return nil, err
 	}
@@ -389,7 +389,7 @@ func (c *Config) Changed() (map[string]any, error) {
 		return nil, err
 	}
 	changed := map[string]any{}
-	for i, flag := range is.Model.Flags {
+	for i, flag := range parser.Model.Flags {
 		before := usual.Model.Flags[i]
 		before.Tag.Envs = nil // the environment also sets values
 		if err := before.Reset(); err != nil {

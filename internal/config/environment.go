@@ -71,11 +71,11 @@ var endpoints = []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OT
 
 // goElsewhere reports whether the environment wants no spans at its endpoints by OTLP over gRPC.
 func goElsewhere() bool {
-	exporter, by := variable("OTEL_TRACES_EXPORTER"), variable(tracesProtocol)
-	if by == "" {
-		by = variable(protocol)
+	exporter, chosen := variable("OTEL_TRACES_EXPORTER"), variable(tracesProtocol)
+	if chosen == "" {
+		chosen = variable(protocol)
 	}
-	return strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true") || exporter != "" && !listed(exporter, "otlp") || by != "" && by != "grpc"
+	return strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true") || exporter != "" && !listed(exporter, "otlp") || chosen != "" && chosen != "grpc"
 }
 
 // standardVariable is a kind of OpenTelemetry's variables.

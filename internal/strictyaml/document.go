@@ -51,13 +51,13 @@ func Parse(data []byte, report func(Fault)) (Value, bool) {
 
 // decode decodes the next document. The YAML library panics when its own assertions fail; decode
 // returns these panics as errors.
-func decode(from *yaml.Decoder, to *yaml.Node) (err error) {
+func decode(from *yaml.Decoder, node *yaml.Node) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
-	return from.Decode(to)
+	return from.Decode(node)
 }
 
 // checkCharacters returns the place of the first character that a YAML stream must not have, and

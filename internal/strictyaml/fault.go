@@ -19,7 +19,7 @@ type Fault struct {
 	// Field holds the path of the field from the entry, as in primary.threshold, or from
 	// the root if there is no entry. It is empty for the entry or the document as a whole.
 	Field string
-	// Reason says what was found and what was expected.
+	// Reason names the found and the expected value.
 	Reason string
 }
 

@@ -282,9 +282,9 @@ func TestAliases(t *testing.T) {
 
 func TestRange(t *testing.T) {
 	tests := []struct {
-		r       Range
-		words   string
-		in, out []float64
+		r         Range
+		words     string
+		text, out []float64
 	}{
 		{AtLeast(0), "a finite number >= 0", []float64{0, 1, math.MaxFloat64}, []float64{-5e-324, math.Inf(1), math.NaN()}},
 		{Above(0), "a finite number > 0", []float64{5e-324, 1}, []float64{0, -1, math.Inf(1), math.NaN()}},
@@ -294,7 +294,7 @@ func TestRange(t *testing.T) {
 		if got := test.r.String(); got != test.words {
 			t.Errorf("%q, want %q", got, test.words)
 		}
-		for _, x := range test.in {
+		for _, x := range test.text {
 			if !test.r.Contains(x) {
 				t.Errorf("%v is not in %v", x, test.r)
 			}

@@ -56,7 +56,7 @@ func (v Value) Text() (string, bool) {
 	return v.node.Value, true
 }
 
-// Enum returns a text that must be one of those allowed.
+// Enum returns a text that must be one of the allowed values.
 func (v Value) Enum(allowed ...string) (string, bool) {
 	text, ok := v.Text()
 	if !ok {
@@ -133,7 +133,7 @@ func (v Value) List() ([]Value, bool) {
 	return items, true
 }
 
-// Fractions returns the same value, with the names of those fields that can hold a fraction.
+// Fractions returns the same value, with the names of the fields that can hold a fraction.
 // Mapping then asks about a decimal comma if a key that is unknown follows such a field.
 func (v Value) Fractions(fields ...string) Value {
 	v.fractions = fields
@@ -215,7 +215,7 @@ func (m Mapping) Get(name string) (Value, bool) {
 	return v, ok
 }
 
-// Need returns the value of a required field. Its fault says in words what was expected.
+// Need returns the value of a required field. Its fault has the words for the expected value.
 func (m Mapping) Need(name, expected string) (Value, bool) {
 	v, ok := m.fields[name]
 	if !ok {

@@ -8,24 +8,11 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Transport says what a plaintext connection goes over.
-type Transport string
-
-// The transports.
-const (
-	// InProcess connects the process to itself.
-	InProcess Transport = "in-process"
-	// UnixSocket connects processes of one machine.
-	UnixSocket Transport = "unix"
-	// Network stands for everything else.
-	Network Transport = "network"
-)
-
 // Plaintext is the AuthInfo of an unencrypted connection. Encrypted ones have a
 // credentials.TLSInfo.
 type Plaintext struct {
 	credentials.CommonAuthInfo
-	Over Transport
+	inProcess bool
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -56,17 +43,17 @@ func InfoOf(info credentials.AuthInfo) credentials.AuthInfo {
 // IsInProcess reports whether a connection connects the process to itself.
 func IsInProcess(info credentials.AuthInfo) bool {
 	plain, ok := InfoOf(info).(Plaintext)
-	return ok && plain.Over == InProcess
+	return ok && plain.inProcess
 }
 
 // Credentials returns the credentials of a gRPC server that may listen on several addresses.
-// Connections of unix sockets, and those with a method InProcess(), stay in plaintext. All others
+// Connections of unix sockets, and connections with a method InProcess(), stay in plaintext. All others
 // get TLS, or plaintext if src is nil. Listeners must hand out connections unwrapped, or they are
 // treated as the network.
 func Credentials(src *Source) credentials.TransportCredentials {
 	c := &serverCredentials{source: src}
 	if src != nil {
-		c.tls = credentials.NewTLS(src.config(src.options.ClientCertOptional, "h2"))
+		c.tls = credentials.NewTLS(src.config(false, "h2"))
 	}
 	return c
 }
@@ -78,13 +65,14 @@ type serverCredentials struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	over := transportOf(raw)
-	if over != Network || c.tls == nil {
-		level := credentials.PrivacyAndIntegrity // what goes over it never leaves the machine
-		if over == Network {
-			level = credentials.NoSecurity
+	_, inProcess := raw.(interface{ InProcess() })
+	local := inProcess || raw.LocalAddr() != nil && raw.LocalAddr().Network() == "unix"
+	if local || c.tls == nil {
+		level := credentials.NoSecurity
+		if local {
+			level = credentials.PrivacyAndIntegrity // what goes over it never leaves the machine
 		}
-		return raw, Plaintext{credentials.CommonAuthInfo{SecurityLevel: level}, over}, nil
+		return raw, Plaintext{credentials.CommonAuthInfo{SecurityLevel: level}, inProcess}, nil
 	}
 	secured, info, err := c.tls.ServerHandshake(raw)
 	if err != nil {
@@ -97,16 +85,6 @@ func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		}
 	}
 	return secured, info, nil
-}
-
-func transportOf(c net.Conn) Transport {
-	if _, ok := c.(interface{ InProcess() }); ok {
-		return InProcess
-	}
-	if at := c.LocalAddr(); at != nil && at.Network() == "unix" {
-		return UnixSocket
-	}
-	return Network
 }
 
 // ClientHandshake implements credentials.TransportCredentials. It always fails: these are a

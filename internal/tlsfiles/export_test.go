@@ -1,18 +1,9 @@
 package tlsfiles
 
-import (
-	"time"
-
-	"github.com/ckd-project/ckd/internal/files"
-)
+import "time"
 
 // CheckList exports checkList to tests.
 var CheckList = checkList
-
-// Pace sets how long Watch waits for quiet, how long it waits at most, and how often it polls.
-func (s *Source) Pace(quiet, atMost, poll time.Duration) {
-	s.reloader.Quiet, s.reloader.AtMost, s.reloader.Poll = quiet, atMost, poll
-}
 
 // Clock sets the clock.
 func (s *Source) Clock(now func() time.Time) { s.now = now }
@@ -22,10 +13,4 @@ func (s *Source) Open() int {
 	s.tracking.Lock()
 	defer s.tracking.Unlock()
 	return len(s.open)
-}
-
-// On returns the options with files of a disk.
-func (o Options) On(disk files.System) Options {
-	o.files = disk
-	return o
 }

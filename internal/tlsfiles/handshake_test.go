@@ -38,11 +38,11 @@ func TestHandshake(t *testing.T) {
 		return change(clientOf(t, servers), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, version })
 	}
 	tests := []struct {
-		name           string
-		mTLS, optional bool
-		tls12          bool
-		client         *tls.Config
-		server, seen   string // fragments of the errors; empty for none
+		name         string
+		mTLS         bool
+		tls12        bool
+		client       *tls.Config
+		server, seen string // fragments of the errors; empty for none
 	}{
 		{name: "TLS", client: clientOf(t, servers)},
 		{name: "wrong CA", client: clientOf(t, others), server: "bad certificate", seen: "signed by unknown authority"},
@@ -68,9 +68,8 @@ func TestHandshake(t *testing.T) {
 		{name: "mTLS", mTLS: true, client: clientOf(t, servers, good)},
 		{name: "mTLS through an intermediate", mTLS: true, client: clientOf(t, servers, below.Client(t, "a"))},
 		{name: "no client certificate", mTLS: true, client: clientOf(t, servers), server: "didn't provide a certificate", seen: "certificate required"},
-		{name: "none where it is optional", mTLS: true, optional: true, client: clientOf(t, servers)},
-		{name: "client certificate of another CA", mTLS: true, optional: true, client: clientOf(t, servers, others.Client(t, "a")), server: "didn't provide|unknown authority", seen: "any"},
-		{name: "expired client certificate", mTLS: true, optional: true, client: clientOf(t, servers, clients.Issue(t, past)), server: "expired", seen: "any"},
+		{name: "client certificate of another CA", mTLS: true, client: clientOf(t, servers, others.Client(t, "a")), server: "didn't provide|unknown authority", seen: "any"},
+		{name: "expired client certificate", mTLS: true, client: clientOf(t, servers, clients.Issue(t, past)), server: "expired", seen: "any"},
 		{name: "client certificate of the future", mTLS: true, client: clientOf(t, servers, clients.Issue(t, future)), server: "not yet valid", seen: "any"},
 		{
 			name: "a server's certificate as a client's", mTLS: true, server: "incompatible key usage", seen: "any",
@@ -79,7 +78,6 @@ func TestHandshake(t *testing.T) {
 			})),
 		},
 		{name: "revoked", mTLS: true, client: clientOf(t, servers, revoked), server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate"},
-		{name: "revoked, where it is optional", mTLS: true, optional: true, client: clientOf(t, servers, revoked), server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate"},
 		{
 			name: "issued by a CA that was revoked", mTLS: true, client: clientOf(t, servers, belowRevoked.Client(t, "a")),
 			server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate",
@@ -95,7 +93,7 @@ func TestHandshake(t *testing.T) {
 			if test.mTLS {
 				f = newFiles(t, server, clients.PEM, list)
 			}
-			f.options.TLS12, f.options.ClientCertOptional = test.tls12, test.optional
+			f.options.TLS12 = test.tls12
 			s := f.load(t)
 			if test.client != nil && test.client.Certificates != nil { // the client shows it whatever CAs the server names
 				shown := test.client.Certificates[0]
@@ -239,16 +237,16 @@ func TestCredentials(t *testing.T) {
 		name, network, address string
 		wrap                   func(net.Conn) net.Conn
 		creds                  credentials.TransportCredentials
-		over                   tlsfiles.Transport // empty for TLS
+		inProcess              bool
 		level                  credentials.SecurityLevel
 	}{
-		{"unix", "unix", unix, nil, secure, tlsfiles.UnixSocket, credentials.PrivacyAndIntegrity},
-		{"unix without TLS", "unix", unix, nil, plain, tlsfiles.UnixSocket, credentials.PrivacyAndIntegrity},
-		{"in process", "tcp", "127.0.0.1:0", func(c net.Conn) net.Conn { return inProcess{c} }, secure, tlsfiles.InProcess, credentials.PrivacyAndIntegrity},
-		{"network", "tcp", "127.0.0.1:0", nil, plain, tlsfiles.Network, credentials.NoSecurity},
+		{"unix", "unix", unix, nil, secure, false, credentials.PrivacyAndIntegrity},
+		{"unix without TLS", "unix", unix, nil, plain, false, credentials.PrivacyAndIntegrity},
+		{"in process", "tcp", "127.0.0.1:0", func(c net.Conn) net.Conn { return inProcess{c} }, secure, true, credentials.PrivacyAndIntegrity},
+		{"network", "tcp", "127.0.0.1:0", nil, plain, false, credentials.NoSecurity},
 		{"a wrapped connection within the process", "tcp", "127.0.0.1:0", func(c net.Conn) net.Conn {
 			return struct{ net.Conn }{inProcess{c}}
-		}, plain, tlsfiles.Network, credentials.NoSecurity},
+		}, plain, false, credentials.NoSecurity},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, err := net.Listen(test.network, test.address)
@@ -273,9 +271,9 @@ func TestCredentials(t *testing.T) {
 			if err != nil || c != raw {
 				t.Fatalf("%v, %v, want the connection as it is", c, err)
 			}
-			want := tlsfiles.Plaintext{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: test.level}, Over: test.over}
-			if info != want || tlsfiles.IsInProcess(info) != (test.over == tlsfiles.InProcess) {
-				t.Errorf("%+v, want %+v", info, want)
+			plain, ok := info.(tlsfiles.Plaintext)
+			if !ok || plain.SecurityLevel != test.level || tlsfiles.IsInProcess(info) != test.inProcess {
+				t.Errorf("%+v, want the level %v, in process %t", info, test.level, test.inProcess)
 			}
 		})
 	}

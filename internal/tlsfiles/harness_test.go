@@ -28,28 +28,28 @@ type folder struct {
 func newFiles(t *testing.T, server certtest.Pair, clientCA, list []byte) *folder {
 	t.Helper()
 	f := &folder{dir: t.TempDir()}
-	f.options = tlsfiles.Options{Cert: f.at("tls.crt"), Key: f.at("tls.key")}
+	f.options = tlsfiles.Options{Cert: f.path("tls.crt"), Key: f.path("tls.key")}
 	f.put(t, "tls.crt", server.CertPEM)
 	f.put(t, "tls.key", server.KeyPEM)
 	if clientCA != nil {
-		f.options.ClientCA = f.at("ca.crt")
+		f.options.ClientCA = f.path("ca.crt")
 		f.put(t, "ca.crt", clientCA)
 	}
 	if list != nil {
-		f.options.CRL = f.at("crl.pem")
+		f.options.CRL = f.path("crl.pem")
 		f.put(t, "crl.pem", list)
 	}
 	return f
 }
 
-func (f *folder) at(name string) string { return filepath.Join(f.dir, name) }
+func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 
 // put sets the content of a file; nil removes it.
 func (f *folder) put(t *testing.T, name string, data []byte) {
 	t.Helper()
-	err := os.WriteFile(f.at(name), data, 0o600)
+	err := os.WriteFile(f.path(name), data, 0o600)
 	if data == nil {
-		err = os.Remove(f.at(name))
+		err = os.Remove(f.path(name))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -10,11 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
-// Options names the files, all of them PEM, and says what is asked of clients.
+// Options names the files, all of them PEM, and the demands on clients.
 type Options struct {
 	// Cert holds the server's certificate, followed by the intermediates that lead to its root; Key
 	// holds its private key.
@@ -23,13 +22,8 @@ type Options struct {
 	ClientCA string
 	// CRL holds lists of the certificates that a CA of ClientCA has revoked. May be empty.
 	CRL string
-	// ClientCertOptional lets in clients without a certificate, who identify themselves otherwise.
-	// A certificate that is shown is verified all the same.
-	ClientCertOptional bool
 	// TLS12 also accepts TLS 1.2, with forward secrecy and AEAD only.
 	TLS12 bool
-
-	files files.System // of tests; nil for the machine's
 }
 
 // Source keeps certificates in force. Its methods are safe for concurrent use.
@@ -72,14 +66,14 @@ func (s *Source) Watch(ctx context.Context, report func(watch.Outcome)) {
 // is earlier.
 func (s *Source) NotAfter() time.Time { return s.current.Load().notAfter }
 
-// TLSConfig returns the configuration of an HTTP server (h2 and http/1.1) that serves with whatever
-// is in force.
+// TLSConfig returns the configuration of an HTTP server (h2 and http/1.1) whose
+// handshakes use the certificates in force.
 func (s *Source) TLSConfig() *tls.Config {
-	return s.config(s.options.ClientCertOptional, "h2", "http/1.1")
+	return s.config(false, "h2", "http/1.1")
 }
 
 // TLSConfigForProbes returns a TLSConfig that needs no client certificate, for an address of probes
-// and scrapers.
+// and scrapers. A certificate that is shown is verified all the same.
 func (s *Source) TLSConfigForProbes() *tls.Config { return s.config(true, "h2", "http/1.1") }
 
 // ErrUntrusted says that a client certificate was revoked, or that its CA is no longer trusted.
@@ -89,7 +83,7 @@ var ErrUntrusted = errors.New("the client certificate was revoked, or its CA is 
 // and is not any more. Expiry is left to the next handshake.
 func (s *Source) Check(c tls.ConnectionState) error { return s.current.Load().check(c) }
 
-// config returns a configuration whose handshakes use what is in force when they begin.
+// config returns a configuration whose handshakes use the certificates in force when they begin.
 func (s *Source) config(optional bool, protocols ...string) *tls.Config {
 	inForce := func() *tls.Config { return s.current.Load().config(s.options, optional, protocols) }
 	c := inForce()
@@ -97,7 +91,7 @@ func (s *Source) config(optional bool, protocols ...string) *tls.Config {
 	return c
 }
 
-// replace puts what the files say in force if it is sound and new.
+// replace puts the files' contents in force if they are sound and new.
 func (s *Source) replace() (watch.Result, error) {
 	was, now := s.current.Load(), s.now()
 	unchanged := watch.Result{Hash: was.hash, Warnings: was.warnings(now)}
@@ -127,12 +121,12 @@ func (c *conn) Close() error {
 
 // ConnState lets the Source close connections whose client certificate is no longer good. It is the
 // hook of an HTTP server that serves with the TLSConfig.
-func (s *Source) ConnState(c net.Conn, is http.ConnState) {
+func (s *Source) ConnState(c net.Conn, state http.ConnState) {
 	secured, ok := c.(*tls.Conn)
 	if !ok {
 		return
 	}
-	switch is {
+	switch state {
 	case http.StateActive: // for the first time or again, after the handshake
 		if state := secured.ConnectionState(); len(state.PeerCertificates) > 0 {
 			_ = s.add(c, state) // it is closed then

@@ -13,14 +13,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 )
 
 // maxFileBytes bounds each file. Lists of revoked certificates can be long.
 const maxFileBytes = 32 << 20
 
-// state holds what the files said at one time.
+// state holds the contents of the files at one time.
 type state struct {
 	hash     string // hash of everything but the private key
 	pair     tls.Certificate
@@ -44,13 +43,6 @@ func (o Options) paths() []string {
 	return slices.DeleteFunc([]string{o.Cert, o.Key, o.ClientCA, o.CRL}, func(path string) bool { return path == "" })
 }
 
-func (o Options) disk() files.System {
-	if o.files == nil {
-		return files.Machine
-	}
-	return o.files
-}
-
 // load reads all files. Its error names everything that is wrong.
 func (o Options) load() (*state, error) {
 	if o.Cert == "" || o.Key == "" {
@@ -59,7 +51,7 @@ func (o Options) load() (*state, error) {
 	if o.CRL != "" && o.ClientCA == "" {
 		return nil, fmt.Errorf("%s: a list of revoked client certificates, expected the client CAs with it", o.CRL)
 	}
-	data, unread, err := watch.Read(o.disk(), maxFileBytes, o.paths()...)
+	data, unread, err := watch.Read(maxFileBytes, o.paths()...)
 	if err != nil {
 		return nil, fmt.Errorf("TLS files: %w", err)
 	}
@@ -258,7 +250,7 @@ func (st *state) valid(now time.Time) error {
 	return nil
 }
 
-// warnings returns lines about what has expired or soon will.
+// warnings returns lines about certificates and lists that have expired or soon will.
 func (st *state) warnings(now time.Time) []string {
 	var warnings []string
 	say := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }

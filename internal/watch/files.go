@@ -6,21 +6,23 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/ckd-project/ckd/internal/files"
 )
 
-// Read reads small files together and returns what all of them held at one moment. It reads again
+// Read reads small files together and returns the contents that all of them had at one moment. It reads again
 // if files change meanwhile, as when the ..data link of a Secret is swapped. The second map holds
 // the errors of files that cannot be read. Read fails if the files keep changing.
-func Read(disk files.System, most int64, paths ...string) (map[string][]byte, map[string]error, error) {
-	return readStill(func() contents { return readAll(disk, most, paths) })
+func Read(most int64, paths ...string) (map[string][]byte, map[string]error, error) {
+	c, err := Still(func() contents { return readAll(most, paths) }, contents.equal)
+	return c.data, c.faults, err
 }
 
-// readStill reads until two readings in a row agree.
-func readStill(read func() contents) (map[string][]byte, map[string]error, error) {
+// Still reads until two readings in a row are equal, and returns the second.
+func Still[T any](read func() T, equal func(a, b T) bool) (none T, err error) {
 	const (
 		attempts = 5
 		pause    = 10 * time.Millisecond
@@ -28,16 +30,16 @@ func readStill(read func() contents) (map[string][]byte, map[string]error, error
 	before := read()
 	for range attempts {
 		now := read()
-		if now.equal(before) {
-			return now.data, now.faults, nil
+		if equal(before, now) {
+			return now, nil
 		}
 		before = now
 		time.Sleep(pause)
 	}
-	return nil, nil, fmt.Errorf("changed while they were read, %d times over, expected them to come to rest", attempts)
+	return none, fmt.Errorf("changed while they were read, %d times over, expected them to come to rest", attempts)
 }
 
-// contents holds the data of files, and the errors of those that cannot be read, by path.
+// contents holds the data of readable files, and the errors of unreadable ones, by path.
 type contents struct {
 	data   map[string][]byte
 	faults map[string]error
@@ -48,10 +50,13 @@ func (c contents) equal(d contents) bool {
 		maps.EqualFunc(c.faults, d.faults, func(a, b error) bool { return a.Error() == b.Error() })
 }
 
-func readAll(disk files.System, most int64, paths []string) contents {
+func readAll(most int64, paths []string) contents {
 	c := contents{map[string][]byte{}, map[string]error{}}
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(paths))) {
-		data, err := readFile(disk, path, most)
+		data, err := ReadFile(path, most)
+		if err == nil && int64(len(data)) > most {
+			err = fmt.Errorf("larger than expected, at most %d bytes", most)
+		}
 		if err != nil {
 			c.faults[path] = err
 			continue
@@ -61,22 +66,19 @@ func readAll(disk files.System, most int64, paths []string) contents {
 	return c
 }
 
-// readFile reads a regular file of at most the given number of bytes. It refuses pipes and devices,
-// where reading may never end.
-func readFile(disk files.System, path string, most int64) ([]byte, error) {
-	info, err := disk.Stat(path)
+// ReadFile reads a regular file, and one byte more than most of a larger one. It refuses pipes and
+// devices, where reading may never end. Its errors do not name the path.
+func ReadFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, WithoutPath(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a regular file")
 	}
-	data, err := files.Read(disk, path, most+1)
+	data, err := files.Read(path, most+1)
 	if err != nil {
 		return nil, WithoutPath(err)
-	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("larger than expected, at most %d bytes", most)
 	}
 	return data, nil
 }

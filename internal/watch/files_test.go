@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/ckd-project/ckd/internal/files"
 )
 
 func TestRead(t *testing.T) {
@@ -15,7 +13,7 @@ func TestRead(t *testing.T) {
 	a, large, none := filepath.Join(dir, "a"), filepath.Join(dir, "large"), filepath.Join(dir, "none")
 	put(t, a, "12345")
 	put(t, large, "123456")
-	data, unread, err := Read(files.Machine, 5, a, large, none, a, dir, "/dev/zero")
+	data, unread, err := Read(5, a, large, none, a, dir, "/dev/zero")
 	if err != nil || len(data) != 1 || string(data[a]) != "12345" || len(unread) != 4 {
 		t.Fatalf("%q, %v, %v", data, unread, err)
 	}
@@ -32,32 +30,26 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadStill checks that Read returns what two consecutive readings agree on.
-func TestReadStill(t *testing.T) {
+// TestStill checks that Still returns what two consecutive readings agree on, and that a fault that
+// changes counts as a change.
+func TestStill(t *testing.T) {
 	for _, changes := range []int{0, 1, 4, 5} {
 		reads := 0
-		data, _, err := readStill(func() contents {
+		c, err := Still(func() contents {
 			n := min(reads, changes)
 			reads++
+			if n%2 == 1 {
+				return contents{faults: map[string]error{"a": errors.New(string(rune('0' + n)))}}
+			}
 			return contents{data: map[string][]byte{"a": {byte(n)}}}
-		})
+		}, contents.equal)
 		switch {
 		case changes == 5:
-			if err == nil || !strings.Contains(err.Error(), "5 times over") || data != nil {
-				t.Errorf("%d changes: %v, %v", changes, data, err)
+			if err == nil || !strings.Contains(err.Error(), "5 times over") || c.data != nil {
+				t.Errorf("%d changes: %v, %v", changes, c, err)
 			}
-		case err != nil || data["a"][0] != byte(changes) || reads != changes+2:
-			t.Errorf("%d changes: %v, %v after %d reads", changes, data, err, reads)
+		case err != nil || len(c.data)+len(c.faults) != 1 || reads != changes+2:
+			t.Errorf("%d changes: %v, %v after %d reads", changes, c, err, reads)
 		}
-	}
-	// A fault that changes counts as a change.
-	faults := []error{fs.ErrNotExist, fs.ErrPermission, fs.ErrPermission}
-	_, unread, err := readStill(func() contents {
-		fault := faults[0]
-		faults = faults[1:]
-		return contents{faults: map[string]error{"a": fault}}
-	})
-	if err != nil || !errors.Is(unread["a"], fs.ErrPermission) {
-		t.Errorf("%v, %v", unread, err)
 	}
 }

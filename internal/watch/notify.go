@@ -18,8 +18,8 @@ type notifier struct {
 	pumps  sync.WaitGroup
 }
 
-// follow listens to the places that look returns. Call it again after every wake: what happened may
-// have led the links elsewhere. After an error some changes will not wake; the next call tries
+// follow listens to the places that look returns. Call it again after every wake: a link may lead
+// elsewhere now. After an error some changes will not wake; the next call tries
 // again.
 func (n *notifier) follow(look func() *Places) error {
 	if n.system == nil {
@@ -70,8 +70,8 @@ func (n *notifier) listen(want *Places) error {
 	return failed
 }
 
-// pump turns what the system reports into wakes. It receives without delay: the system drops events
-// that nobody receives, and an error that nobody receives may block the watcher for good.
+// pump turns the system's reports into wakes. It receives without delay: the system drops events that
+// are not received, and an error that is not received may block the watcher for good.
 func (n *notifier) pump() {
 	events, errs := n.system.Events, n.system.Errors
 	for events != nil || errs != nil {

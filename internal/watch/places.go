@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Places holds where a change may change what files say: directories, each by its path without
+// Places holds where a change may change the contents of files: directories, each by its path without
 // links, and the names in them that matter. It holds directories, never files, because a watch on a
 // file ends with the first rename over it.
 type Places struct {
@@ -35,8 +35,8 @@ func PlacesOf(paths ...string) *Places {
 	return p
 }
 
-// Trace follows a path as the system does and adds what may lead it elsewhere: every link on the
-// way, the first missing name, and the last name.
+// Trace follows a path as the system does and adds the names that may lead it elsewhere: every link
+// on the way, the first missing name, and the last name.
 func (p *Places) Trace(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {

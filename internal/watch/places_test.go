@@ -14,9 +14,9 @@ func TestPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(path string) string { return filepath.Join(top, path) }
+	below := func(path string) string { return filepath.Join(top, path) }
 	for _, dir := range []string{"map/..1", "else", "real/deep"} {
-		if err := os.MkdirAll(at(dir), 0o755); err != nil {
+		if err := os.MkdirAll(below(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -25,15 +25,15 @@ func TestPlaces(t *testing.T) {
 		"map/policy.yaml":    "..data/policy.yaml",
 		"alias":              "real",
 		"real/deep/far.yaml": "../../else/./far//",
-		"real/deep/lost.yml": at("none/lost"),
+		"real/deep/lost.yml": below("none/lost"),
 		"round":              "round",
 	} {
-		if err := os.Symlink(target, at(link)); err != nil {
+		if err := os.Symlink(target, below(link)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, file := range []string{"map/..1/policy.yaml", "else/far", "alone.conf"} {
-		if err := os.WriteFile(at(file), nil, 0o644); err != nil {
+		if err := os.WriteFile(below(file), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,15 +55,15 @@ func TestPlaces(t *testing.T) {
 		want := NewPlaces(nil)
 		for dir, names := range test.want {
 			for _, name := range names {
-				want.add(at(dir), name)
+				want.add(below(dir), name)
 			}
 		}
-		if got := yamlsOf(at(test.path)); !got.equal(want) {
+		if got := yamlsOf(below(test.path)); !got.equal(want) {
 			t.Errorf("%s: places\n%v\nwant\n%v", test.path, got.names, want.names)
 		}
 	}
 
-	p := yamlsOf(at("map"), at("alone.conf"))
+	p := yamlsOf(below("map"), below("alone.conf"))
 	for file, want := range map[string]bool{
 		"map":                  true, // the directory itself
 		"map/..data":           true,
@@ -80,7 +80,7 @@ func TestPlaces(t *testing.T) {
 		"other.yaml":           false,
 		"else/far.yaml":        false,
 	} {
-		if got := p.concern(at(file)); got != want {
+		if got := p.concern(below(file)); got != want {
 			t.Errorf("%s: concern %v, want %v", file, got, want)
 		}
 	}
@@ -93,10 +93,10 @@ func TestPlaces(t *testing.T) {
 // yamlsOf returns the places of paths as policies need them: of files, or of directories with their
 // *.yaml and *.yml files.
 func yamlsOf(paths ...string) *Places {
-	is := func(name string) bool {
+	isYAML := func(name string) bool {
 		return !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))
 	}
-	p := NewPlaces(is)
+	p := NewPlaces(isYAML)
 	for _, path := range paths {
 		p.Trace(path)
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
@@ -108,7 +108,7 @@ func yamlsOf(paths ...string) *Places {
 			panic(err)
 		}
 		for _, entry := range entries {
-			if is(entry.Name()) {
+			if isYAML(entry.Name()) {
 				p.Trace(filepath.Join(path, entry.Name()))
 			}
 		}

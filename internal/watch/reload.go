@@ -9,13 +9,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Result describes what reading the files again led to.
+// Result describes the effect of reading the files again.
 type Result struct {
 	// Changed reports whether something else is in force now.
 	Changed bool
-	// Hash identifies what is in force, if that has a hash that may be shown.
+	// Hash identifies the contents in force, if they have a hash that may be shown.
 	Hash string
-	// Warnings describe what is legal in the files in force, but probably not intended.
+	// Warnings describe contents in force that are legal, but probably not intended.
 	Warnings []string
 }
 
@@ -24,7 +24,7 @@ type Outcome struct {
 	Result
 	// Trigger repeats what asked for the reload.
 	Trigger string
-	// Err says why nothing new is in force. What was in force before stays. Files that mean the
+	// Err says why nothing new is in force. The earlier contents stay. Files that mean the
 	// same as before are not an error.
 	Err error
 	// At holds when the reload ended. It never precedes the time of an earlier reload, so that
@@ -51,15 +51,15 @@ type Reloader struct {
 	last      news
 }
 
-// news holds what was reported last and is not reported again.
+// news holds the failure and the warnings reported last, which are not reported again.
 type news struct {
 	failure  string
 	warnings []string
 }
 
 // NewReloader returns a reloader of the files at places, which returns where they lead at each
-// moment. replace reads the files and puts what they say in force. On an error it must have changed
-// nothing, and its result describes what stays in force.
+// moment. replace reads the files and puts their contents in force. On an error it must have changed
+// nothing, and its result describes the contents that stay.
 func NewReloader(places func() *Places, replace func() (Result, error)) *Reloader {
 	return &Reloader{
 		Quiet:         200 * time.Millisecond,
@@ -77,7 +77,7 @@ func (r *Reloader) Reload(trigger string) Outcome {
 	return out
 }
 
-// reload also reports whether the failure or the warnings differ from those of the reload before.
+// reload also reports whether the failure or the warnings differ from the reload before.
 func (r *Reloader) reload(trigger string) (out Outcome, otherwise bool) {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()

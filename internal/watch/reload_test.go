@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/fsnotify/fsnotify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,71 +23,6 @@ func put(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestWatchFollowsWhatIsNamed checks that Watch follows a file as soon as another file names it.
-func TestWatchFollowsWhatIsNamed(t *testing.T) {
-	dir := t.TempDir()
-	list := filepath.Join(dir, "list")
-	var (
-		mu    sync.Mutex
-		named = []string{}
-		last  string
-	)
-	places := func() *Places {
-		mu.Lock()
-		defer mu.Unlock()
-		return PlacesOf(append([]string{list}, named...)...)
-	}
-	r := NewReloader(places, func() (Result, error) {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			return Result{}, err
-		}
-		names, content := strings.Fields(string(text)), ""
-		for i, name := range names {
-			names[i] = filepath.Join(dir, name)
-			one, err := os.ReadFile(names[i])
-			if err != nil {
-				return Result{}, err
-			}
-			content += string(one)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		named, last = names, content
-		return Result{Changed: true}, nil
-	})
-	r.Quiet, r.AtMost, r.Poll = time.Millisecond, 10*time.Millisecond, time.Hour
-	is := func(want string) {
-		t.Helper()
-		testbed.Eventually(t, want, func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return last == want
-		})
-	}
-	put(t, list, "a/token")
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	put(t, filepath.Join(dir, "a/token"), "1")
-	put(t, filepath.Join(dir, "b/token"), "2")
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Watch(ctx, func(Outcome) {})
-	}()
-	is("1")
-	put(t, filepath.Join(dir, "a/token"), "11")
-	is("11")
-	put(t, list, "b/token a/token")
-	is("211")
-	put(t, filepath.Join(dir, "b/token"), "22")
-	is("2211")
-	cancel()
-	<-done
 }
 
 // TestReloadOtherwise checks that a change, another failure and other warnings are reported.
@@ -122,24 +56,128 @@ func TestReloadOtherwise(t *testing.T) {
 	}
 }
 
-// TestReloadsInTurn checks that reloads run one after another.
-func TestReloadsInTurn(t *testing.T) {
-	var underWay, most atomic.Int64
-	r := NewReloader(func() *Places { return PlacesOf() }, func() (Result, error) {
-		n := underWay.Add(1)
-		defer underWay.Add(-1)
-		time.Sleep(time.Millisecond) // so that others come meanwhile
-		if n > 1 {
-			most.Store(n)
+// TestWatchPolls checks a watch that the system does not notify: polls find changes, a failure that
+// they find again is no news, and the outcomes say why there is no watch until there is one.
+func TestWatchPolls(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	put(t, file, "one")
+	var (
+		reads atomic.Int64
+		can   atomic.Bool
+		held  string
+	)
+	r := NewReloader(func() *Places { return PlacesOf(file) }, func() (Result, error) {
+		reads.Add(1)
+		text, err := os.ReadFile(file)
+		if err == nil && string(text) == "bad" {
+			err = fs.ErrInvalid
 		}
-		return Result{}, nil
+		if err != nil || string(text) == held {
+			return Result{}, err
+		}
+		held = string(text)
+		return Result{Changed: true, Hash: held}, nil
 	})
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() { r.Reload("test") })
+	r.Quiet, r.AtMost, r.Poll = time.Millisecond, time.Second, 5*time.Millisecond
+	r.Notifications = func() (*fsnotify.Watcher, error) {
+		if !can.Load() {
+			return nil, errors.New("too many open files")
+		}
+		return fsnotify.NewWatcher()
 	}
-	all.Wait()
-	if most.Load() > 0 {
-		t.Errorf("%d at one time", most.Load())
+	replace := func(text string) {
+		put(t, file+"~", text)
+		if err := os.Rename(file+"~", file); err != nil {
+			t.Fatal(err)
+		}
 	}
+	outcomes := make(chan Outcome, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Watch(ctx, func(o Outcome) { outcomes <- o })
+	}()
+	expect := func(hash string, fault error, watched bool) {
+		t.Helper()
+		if o := <-outcomes; o.Hash != hash || !errors.Is(o.Err, fault) || (o.WatchErr == nil) != watched {
+			t.Fatalf("%+v, want %q, %v, watched %t", o, hash, fault, watched)
+		}
+	}
+	polled := func() {
+		t.Helper()
+		before := reads.Load()
+		testbed.Eventually(t, "10 more polls", func() bool { return reads.Load() > before+10 })
+	}
+	expect("one", nil, false)
+	replace("bad")
+	expect("", fs.ErrInvalid, false)
+	polled()
+	replace("one")
+	expect("", nil, false)
+	can.Store(true)
+	expect("", nil, true)
+	polled()
+	cancel()
+	<-done
+	if len(outcomes) > 0 {
+		t.Errorf("%+v is reported, and no news", <-outcomes)
+	}
+}
+
+// TestWatchWaitsForQuiet checks that a watch does not read a file that still changes, not even by a
+// poll, that it reads one that never rests after the longest wait, and that it reads all files when
+// the system reports that it dropped events.
+func TestWatchWaitsForQuiet(t *testing.T) {
+	systems := make(chan *fsnotify.Watcher, 2)
+	watched := func(atMost, poll time.Duration) (file string, reads *atomic.Int64) {
+		file, reads = filepath.Join(t.TempDir(), "file"), new(atomic.Int64)
+		put(t, file, "")
+		r := NewReloader(func() *Places { return PlacesOf(file) }, func() (Result, error) {
+			reads.Add(1)
+			return Result{}, nil
+		})
+		r.Quiet, r.AtMost, r.Poll = time.Hour, atMost, poll
+		r.Notifications = func() (*fsnotify.Watcher, error) {
+			system, err := fsnotify.NewWatcher()
+			systems <- system
+			return system, err
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Watch(ctx, func(Outcome) {})
+		}()
+		t.Cleanup(func() {
+			cancel()
+			<-done
+		})
+		testbed.Eventually(t, "the watch has begun", func() bool { return reads.Load() > 0 })
+		return file, reads
+	}
+	rested := func(reads *atomic.Int64) func() bool {
+		return func() bool {
+			before, tick := reads.Load(), time.NewTicker(time.Millisecond) // as rare as polls, also on a busy machine
+			defer tick.Stop()
+			for range 200 {
+				<-tick.C
+			}
+			return reads.Load() == before
+		}
+	}
+	file, reads := watched(time.Hour, time.Millisecond)
+	put(t, file, "x")
+	testbed.Eventually(t, "no more polls", rested(reads))
+	<-systems
+	file, reads = watched(50*time.Millisecond, time.Hour)
+	before := reads.Load()
+	testbed.Eventually(t, "a reload of a file that never rests", func() bool {
+		put(t, file, "y")
+		return reads.Load() > before
+	})
+	testbed.Eventually(t, "no more reloads", rested(reads))
+	before = reads.Load()
+	(<-systems).Errors <- fsnotify.ErrEventOverflow
+	testbed.Eventually(t, "a reload after dropped events", func() bool { return reads.Load() > before })
 }

@@ -8,17 +8,17 @@
 //
 // A Store begins with a set that is good and never is without one. Its
 // invariants:
-//   - Set is always one whole, valid set: what one Load found.
+//   - The set in force is one whole, valid set, as one Load found it.
 //   - A reload that finds a fault, or whose set is refused, changes nothing. The
-//     next one that finds a good set recovers, whatever was wrong before.
-//   - What a set means decides whether it is a new one, by its hash: files that
-//     were touched, moved or commented are no change.
+//     next one that finds a good set recovers.
+//   - A set's hash, which is that of its meaning, tells whether it is new: files
+//     that were touched, moved or commented are no change.
 //   - Reloads are one after another, so sets are put in force in the order in
 //     which they were read.
 //
 // A load never mixes two states of its files. Files that are replaced while it
 // reads them, as by the swap of a ConfigMap's ..data link, make it begin again.
-// What it cannot see through is a writer that pauses halfway, at a place where
+// It cannot recognise a writer that pauses halfway, at a place where
 // the files happen to be valid: a file cut after its first model, or one taken
 // away before its new version is there. Watch waits for quiet, which makes that
 // unlikely; a file that is written beside the old one and renamed over it makes

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/policy"
@@ -57,41 +56,6 @@ func TestLoad(t *testing.T) {
 	}
 	if got, want := names(set), []string{"a", "b", "by-name"}; !slices.Equal(got, want) {
 		t.Errorf("models %q, want %q", got, want)
-	}
-}
-
-// TestLoadConfigMap loads a mounted ConfigMap: its files are links to ..data, itself a link, to a
-// directory whose name changes with every update.
-func TestLoadConfigMap(t *testing.T) {
-	k := testbed.Kubelet{Dir: t.TempDir()}
-	k.MustWrite(t, map[string]string{"policy.yaml": model("old")})
-	old, err := store.Load(k.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.MustWrite(t, map[string]string{"policy.yaml": model("new")})
-	now, err := store.Load(k.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := append(names(old), names(now)...); !slices.Equal(got, []string{"old", "new"}) {
-		t.Errorf("models %q, want old and then new", got)
-	}
-	if old.Hash() == now.Hash() {
-		t.Error("an update does not change the hash of the set")
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(k.Dir, link); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{k.Path("policy.yaml"), k.Path("..data"), k.Path("..data/policy.yaml"), link} {
-		again, err := store.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again.Hash() != now.Hash() {
-			t.Errorf("the same policy by the path %s has another hash", path)
-		}
 	}
 }
 
@@ -159,55 +123,6 @@ func TestLoadBesideConfigMap(t *testing.T) {
 	_, err = store.Load(k.Dir)
 	if want := k.Path("..data") + ": cannot read: no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
-	}
-}
-
-// TestLoadDuringUpdates checks that Load sees the files of one generation, or reports that they
-// keep changing. It never mixes two generations, and never sees a part of one that is being
-// removed.
-func TestLoadDuringUpdates(t *testing.T) {
-	for _, linksFirst := range []bool{false, true} {
-		t.Run(fmt.Sprintf("links first %t", linksFirst), func(t *testing.T) {
-			k := testbed.Kubelet{Dir: t.TempDir(), LinksFirst: linksFirst}
-			const generations = 150
-			k.MustWrite(t, generation(1))
-			done := make(chan error, 1)
-			go func() {
-				for n := 2; n <= generations; n++ {
-					if err := k.Write(generation(n)); err != nil {
-						done <- err
-						return
-					}
-					time.Sleep(time.Duration(n%10) * 200 * time.Microsecond)
-				}
-				done <- nil
-			}()
-			good, last := 0, 0
-			for running := true; running; {
-				select {
-				case err := <-done:
-					if err != nil {
-						t.Fatal(err)
-					}
-					running = false
-				default:
-				}
-				set, err := store.Load(k.Dir)
-				switch {
-				case err != nil && !strings.Contains(err.Error(), "changed while it was read"):
-					t.Fatal(err)
-				case err == nil:
-					good++
-					last = generationOf(t, set)
-				}
-			}
-			if last != generations {
-				t.Errorf("generation %d at the end, want %d", last, generations)
-			}
-			if good < 2 {
-				t.Errorf("%d loads during %d updates, want more", good, generations)
-			}
-		})
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package auth works out who calls, and what they may do.
+// Package auth works out who calls, and which models and pages a caller may use.
 //
 // An access file lists identities: the tokens, client certificates and claims of JWTs that identify
 // each, and the models and pages that it may use. A Store keeps the file in force while it and the token files
 // change. Its invariants:
-//   - What is in force is one whole file without fault. A faulty file changes nothing.
+//   - One whole file without fault is in force. A faulty file changes nothing.
 //   - Only health checks and probes pass without a good credential. A refusal never says which part
 //     of a credential is wrong.
 //   - Withdrawing a credential or a model refuses further calls and ends the streams opened with

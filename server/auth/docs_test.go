@@ -78,16 +78,13 @@ func TestDocumentedExamples(t *testing.T) {
 
 // TestDocumentedReasons checks that exactly the reasons of refusals are documented.
 func TestDocumentedReasons(t *testing.T) {
-	var got, want []string
+	var got []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ").FindAllStringSubmatch(document(t, "fields"), -1) {
 		if !isField(row[1]) {
 			got = append(got, row[1])
 		}
 	}
-	for _, r := range Reasons() {
-		want = append(want, string(r))
-	}
-	if !slices.Equal(got, want) {
+	if want := Reasons(); !slices.Equal(got, want) {
 		t.Errorf("documented %q, want %q", got, want)
 	}
 }

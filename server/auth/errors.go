@@ -11,49 +11,34 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Reason says why a call was refused, for logs and metrics. Clients learn less.
-type Reason string
-
-// The reasons.
+// Why a call was refused, for logs and metrics. Clients learn less.
 const (
-	// NoCredential: the call has none.
-	NoCredential Reason = "no_credential"
-	// BadCredential: it cannot be read, or is of another scheme.
-	BadCredential Reason = "bad_credential"
-	// UnknownToken: the token belongs to no identity, or not any more.
-	UnknownToken Reason = "unknown_token"
-	// InvalidToken: it is a JWT whose signature, audience or beginning is wrong.
-	InvalidToken Reason = "invalid_token"
-	// ExpiredToken: it is a JWT that has ended.
-	ExpiredToken Reason = "expired_token"
-	// AmbiguousToken: several identities have claims of the JWT.
-	AmbiguousToken Reason = "ambiguous_token"
-	// KeysUnavailable: it is a JWT, and the key that signed it is not at hand yet.
-	KeysUnavailable Reason = "keys_unavailable"
-	// UnknownCertificate: no identity has any of its names.
-	UnknownCertificate Reason = "unknown_certificate"
-	// AmbiguousCertificate: several identities have its names.
-	AmbiguousCertificate Reason = "ambiguous_certificate"
-	// RevokedCertificate: it was revoked, or its CA is no longer trusted.
-	RevokedCertificate Reason = "revoked_certificate"
-	// UnknownIdentity: the identity was passed on within the process, and has since been removed.
-	UnknownIdentity Reason = "unknown_identity"
-	// NotAllowed: the identity is known, and lacks the right.
-	NotAllowed Reason = "not_allowed"
+	noCredential         = "no_credential"
+	badCredential        = "bad_credential" // unreadable, or of another scheme
+	unknownToken         = "unknown_token"
+	invalidToken         = "invalid_token" // a JWT with a wrong signature, audience or beginning
+	expiredToken         = "expired_token"
+	ambiguousToken       = "ambiguous_token"  // several identities have claims of the JWT
+	keysUnavailable      = "keys_unavailable" // the key that signed the JWT is not fetched yet
+	unknownCertificate   = "unknown_certificate"
+	ambiguousCertificate = "ambiguous_certificate"
+	revokedCertificate   = "revoked_certificate" // or its CA is no longer trusted
+	unknownIdentity      = "unknown_identity"    // passed on within the process, and removed since
+	notAllowed           = "not_allowed"         // a known identity without the right
 )
 
-// Reasons returns every Reason.
-func Reasons() []Reason {
-	return []Reason{
-		NoCredential, BadCredential, UnknownToken, InvalidToken, ExpiredToken, AmbiguousToken, KeysUnavailable,
-		UnknownCertificate, AmbiguousCertificate, RevokedCertificate, UnknownIdentity, NotAllowed,
+// Reasons returns every reason of a Refusal.
+func Reasons() []string {
+	return []string{
+		noCredential, badCredential, unknownToken, invalidToken, expiredToken, ambiguousToken, keysUnavailable,
+		unknownCertificate, ambiguousCertificate, revokedCertificate, unknownIdentity, notAllowed,
 	}
 }
 
 // errorDomain is the domain of every google.rpc.ErrorInfo of the API.
 const errorDomain = "ckd.v1"
 
-// errUnauthenticated refuses a call without saying what was wrong with its credential.
+// errUnauthenticated refuses a call without naming the fault of its credential.
 var errUnauthenticated = statusError(codes.Unauthenticated, ckdv1.ErrorReason_ERROR_REASON_UNAUTHENTICATED,
 	"no identity is known by what was presented, expected a valid bearer token or client certificate")
 
@@ -66,8 +51,8 @@ var errExpired = statusError(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_D
 	"the token of the stream has expired; open another stream with a fresh one")
 
 // unauthenticated returns the status that refuses a call for a reason.
-func unauthenticated(why Reason) error {
-	if why == KeysUnavailable {
+func unauthenticated(why string) error {
+	if why == keysUnavailable {
 		return errKeys
 	}
 	return errUnauthenticated

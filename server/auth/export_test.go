@@ -3,8 +3,6 @@ package auth
 import (
 	"context"
 	"time"
-
-	"github.com/ckd-project/ckd/internal/files"
 )
 
 // Pace sets how long Watch waits for quiet, how long it waits at most, and how often it polls.
@@ -29,6 +27,3 @@ func (s *Store) FetchKeys(ctx context.Context) {
 
 // Remembered returns how many verified tokens are remembered.
 func (s *Store) Remembered() int { return len(s.jwts.tokens) }
-
-// OpenOn opens an access file of a disk.
-func OpenOn(disk files.System, path string, o Options) (*Store, error) { return openOn(disk, path, o) }

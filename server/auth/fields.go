@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ const (
 // fields.
 type field struct {
 	name string
-	// words describe what is expected.
+	// words describe the expected value.
 	words    string
 	required bool
 	standard string // value of a field that is left out
@@ -99,19 +98,19 @@ func identityFields() []field {
 }
 
 // right returns the field of a right, which is off by default.
-func right(name string, of func(*Identity) *bool, doc string) field {
+func right(name string, allowed func(*Identity) *bool, doc string) field {
 	return field{
 		name: name, standard: "`false`", words: "true or false", doc: doc,
-		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Bool() },
+		read: func(d *draft, v strictyaml.Value) { *allowed(d.identity), _ = v.Bool() },
 	}
 }
 
 // limit returns the field of a limit.
-func limit(name, standard string, of func(*Identity) *int, doc string) field {
+func limit(name, standard string, most func(*Identity) *int, doc string) field {
 	return field{
 		name: name, standard: standard, words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
 		doc:  doc + " With 0, only the daemon's own limit applies.",
-		read: func(d *draft, v strictyaml.Value) { *of(d.identity), _ = v.Int(0, maxStreams) },
+		read: func(d *draft, v strictyaml.Value) { *most(d.identity), _ = v.Int(0, maxStreams) },
 	}
 }
 
@@ -215,7 +214,7 @@ func isCertificateName(name string) bool {
 }
 
 func (d *draft) readTokens(v strictyaml.Value) {
-	v = v.Under(v.Path(), func(f Fault) {
+	v = v.Under(v.Path(), func(f strictyaml.Fault) {
 		f.Reason, _, _ = strings.Cut(f.Reason, ", found ") // which may be a token
 		d.report(f)
 	})
@@ -236,16 +235,9 @@ func (d *draft) readTokens(v strictyaml.Value) {
 }
 
 func (d *draft) readTokenFile(v strictyaml.Value) {
-	path, ok := v.Text()
-	if !ok {
+	var path string
+	if !d.readPath(v, &path) {
 		return
-	}
-	if path == "" {
-		v.Fault("empty, expected a path")
-		return
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(d.file), path)
 	}
 	d.tokenFiles = append(d.tokenFiles, path)
 	data, err := d.find(path)

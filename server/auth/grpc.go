@@ -25,11 +25,11 @@ var openMethods = map[string]bool{
 	"/inference.GRPCInferenceService/ServerReady": true,
 }
 
-// channelzService begins the names of methods that show everybody's connections.
+// channelzService begins the names of methods that show the connections of all callers.
 const channelzService = "/grpc.channelz.v1.Channelz/"
 
 // Unary is a grpc.UnaryServerInterceptor that lets in the calls of known identities. A nil
-// Store lets everybody in.
+// Store lets every caller in.
 func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if s == nil {
 		return handler(ctx, req)
@@ -42,73 +42,73 @@ func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 }
 
 // Stream is a grpc.StreamServerInterceptor that lets in the streams of known identities. When
-// what let a stream in is withdrawn, its context is cancelled and it carries no more messages.
+// a stream's credential or right is withdrawn, its context is cancelled and it carries no more messages.
 // A handler that waits for its client, or goes round the interceptors, should watch Gone.
 func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if s == nil {
 		return handler(srv, stream)
 	}
-	ctx, one, err := s.admit(stream.Context(), info.FullMethod)
+	ctx, call, err := s.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
-	if one.open {
+	if call.open {
 		return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx})
 	}
-	ctx = one.stay(ctx)
-	defer one.leave()
-	err = handler(srv, &guardedStream{stream, ctx, one})
-	if ended := one.ended(); err != nil && ended != nil {
+	ctx = call.stay(ctx)
+	defer call.leave()
+	err = handler(srv, &guardedStream{stream, ctx, call})
+	if ended := call.ended(); err != nil && ended != nil {
 		return ended
 	}
 	return err
 }
 
 // Tap lets in a call or refuses it before any of its request is read, so that unknown callers
-// cannot make the daemon hold requests. It is for grpc.InTapHandle, before whatever counts
+// cannot make the daemon hold requests. It is for grpc.InTapHandle, before the tap that counts
 // calls. It returns the context to go on with, by which Unary and Stream, which are needed as
 // well, know who calls, and the identity; that of a nil Store is nil.
 func (s *Store) Tap(ctx context.Context, method string) (context.Context, *Identity, error) {
 	if s == nil {
 		return ctx, nil, nil
 	}
-	ctx, one, err := s.begin(ctx, method)
+	ctx, call, err := s.begin(ctx, method)
 	if err != nil {
 		return ctx, nil, err
 	}
-	one.tapped = true
-	return ctx, one.identity.Load(), nil
+	call.tapped = true
+	return ctx, call.identity.Load(), nil
 }
 
 // originOf describes a gRPC call.
 func originOf(ctx context.Context, method string) origin {
-	at := origin{what: method}
+	from := origin{what: method}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		at.from = p.Addr.String()
+		from.from = p.Addr.String()
 	}
-	return at
+	return from
 }
 
-// admit returns the session of a call, the one of Tap if there is one, or refuses the call with
+// admit returns the session of a call, Tap's session if there is one, or refuses the call with
 // a status.
-func (s *Store) admit(ctx context.Context, method string) (_ context.Context, one *session, err error) {
-	if one = sessionOf(ctx); one == nil || !one.tapped {
-		ctx, one, err = s.begin(ctx, method)
-	} else if why := one.renew(); why != "" {
-		s.refused(ctx, one.at, why)
+func (s *Store) admit(ctx context.Context, method string) (_ context.Context, call *session, err error) {
+	if call = sessionOf(ctx); call == nil || !call.tapped {
+		ctx, call, err = s.begin(ctx, method)
+	} else if why := call.renew(); why != "" {
+		s.refused(ctx, call.origin, why)
 		err = unauthenticated(why)
 	}
 	if err != nil {
 		return ctx, nil, err
 	}
-	if one.credential.passedOn == "" {
+	if call.credential.passedOn == "" {
 		ctx = withoutIdentity(ctx)
 	}
-	if !one.open && strings.HasPrefix(method, channelzService) && !one.identity.Load().MayAdmin() {
-		s.refused(ctx, one.at, NotAllowed)
+	if !call.open && strings.HasPrefix(method, channelzService) && !call.identity.Load().mayAdmin() {
+		s.refused(ctx, call.origin, notAllowed)
 		return ctx, nil, errNotAllowed("look into connections")
 	}
-	return ctx, one, nil
+	return ctx, call, nil
 }
 
 // begin works out who makes a call and returns its session, or refuses the call with a status.
@@ -118,20 +118,20 @@ func (s *Store) begin(ctx context.Context, method string) (context.Context, *ses
 		ctx, one := s.enterAsNobody(ctx)
 		return ctx, one, nil
 	}
-	at := originOf(ctx, method)
+	from := originOf(ctx, method)
 	if why == "" {
 		var one *session
-		if ctx, one, why = s.enter(ctx, at, c, NeedIdentity); why == "" {
+		if ctx, one, why = s.enter(ctx, from, c, NeedIdentity); why == "" {
 			return ctx, one, nil
 		}
 	}
-	s.refused(ctx, at, why)
+	s.refused(ctx, from, why)
 	return ctx, nil, unauthenticated(why)
 }
 
-// identify returns the credential of a call, or what is wrong with it. A method that is open to all
+// identify returns the credential of a call, or the reason to refuse it. A method that is open to all
 // needs none.
-func identify(ctx context.Context, method string) (c credential, isOpen bool, why Reason) {
+func identify(ctx context.Context, method string) (c credential, isOpen bool, why string) {
 	if openMethods[method] {
 		return c, true, ""
 	}
@@ -148,7 +148,7 @@ func identify(ctx context.Context, method string) (c credential, isOpen bool, wh
 	case len(passedOn) == 0:
 		return c, false, ""
 	case len(passedOn) > 1 || passedOn[0] == "":
-		return c, false, BadCredential
+		return c, false, badCredential
 	default:
 		c.passedOn = passedOn[0]
 		return c, false, ""

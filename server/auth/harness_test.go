@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,7 +42,7 @@ func write(t *testing.T, path, text string) {
 // refusals collects the reasons that a store reported.
 type refusals struct {
 	mu      sync.Mutex
-	reasons []auth.Reason
+	reasons []string
 	latest  auth.Refusal
 }
 
@@ -55,10 +53,10 @@ func (r *refusals) add(_ context.Context, refusal auth.Refusal) {
 }
 
 // last returns the last reason and forgets it.
-func (r *refusals) last() auth.Reason {
+func (r *refusals) last() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var last auth.Reason
+	var last string
 	if n := len(r.reasons); n > 0 {
 		last = r.reasons[n-1]
 	}
@@ -226,14 +224,14 @@ func call(t *testing.T, c *grpc.ClientConn, model string, pairs ...string) (*ckd
 	return r.GetModel(), err
 }
 
-// secure returns a source whose CA its clients share. They need no certificate.
+// secure returns a source whose CA its clients share.
 func secure(t *testing.T) (*certtest.CA, *tlsfiles.Source, tlsfiles.Options) {
 	t.Helper()
 	ca, dir := certtest.NewCA(t, "ca"), t.TempDir()
 	server := ca.Issue(t)
 	o := tlsfiles.Options{
 		Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), ClientCA: filepath.Join(dir, "ca"),
-		CRL: filepath.Join(dir, "crl"), ClientCertOptional: true,
+		CRL: filepath.Join(dir, "crl"),
 	}
 	write(t, o.Cert, string(server.CertPEM))
 	write(t, o.Key, string(server.KeyPEM))
@@ -258,40 +256,4 @@ func client(t *testing.T, ca *certtest.CA, shows ...certtest.Pair) *tls.Config {
 func sumOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
-		if is() {
-			return
-		}
-	}
-	t.Fatalf("not in a minute: %s", what)
-}
-
-// callIn calls GetModel in a context, and returns who the server says it was.
-func callIn(ctx context.Context, c *grpc.ClientConn) (string, error) {
-	r, err := ckdv1.NewUncertaintyServiceClient(c).GetModel(ctx, &ckdv1.GetModelRequest{Model: "m"})
-	return r.GetModel().GetPolicy().GetModel(), err
-}
-
-// streamIn does the same as callIn over a stream.
-func streamIn(ctx context.Context, c *grpc.ClientConn) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s, err := ckdv1.NewUncertaintyServiceClient(c).DecomposeStream(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := s.Send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{
-		Header: &ckdv1.StreamHeader{Model: "m"},
-	}}); err != nil && !errors.Is(err, io.EOF) { // Recv tells why a stream has ended already
-		return "", err
-	}
-	r, err := s.Recv()
-	if err != nil {
-		return "", err
-	}
-	return r.GetPolicies()[0].GetModel(), nil
 }

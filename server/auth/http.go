@@ -8,31 +8,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Need says what an HTTP request asks of its sender.
+// Need is the right that an HTTP request needs.
 type Need int
 
-// The needs. Nobody meets the zero Need.
+// The needs. No sender meets the zero Need.
 const (
 	_ Need = iota
 	// NeedNothing suits probes and /metrics.
 	NeedNothing
-	// NeedIdentity suits what checks a right of its own, as models do.
+	// NeedIdentity suits handlers that check a right of their own, as those of models do.
 	NeedIdentity
 	// NeedAdmin and NeedReload ask for the right of that name.
 	NeedAdmin
 	NeedReload
 )
 
-// Refuse writes the answer to a refused request, with the code that HTTPCode returns. The header
-// WWW-Authenticate is set already.
-type Refuse func(http.ResponseWriter, *http.Request, *status.Status)
-
 // HTTPOptions says how requests are let in.
 type HTTPOptions struct {
-	// Need returns what a request asks of its sender.
+	// Need returns the right that a request needs.
 	Need func(*http.Request) Need
-	// Refuse answers refused requests. Nil answers in plain text.
-	Refuse Refuse
+	// Refuse answers refused requests. The header WWW-Authenticate is set already. Nil answers in
+	// plain text.
+	Refuse func(http.ResponseWriter, *http.Request, *status.Status)
 	// Basic also takes a token as the password of HTTP's basic authentication, with any user name,
 	// for addresses that people open in a browser. An empty password is a bad credential.
 	Basic bool
@@ -42,7 +39,7 @@ type HTTPOptions struct {
 // and refuses all others. A nil Store returns next.
 //
 // next gets requests without an authorization header, because nothing behind it needs the token.
-// Their context is cancelled when what let them in is withdrawn.
+// Their context is cancelled when their credential or right is withdrawn.
 func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 	if s == nil {
 		return next
@@ -57,28 +54,28 @@ func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 			next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
 			return
 		}
-		at := origin{r.Method + " " + r.URL.Path, r.RemoteAddr}
+		from := origin{r.Method + " " + r.URL.Path, r.RemoteAddr}
 		c, why := presented(o.authorization(r), r.TLS)
 		if why == "" {
-			ctx, one, unknown := s.enter(r.Context(), at, c, what)
+			ctx, call, unknown := s.enter(r.Context(), from, c, what)
 			if why = unknown; why == "" {
-				ctx = one.stay(ctx)
-				defer one.leave()
-				who := one.identity.Load()
+				ctx = call.stay(ctx)
+				defer call.leave()
+				who := call.identity.Load()
 				if who.meets(what) {
 					next.ServeHTTP(w, cleaned(r.WithContext(ctx)))
 					return
 				}
-				s.refused(ctx, at, NotAllowed)
+				s.refused(ctx, from, notAllowed)
 				o.Refuse(w, r, status.Convert(errNotAllowed("do this")))
 				return
 			}
 		}
-		s.refused(r.Context(), at, why)
-		if why == RevokedCertificate {
+		s.refused(r.Context(), from, why)
+		if why == revokedCertificate {
 			w.Header().Set("Connection", "close") // no request over it can succeed
 		}
-		if why == KeysUnavailable {
+		if why == keysUnavailable {
 			w.Header().Set("Retry-After", "1")
 		} else {
 			w.Header().Set("WWW-Authenticate", "Bearer")
@@ -101,15 +98,15 @@ func (o *HTTPOptions) authorization(r *http.Request) []string {
 	return values
 }
 
-// meets reports whether the identity has what a Need asks for.
+// meets reports whether the identity has the right that a Need names.
 func (i *Identity) meets(what Need) bool {
 	switch what {
 	case NeedNothing, NeedIdentity:
 		return true
 	case NeedAdmin:
-		return i.MayAdmin()
+		return i.mayAdmin()
 	case NeedReload:
-		return i.MayReload()
+		return i.mayReload()
 	}
 	return false
 }
@@ -127,17 +124,13 @@ func cleaned(r *http.Request) *http.Request {
 	return r
 }
 
-// HTTPCode returns the HTTP code for a status that refuses a request.
-func HTTPCode(st *status.Status) int {
+func refusePlainly(w http.ResponseWriter, _ *http.Request, st *status.Status) {
+	code := http.StatusUnauthorized
 	switch st.Code() {
 	case codes.PermissionDenied:
-		return http.StatusForbidden
+		code = http.StatusForbidden
 	case codes.Unavailable:
-		return http.StatusServiceUnavailable
+		code = http.StatusServiceUnavailable
 	}
-	return http.StatusUnauthorized
-}
-
-func refusePlainly(w http.ResponseWriter, _ *http.Request, st *status.Status) {
-	http.Error(w, st.Message(), HTTPCode(st))
+	http.Error(w, st.Message(), code)
 }

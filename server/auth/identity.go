@@ -21,13 +21,13 @@ type Identity struct {
 	*use
 }
 
-// use counts what an identity has in flight. It survives a reload of the access file.
+// use counts the streams, calls and watches in flight. It survives a reload of the access file.
 type use struct {
 	streams, calls, watches atomic.Int64
 	share                   Share
 }
 
-// nobody is the caller without credentials. It may call what is open to all, and nothing else.
+// nobody is the caller without credentials. It may call the methods that are open to all, and no others.
 var nobody = &Identity{use: new(use)}
 
 // FromContext returns who makes a call: nil without access control, and an identity without a name
@@ -51,12 +51,12 @@ func (i *Identity) Name() string {
 // MayUse reports whether the identity may use a model. See also Allow.
 func (i *Identity) MayUse(model string) bool { return i == nil || i.allModels || i.models[model] }
 
-// MayAdmin reports whether the identity may see the pages of the admin address that are open to all
+// mayAdmin reports whether the identity may see the pages of the admin address that are open to all
 // where there is no access control.
-func (i *Identity) MayAdmin() bool { return i == nil || i.admin }
+func (i *Identity) mayAdmin() bool { return i == nil || i.admin }
 
-// MayReload reports whether the identity may reload the policies.
-func (i *Identity) MayReload() bool { return i == nil || i.reload }
+// mayReload reports whether the identity may reload the policies.
+func (i *Identity) mayReload() bool { return i == nil || i.reload }
 
 // MaySeeRecent reports whether the identity may see single inputs, with the ids that clients gave
 // them.
@@ -69,8 +69,8 @@ func (i *Identity) MayReportOutcomes() bool { return i == nil || i.outcomes }
 // MayClear reports whether the identity may clear alarms of its models, and delete old outcomes.
 func (i *Identity) MayClear() bool { return i == nil || i.clear }
 
-// MayIssue reports whether the identity may tell the ledger policies of its models, and what was decided
-// under them.
+// MayIssue reports whether the identity may tell the ledger the policies of its models and the
+// decisions under them.
 func (i *Identity) MayIssue() bool { return i == nil || i.issue }
 
 // Streams returns the identity's quota of streams.
@@ -124,11 +124,11 @@ type Quota struct {
 	inUse *atomic.Int64
 }
 
-// Limit returns how many there may be at one time; 0 means no limit of the identity's own.
+// Limit returns the number of places; 0 means no limit of the identity's own.
 func (q Quota) Limit() int64 { return int64(q.limit) }
 
-// Acquire counts one that begins and returns true, or returns false if there are as many as there
-// may be. Release must follow success.
+// Acquire takes a place and returns true, or returns false if all places are taken. Release must
+// follow success.
 func (q Quota) Acquire() bool {
 	if q.inUse != nil && q.inUse.Add(1) > int64(q.limit) && q.limit > 0 {
 		q.inUse.Add(-1)
@@ -137,7 +137,7 @@ func (q Quota) Acquire() bool {
 	return true
 }
 
-// Release counts the end of one.
+// Release gives a place back.
 func (q Quota) Release() {
 	if q.inUse != nil {
 		q.inUse.Add(-1)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
-	"github.com/ckd-project/ckd/server/auth/issuer"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
 // Bounds of JWTs.
@@ -19,33 +21,33 @@ const (
 	mostRules    = 1024 // each is tried once for every token
 )
 
-// jwtRule lets an identity in by a JWT of an issuer that has all the claims.
+// jwtRule names the claims that a JWT of an issuer must have to identify an identity.
 type jwtRule struct {
-	issuer string // its name in the file
-	claims []claim
-	of     *Identity
+	issuer   string // its name in the file
+	claims   []claim
+	identity *Identity
 }
 
-// claim is a claim, named by its path, with the text that it must be or contain.
+// claim is a claim's path, with the text that the claim must be or contain.
 type claim struct{ path, value string }
 
 // byJWT returns the only identity that the token's claims belong to.
-func (r *roster) byJWT(t *issuer.Token) (*Identity, Reason) {
+func (r *roster) byJWT(t *issuer.Token) (*Identity, string) {
 	if !t.Trusted() {
-		return nil, InvalidToken
+		return nil, invalidToken
 	}
 	var found *Identity
 	for _, rule := range r.rules {
-		if rule.of == found || r.issuers[rule.issuer] != t.Issuer() || !rule.matches(t) {
+		if rule.identity == found || r.issuers[rule.issuer] != t.Issuer() || !rule.matches(t) {
 			continue
 		}
 		if found != nil {
-			return nil, AmbiguousToken
+			return nil, ambiguousToken
 		}
-		found = rule.of
+		found = rule.identity
 	}
 	if found == nil {
-		return nil, UnknownToken
+		return nil, unknownToken
 	}
 	return found, ""
 }
@@ -59,17 +61,17 @@ func (j *jwtRule) matches(t *issuer.Token) bool {
 	return true
 }
 
-// verified returns a credential without the text of its token. If that is a JWT of an issuer of the
-// file, the credential has it verified; a token that the file itself has is none.
-func (s *Store) verified(r *roster, c credential) (credential, Reason) {
+// verified returns a credential with its JWT verified, if its token is a JWT of an issuer of the file,
+// and without the token's text. A token that the file itself lists is not taken for a JWT.
+func (s *Store) verified(r *roster, c credential) (credential, string) {
 	text := c.text
 	c.text = ""
 	if text == "" || len(r.issuers) == 0 || r.byToken(c.sum) != nil {
 		return c, ""
 	}
-	if t := s.jwts.get(c.sum); t != nil && r.has(t.Issuer()) {
+	if t := s.jwts.get(c.sum); t != nil && slices.Contains(slices.Collect(maps.Values(r.issuers)), t.Issuer()) {
 		if t.Ended() {
-			return c, ExpiredToken
+			return c, expiredToken
 		}
 		c.jwt = t
 		return c, ""
@@ -78,7 +80,7 @@ func (s *Store) verified(r *roster, c credential) (credential, Reason) {
 	if !ok {
 		return c, ""
 	}
-	why := UnknownToken
+	why := unknownToken
 	for _, i := range r.issuers {
 		if i.Config().URL != url {
 			continue
@@ -92,23 +94,14 @@ func (s *Store) verified(r *roster, c credential) (credential, Reason) {
 			}
 			return c, ""
 		case errors.Is(err, issuer.ErrNoKeys):
-			why = KeysUnavailable
-		case errors.Is(err, issuer.ErrExpired) && why != KeysUnavailable:
-			why = ExpiredToken
-		case why == UnknownToken:
-			why = InvalidToken
+			why = keysUnavailable
+		case errors.Is(err, issuer.ErrExpired) && why != keysUnavailable:
+			why = expiredToken
+		case why == unknownToken:
+			why = invalidToken
 		}
 	}
 	return c, why
-}
-
-func (r *roster) has(i *issuer.Issuer) bool {
-	for _, other := range r.issuers {
-		if other == i {
-			return true
-		}
-	}
-	return false
 }
 
 // jwtCache remembers verified tokens by their hash. It is safe for concurrent use.
@@ -128,7 +121,7 @@ func (c *jwtCache) get(sum [sha256.Size]byte) *issuer.Token {
 	return t
 }
 
-// put remembers a token. When the cache is full it forgets those that have ended, or else any one.
+// put remembers a token. A full cache forgets expired tokens, or else any token.
 func (c *jwtCache) put(sum [sha256.Size]byte, t *issuer.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +147,7 @@ func (c *jwtCache) put(sum [sha256.Size]byte, t *issuer.Token) {
 // issuers keeps the issuers of the file in force, and fetches their keys while it runs. An issuer
 // whose configuration a reload leaves alone keeps its keys.
 type issuers struct {
-	options issuer.Options
+	fetched func(issuer.Fetch)
 
 	mu      sync.Mutex
 	known   map[issuer.Config]*running
@@ -169,7 +162,7 @@ type running struct {
 }
 
 func newIssuers(fetched func(issuer.Fetch)) *issuers {
-	return &issuers{options: issuer.Options{Fetched: fetched}, known: map[issuer.Config]*running{}}
+	return &issuers{fetched: fetched, known: map[issuer.Config]*running{}}
 }
 
 // use puts the issuers of a file in force.
@@ -180,33 +173,33 @@ func (s *issuers) use(r *roster) {
 	r.issuers = make(map[string]*issuer.Issuer, len(r.configs))
 	for name, c := range r.configs {
 		wanted[c] = true
-		one := s.known[c]
-		if one == nil {
-			one = &running{issuer: issuer.New(c, s.options)}
-			s.known[c] = one
-			s.start(one)
+		known := s.known[c]
+		if known == nil {
+			known = &running{issuer: issuer.New(c, s.fetched)}
+			s.known[c] = known
+			s.start(known)
 		}
-		r.issuers[name] = one.issuer
+		r.issuers[name] = known.issuer
 	}
-	for c, one := range s.known {
+	for c, known := range s.known {
 		if wanted[c] {
 			continue
 		}
 		delete(s.known, c)
-		if one.stop != nil {
-			one.stop()
+		if known.stop != nil {
+			known.stop()
 		}
 	}
 }
 
 // start fetches the keys of an issuer if the others' are fetched. The caller holds mu.
-func (s *issuers) start(one *running) {
+func (s *issuers) start(known *running) {
 	if s.ctx == nil {
 		return
 	}
 	var ctx context.Context
-	ctx, one.stop = context.WithCancel(s.ctx)
-	s.fetches.Go(func() { one.issuer.Run(ctx) })
+	ctx, known.stop = context.WithCancel(s.ctx)
+	s.fetches.Go(func() { known.issuer.Run(ctx) })
 }
 
 // run fetches keys until ctx ends. The function that it returns waits for the end.

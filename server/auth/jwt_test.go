@@ -12,9 +12,11 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/issuertest"
 	"github.com/ckd-project/ckd/internal/servertest"
+	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/server/auth"
-	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
 )
 
 // accessOf returns an access file with an issuer and these identities.
@@ -32,7 +34,7 @@ func watched(t *testing.T, refused *refusals, text string) (s *auth.Store, path 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Watch(ctx, func(auth.Outcome) {})
+		s.Watch(ctx, func(watch.Outcome) {})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -42,7 +44,7 @@ func watched(t *testing.T, refused *refusals, text string) (s *auth.Store, path 
 }
 
 // tapped presents a token, and returns who it is and why not.
-func tapped(t *testing.T, s *auth.Store, refused *refusals, token string) (string, auth.Reason) {
+func tapped(t *testing.T, s *auth.Store, refused *refusals, token string) (string, string) {
 	t.Helper()
 	_, who, err := s.Tap(bearer(t.Context(), token), "/ckd.v1.UncertaintyService/GetModel")
 	if err != nil {
@@ -53,36 +55,36 @@ func tapped(t *testing.T, s *auth.Store, refused *refusals, token string) (strin
 
 // TestJWTs checks which identity a token belongs to.
 func TestJWTs(t *testing.T) {
-	of, stranger := issuertest.New(t), issuertest.New(t)
+	tokens, stranger := issuertest.New(t), issuertest.New(t)
 	var refused refusals
-	s, _ := watched(t, &refused, accessOf(of, grader+`
+	s, _ := watched(t, &refused, accessOf(tokens, grader+`
 - {name: namespace, jwts: [{issuer: i, claims: {kubernetes.io/namespace: eye, groups: ops}}]}
 - {name: file, tokens: [{sha256: `+sumOf(tokenA)+`}]}
 `))
-	good := of.Token(time.Hour, nil)
-	eventually(t, "keys are fetched", func() bool {
+	good := tokens.Token(time.Hour, nil)
+	testbed.Eventually(t, "keys are fetched", func() bool {
 		_, why := tapped(t, s, &refused, good)
-		return why != auth.KeysUnavailable
+		return why != "keys_unavailable"
 	})
 	nested := map[string]any{"kubernetes.io": map[string]any{"namespace": "eye"}, "groups": []string{"dev", "ops"}}
 	other := map[string]any{"sub": "other", "kubernetes.io": nested["kubernetes.io"], "groups": nested["groups"]}
 	for _, test := range []struct {
 		name, token, who string
-		why              auth.Reason
+		why              string
 	}{
 		{"by its subject", good, "grader", ""},
 		{"once more, remembered", good, "grader", ""},
-		{"by nested claims", of.Token(time.Hour, other), "namespace", ""},
-		{"both", of.Token(time.Hour, nested), "", auth.AmbiguousToken},
-		{"neither", of.Token(time.Hour, map[string]any{"sub": "other"}), "", auth.UnknownToken},
-		{"some claims", of.Token(time.Hour, map[string]any{"sub": "other", "groups": "ops"}), "", auth.UnknownToken},
-		{"another audience", of.Token(time.Hour, map[string]any{"aud": "kubernetes"}), "", auth.InvalidToken},
-		{"expired", of.Token(-time.Second, nil), "", auth.ExpiredToken},
-		{"another issuer", stranger.Token(time.Hour, nil), "", auth.UnknownToken},
-		{"forged", stranger.Token(time.Hour, map[string]any{"iss": of.URL}), "", auth.InvalidToken},
-		{"too long", of.Token(time.Hour, map[string]any{"x": strings.Repeat("x", 17<<10)}), "", auth.BadCredential},
+		{"by nested claims", tokens.Token(time.Hour, other), "namespace", ""},
+		{"both", tokens.Token(time.Hour, nested), "", "ambiguous_token"},
+		{"neither", tokens.Token(time.Hour, map[string]any{"sub": "other"}), "", "unknown_token"},
+		{"some claims", tokens.Token(time.Hour, map[string]any{"sub": "other", "groups": "ops"}), "", "unknown_token"},
+		{"another audience", tokens.Token(time.Hour, map[string]any{"aud": "kubernetes"}), "", "invalid_token"},
+		{"expired", tokens.Token(-time.Second, nil), "", "expired_token"},
+		{"another issuer", stranger.Token(time.Hour, nil), "", "unknown_token"},
+		{"forged", stranger.Token(time.Hour, map[string]any{"iss": tokens.URL}), "", "invalid_token"},
+		{"too long", tokens.Token(time.Hour, map[string]any{"x": strings.Repeat("x", 17<<10)}), "", "bad_credential"},
 		{"of the file", tokenA, "file", ""},
-		{"unknown", tokenB, "", auth.UnknownToken},
+		{"unknown", tokenB, "", "unknown_token"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if who, why := tapped(t, s, &refused, test.token); who != test.who || why != test.why {
@@ -94,18 +96,18 @@ func TestJWTs(t *testing.T) {
 
 // TestJWTWithoutKeys checks what callers see until the keys are here.
 func TestJWTWithoutKeys(t *testing.T) {
-	of := issuertest.New(t)
-	of.Down(true)
+	tokens := issuertest.New(t)
+	tokens.Down(true)
 	var refused refusals
-	s, _ := open(t, auth.Options{Refused: refused.add}, accessOf(of, grader)) // fetches nothing without Watch
-	_, _, err := s.Tap(bearer(t.Context(), of.Token(time.Hour, nil)), "/ckd.v1.UncertaintyService/GetModel")
+	s, _ := open(t, auth.Options{Refused: refused.add}, accessOf(tokens, grader)) // fetches nothing without Watch
+	_, _, err := s.Tap(bearer(t.Context(), tokens.Token(time.Hour, nil)), "/ckd.v1.UncertaintyService/GetModel")
 	expectReason(t, err, "KEYS_UNAVAILABLE")
-	if got := refused.last(); got != auth.KeysUnavailable {
+	if got := refused.last(); got != "keys_unavailable" {
 		t.Errorf("refused for %s", got)
 	}
 	handler := s.HTTP(http.NotFoundHandler(), auth.HTTPOptions{Need: func(*http.Request) auth.Need { return auth.NeedIdentity }})
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
-	request.Header.Set("Authorization", "Bearer "+of.Token(time.Hour, nil))
+	request.Header.Set("Authorization", "Bearer "+tokens.Token(time.Hour, nil))
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, request)
 	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
@@ -137,14 +139,14 @@ func TestJWTWithdrawn(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			of := issuertest.New(t)
-			s, path := open(t, auth.Options{}, accessOf(of, grader))
+			tokens := issuertest.New(t)
+			s, path := open(t, auth.Options{}, accessOf(tokens, grader))
 			s.FetchKeys(t.Context())
 			l := listen(t, "tcp", "127.0.0.1:0")
 			serve(t, s, nil, service{}, l)
 			c := dial(t, l.Addr().String(), nil)
-			stream := begin(t, c, "m", "authorization", "Bearer "+of.Token(time.Hour, nil))
-			test.change(t, s, path, of)
+			stream := begin(t, c, "m", "authorization", "Bearer "+tokens.Token(time.Hour, nil))
+			test.change(t, s, path, tokens)
 			if test.want == "" {
 				expectReason(t, stream.more("m"), "")
 				return
@@ -156,12 +158,12 @@ func TestJWTWithdrawn(t *testing.T) {
 
 // TestJWTExpires checks that a stream whose handler does not care ends soon after its token.
 func TestJWTExpires(t *testing.T) {
-	of := issuertest.New(t)
-	s, _ := open(t, auth.Options{}, accessOf(of, grader))
+	tokens := issuertest.New(t)
+	s, _ := open(t, auth.Options{}, accessOf(tokens, grader))
 	s.FetchKeys(t.Context())
 	for life := 200 * time.Millisecond; ; life *= 2 {
 		ended := make(chan error, 1)
-		stream := fakeStream{ctx: bearer(t.Context(), of.Token(life, nil))}
+		stream := waiting{ctx: bearer(t.Context(), tokens.Token(life, nil))}
 		err := s.Stream(nil, stream, &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"}, func(_ any, stream grpc.ServerStream) error {
 			ctx := stream.Context()
 			<-auth.Expired(ctx)
@@ -180,22 +182,14 @@ func TestJWTExpires(t *testing.T) {
 	}
 }
 
-// fakeStream is a stream without messages.
-type fakeStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (f fakeStream) Context() context.Context { return f.ctx }
-
 // TestJWTCacheIsBounded checks that many tokens are all let in.
 func TestJWTCacheIsBounded(t *testing.T) {
-	of := issuertest.New(t)
+	tokens := issuertest.New(t)
 	var refused refusals
-	s, _ := open(t, auth.Options{Refused: refused.add}, accessOf(of, grader))
+	s, _ := open(t, auth.Options{Refused: refused.add}, accessOf(tokens, grader))
 	s.FetchKeys(t.Context())
 	for n := range 1100 {
-		if who, why := tapped(t, s, &refused, of.Token(time.Hour, map[string]any{"n": n})); who != "grader" {
+		if who, why := tapped(t, s, &refused, tokens.Token(time.Hour, map[string]any{"n": n})); who != "grader" {
 			t.Fatalf("token %d: %q, %q", n, who, why)
 		}
 	}

@@ -73,7 +73,7 @@ func (d *draft) readKeysURL(v strictyaml.Value)     { readHTTPS(v, &d.issuer.Key
 func (d *draft) readIssuerToken(v strictyaml.Value) { d.readPath(v, &d.issuer.TokenFile) }
 
 // readHTTPS reads a URL that keys may be fetched from.
-func readHTTPS(v strictyaml.Value, to *string) {
+func readHTTPS(v strictyaml.Value, target *string) {
 	text, ok := v.Text()
 	if !ok {
 		return
@@ -83,7 +83,7 @@ func readHTTPS(v strictyaml.Value, to *string) {
 		v.Fault("expected an https URL, found %s", strictyaml.Quote(text))
 		return
 	}
-	*to = text
+	*target = text
 }
 
 func (d *draft) readAudience(v strictyaml.Value) {
@@ -95,7 +95,7 @@ func (d *draft) readAudience(v strictyaml.Value) {
 }
 
 // readPath reads the path of a file, relative to the folder of the access file.
-func (d *draft) readPath(v strictyaml.Value, to *string) bool {
+func (d *draft) readPath(v strictyaml.Value, target *string) bool {
 	path, ok := v.Text()
 	if !ok {
 		return false
@@ -107,7 +107,7 @@ func (d *draft) readPath(v strictyaml.Value, to *string) bool {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(d.file), path)
 	}
-	*to = path
+	*target = path
 	return true
 }
 

@@ -2,17 +2,15 @@ package auth
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
-	"github.com/ckd-project/ckd/server/auth/issuer"
+	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
-// roster is what an access file and its token files say.
+// roster holds the contents of an access file and its token files.
 type roster struct {
 	identities   map[string]*Identity
 	tokens       []token
@@ -20,17 +18,15 @@ type roster struct {
 	rules        []jwtRule
 	configs      map[string]issuer.Config  // of token issuers, by name
 	issuers      map[string]*issuer.Issuer // the same, once they are in force
-	// meaning is equal for files that mean the same. It contains hashes of tokens and must stay
-	// secret.
-	meaning  string
-	hash     string // hash of the file; not a secret
-	warnings []string
+	contents     [sha256.Size]byte         // of the file and its token files
+	hash         string                    // of the file alone; not a secret
+	warnings     []string
 }
 
 // token identifies the bearer of a token by its hash.
 type token struct {
-	sum [sha256.Size]byte
-	of  *Identity
+	sum      [sha256.Size]byte
+	identity *Identity
 }
 
 // commonName begins the name of a certificate that gives its subject's common name.
@@ -81,12 +77,12 @@ type draft struct {
 	*drafts
 	*entry
 	issuer issuer.Config // the issuer that is read
-	at     strictyaml.Value
-	report func(Fault)
+	place  strictyaml.Value
+	report func(strictyaml.Fault)
 }
 
 func (d *drafts) readFile(data []byte) {
-	root, ok := strictyaml.Parse(data, func(f Fault) { d.fault("", f) })
+	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) { d.fault("", f) })
 	if !ok {
 		return
 	}
@@ -103,7 +99,7 @@ func (d *drafts) readFile(data []byte) {
 	}
 	items, ok := list.List()
 	if ok && len(items) == 0 {
-		none := Fault{File: d.file, Line: list.Line(), Col: list.Col(), Reason: "no identities: nobody may call"}
+		none := strictyaml.Fault{File: d.file, Line: list.Line(), Col: list.Col(), Reason: "no identities: nobody may call"}
 		d.warnings = append(d.warnings, none.Error())
 	}
 	for _, item := range items {
@@ -113,21 +109,21 @@ func (d *drafts) readFile(data []byte) {
 
 func (d *drafts) readIdentity(v strictyaml.Value) {
 	name := peekName(v)
-	one := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
-	one.report = d.reporter(v, "identity", name)
-	one.at = v.Under("", one.report)
-	if _, ok := one.readFields(one.at, identityFields()); !ok {
+	draft := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
+	draft.report = d.reporter(v, "identity", name)
+	draft.place = v.Under("", draft.report)
+	if _, ok := draft.readFields(draft.place, identityFields()); !ok {
 		return
 	}
-	d.entries = append(d.entries, one.entry)
-	if len(one.tokens)+len(one.certificates)+len(one.jwts) == 0 {
-		one.warn(one.at, "neither tokens nor certificates nor jwts: nobody is known as it")
+	d.entries = append(d.entries, draft.entry)
+	if len(draft.tokens)+len(draft.certificates)+len(draft.jwts) == 0 {
+		draft.warn(draft.place, "neither tokens nor certificates nor jwts: nobody is known as it")
 	}
 }
 
 // reporter returns a function that reports the faults of an entry, by its name if that is known.
-func (d *drafts) reporter(v strictyaml.Value, kind, name string) func(Fault) {
-	return func(f Fault) {
+func (d *drafts) reporter(v strictyaml.Value, kind, name string) func(strictyaml.Fault) {
+	return func(f strictyaml.Fault) {
 		if name == "" {
 			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
 			d.fault("", f)
@@ -148,11 +144,11 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 	}
 	for _, item := range items {
 		name := peekName(item)
-		one := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
-		one.report = d.reporter(item, "issuer", name)
-		one.at = item.Under("", one.report)
-		if _, ok := one.readFields(one.at, issuerFields()); ok && name != "" {
-			d.configs[name] = one.issuer
+		draft := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
+		draft.report = d.reporter(item, "issuer", name)
+		draft.place = item.Under("", draft.report)
+		if _, ok := draft.readFields(draft.place, issuerFields()); ok && name != "" {
+			d.configs[name] = draft.issuer
 		}
 	}
 }
@@ -160,14 +156,14 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 // peekName returns the name of an identity if it can be read, so that faults before it can name the
 // identity.
 func peekName(v strictyaml.Value) string {
-	d := &draft{drafts: &drafts{nameAt: map[string]string{}}, entry: &entry{identity: &Identity{}}}
-	silent := v.Under("", func(Fault) {})
-	if m, ok := silent.Mapping("name"); ok {
-		if name, given := m.Get("name"); given {
-			d.readName(name)
+	if m, ok := v.Under("", func(strictyaml.Fault) {}).Mapping("name"); ok {
+		if value, given := m.Get("name"); given {
+			if name, ok := value.Text(); ok && policy.IsName(name) {
+				return name
+			}
 		}
 	}
-	return d.identity.name
+	return ""
 }
 
 // readFields reads the fields of a mapping. It returns false if the value is no mapping.
@@ -202,24 +198,24 @@ func (d *draft) taken(places map[string]string, key string, v strictyaml.Value, 
 	return false
 }
 
-func (d *drafts) fault(entry string, f Fault) {
+func (d *drafts) fault(entry string, f strictyaml.Fault) {
 	d.faults = append(d.faults, d.complete(entry, f))
 }
 
 // complete returns the fault with its file and the entry that it belongs to. An empty entry says
 // that its name is not known.
-func (d *drafts) complete(entry string, f Fault) Fault {
+func (d *drafts) complete(entry string, f strictyaml.Fault) strictyaml.Fault {
 	f.File, f.Entry = d.file, entry
 	return f
 }
 
 func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
-	at := Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
+	warning := strictyaml.Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
 	entry := ""
 	if d.identity.name != "" {
 		entry = fmt.Sprintf("identity %q", d.identity.name)
 	}
-	d.warnings = append(d.warnings, d.complete(entry, at).Error())
+	d.warnings = append(d.warnings, d.complete(entry, warning).Error())
 }
 
 // roster returns the entries of a file without faults.
@@ -236,31 +232,9 @@ func (d *drafts) roster() *roster {
 			r.certificates[name] = e.identity
 		}
 		for _, rule := range e.jwts {
-			rule.of = e.identity
+			rule.identity = e.identity
 			r.rules = append(r.rules, rule)
 		}
 	}
-	slices.SortFunc(d.entries, func(a, b *entry) int { return strings.Compare(a.identity.name, b.identity.name) })
-	var meaning strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(d.configs)) {
-		fmt.Fprintf(&meaning, "%s %+q\n", name, d.configs[name])
-	}
-	for _, e := range d.entries {
-		i := e.identity
-		sums := make([]string, len(e.tokens))
-		for n, sum := range e.tokens {
-			sums[n] = hex.EncodeToString(sum[:])
-		}
-		slices.Sort(sums)
-		slices.Sort(e.certificates)
-		jwts := make([]string, len(e.jwts))
-		for n, rule := range e.jwts {
-			jwts[n] = fmt.Sprintf("%s %q", rule.issuer, rule.claims)
-		}
-		slices.Sort(jwts)
-		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %t %d %d %d %g\n", i.name, sums, e.certificates, jwts,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches, i.bytes)
-	}
-	r.meaning = meaning.String()
 	return r
 }

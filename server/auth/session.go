@@ -11,7 +11,7 @@ import (
 type session struct {
 	store      *Store
 	credential credential
-	at         origin
+	origin     origin
 	need       Need // must be met as long as the call goes on
 	open       bool // the call is open to all, and needs no credential
 	tapped     bool // Tap made it
@@ -27,7 +27,7 @@ type session struct {
 	expiry  []*time.Timer // of the JWT and, after the time to drain, of the call
 }
 
-// origin says what was called, and where the call came from.
+// origin names the called method and the caller's address.
 type origin struct{ what, from string }
 
 type sessionKey struct{}
@@ -51,24 +51,24 @@ func Allow(ctx context.Context, model string) error {
 		}
 	}
 	if !s.identity.Load().MayUse(model) {
-		s.store.refused(ctx, s.at, NotAllowed)
+		s.store.refused(ctx, s.origin, notAllowed)
 		return errModel(model)
 	}
 	return nil
 }
 
 // Require returns nil if the caller has a right, such as [Identity.MayClear], and otherwise the status to
-// answer with: "the identity may not" and what.
+// answer with: "the identity may not", followed by what.
 func Require(ctx context.Context, right func(*Identity) bool, what string) error {
 	s := sessionOf(ctx)
 	if s == nil || right(s.identity.Load()) {
 		return nil
 	}
-	s.store.refused(ctx, s.at, NotAllowed)
+	s.store.refused(ctx, s.origin, notAllowed)
 	return errNotAllowed(what)
 }
 
-// Gone returns a channel that is closed when a stream has to end because what let it in was
+// Gone returns a channel that is closed when a stream has to end because its credential or right was
 // withdrawn; Ended then says why. It returns nil, which never is ready, if that cannot happen.
 func Gone(ctx context.Context) <-chan struct{} {
 	if s := sessionOf(ctx); s != nil {
@@ -85,9 +85,9 @@ func Ended(ctx context.Context) error {
 	return nil
 }
 
-// enter returns the session of a call that a credential makes, or why the credential is not
+// enter returns the session of a call with a credential, or the reason why the credential is not
 // accepted. The caller checks whether the identity meets the need: see Identity.meets.
-func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (context.Context, *session, Reason) {
+func (s *Store) enter(ctx context.Context, from origin, c credential, need Need) (context.Context, *session, string) {
 	r := s.current.Load()
 	c, why := s.verified(r, c)
 	if why != "" {
@@ -97,7 +97,7 @@ func (s *Store) enter(ctx context.Context, at origin, c credential, need Need) (
 	if why != "" {
 		return ctx, nil, why
 	}
-	one := &session{store: s, at: at, credential: c, need: need, judged: r}
+	one := &session{store: s, origin: from, credential: c, need: need, judged: r}
 	one.identity.Store(who)
 	return context.WithValue(ctx, sessionKey{}, one), one, ""
 }
@@ -110,8 +110,8 @@ func (s *Store) enterAsNobody(ctx context.Context) (context.Context, *session) {
 }
 
 // Expired returns a channel that is closed when the token of a stream has expired. A handler that
-// watches it has [Options.Drain] to hand out what it has taken, before the stream ends anyway. It
-// returns nil, which never is ready, if what let the stream in does not expire.
+// watches it has [Options.Drain] to answer the inputs that it has taken, before the stream ends anyway. It
+// returns nil, which never is ready, if the stream's credential does not expire.
 func Expired(ctx context.Context) <-chan struct{} {
 	if s := sessionOf(ctx); s != nil {
 		return s.expired
@@ -119,9 +119,9 @@ func Expired(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// renew works out again who calls if that may have changed since enter: a request may take its
-// time to arrive. A token that expires meanwhile stays good for it.
-func (s *session) renew() Reason {
+// renew finds the caller's identity again if it may have changed since enter: a request may take
+// its time to arrive. A token that expires meanwhile stays good for it.
+func (s *session) renew() string {
 	r := s.store.current.Load()
 	if s.open || r == s.judged && s.credential.tls == nil { // certificates may be revoked meanwhile
 		return ""
@@ -156,7 +156,7 @@ func (s *session) stay(ctx context.Context) context.Context {
 	return ctx
 }
 
-// leave ends what stay began.
+// leave unregisters a call that stay registered.
 func (s *session) leave() {
 	s.store.tracking.Lock()
 	delete(s.store.open, s)
@@ -167,20 +167,20 @@ func (s *session) leave() {
 	s.cancel(context.Canceled)
 }
 
-// recheck judges the credential by what is in force now, and ends the call if it has lost a right.
+// recheck judges the credential by the access file in force now, and ends the call if it has lost a right.
 func (s *session) recheck() {
 	was := s.identity.Load()
-	is, why := s.store.who(s.store.current.Load(), s.credential)
-	if why != "" || is.name != was.name {
+	now, why := s.store.who(s.store.current.Load(), s.credential)
+	if why != "" || now.name != was.name {
 		s.end(errUnauthenticated)
 		return
 	}
-	s.identity.Store(is)
-	if was.meets(s.need) && !is.meets(s.need) {
+	s.identity.Store(now)
+	if was.meets(s.need) && !now.meets(s.need) {
 		s.end(errNotAllowed("do this"))
 		return
 	}
-	if model := s.model.Load(); model != nil && !is.MayUse(*model) && was.MayUse(*model) {
+	if model := s.model.Load(); model != nil && !now.MayUse(*model) && was.MayUse(*model) {
 		s.end(errModel(*model))
 	}
 }
@@ -202,7 +202,7 @@ func (s *session) ended() error {
 	}
 }
 
-func (s *Store) refused(ctx context.Context, at origin, why Reason) {
+func (s *Store) refused(ctx context.Context, at origin, why string) {
 	if s.options.Refused != nil {
 		s.options.Refused(ctx, Refusal{Why: why, What: at.what, From: at.from, Who: FromContext(ctx).Name()})
 	}

@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/internal/watch"
-	"github.com/ckd-project/ckd/server/auth/issuer"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
 // Options connects a Store with its surroundings. The zero Options is valid.
@@ -23,18 +22,18 @@ type Options struct {
 	// CheckCertificate returns an error for a client certificate that was good at its handshake and
 	// is not any more.
 	CheckCertificate func(tls.ConnectionState) error
-	// Refused is called with every refused call. It must not block.
+	// Refused is called with every refused call, and must not block.
 	Refused func(ctx context.Context, r Refusal)
-	// Fetched is called with news about the keys of token issuers. It must not block.
-	Fetched func(issuer.Fetch)
-	// Drain is how long a stream may still hand out what it has taken after its token has expired.
+	// Fetched is called with fetches of issuers' keys, and must not block.
+	Fetched func(KeyFetch)
+	// Drain is how long a stream may still answer its open inputs after its token has expired.
 	Drain time.Duration
 }
 
 // Refusal describes a refused call.
 type Refusal struct {
-	Why Reason
-	// What names the gRPC method, or the method and path of the HTTP request.
+	Why string
+	// What is the gRPC method, or the method and path of the HTTP request.
 	What string
 	// From is the address that the call came from, if known.
 	From string
@@ -45,7 +44,6 @@ type Refusal struct {
 // Store keeps an access file in force. Its methods are safe for concurrent use. A nil Store means
 // no access control.
 type Store struct {
-	disk     files.System
 	path     string
 	options  Options
 	current  atomic.Pointer[roster]
@@ -58,18 +56,16 @@ type Store struct {
 	open     map[*session]struct{}
 }
 
-// Outcome describes a reload: whether other identities or rights are in force now (Changed), the
-// Hash of the access file in force, its Warnings, the Trigger, and in Err why nothing new is in
-// force, as Faults if the files could be read.
-type Outcome = watch.Outcome
+// Faults lists everything wrong with an access file, by position. Error returns one fault a line.
+type Faults = strictyaml.Faults
+
+// KeyFetch describes a fetch of the keys of a token issuer.
+type KeyFetch = issuer.Fetch
 
 // Open reads an access file and the token files that it names. Its error is of type Faults if the
 // files could be read.
-func Open(path string, o Options) (*Store, error) { return openOn(files.Machine, path, o) }
-
-// openOn opens an access file of a disk.
-func openOn(disk files.System, path string, o Options) (*Store, error) {
-	s := &Store{disk: disk, path: path, options: o, open: map[*session]struct{}{}}
+func Open(path string, o Options) (*Store, error) {
+	s := &Store{path: path, options: o, open: map[*session]struct{}{}}
 	s.files.Store(&[]string{})
 	s.reloader = watch.NewReloader(s.places, s.replace)
 	s.issuers = newIssuers(s.fetched)
@@ -83,8 +79,8 @@ func openOn(disk files.System, path string, o Options) (*Store, error) {
 }
 
 // Reload reads the files again and puts them in force if they have no fault. It ends the streams
-// whose credentials were withdrawn.
-func (s *Store) Reload(trigger string) Outcome { return s.reloader.Reload(trigger) }
+// whose credentials were withdrawn. The outcome has the hash of the access file in force.
+func (s *Store) Reload(trigger string) watch.Outcome { return s.reloader.Reload(trigger) }
 
 // Hash returns the hash of the access file in force.
 func (s *Store) Hash() string { return s.current.Load().hash }
@@ -92,12 +88,12 @@ func (s *Store) Hash() string { return s.current.Load().hash }
 // Watch reloads when the files change, until ctx ends, and calls report with what is new, warnings
 // included. It begins with a reload, for what changed before. Meanwhile it keeps the keys of token
 // issuers at hand.
-func (s *Store) Watch(ctx context.Context, report func(Outcome)) {
+func (s *Store) Watch(ctx context.Context, report func(watch.Outcome)) {
 	defer s.issuers.run(ctx)()
 	s.reloader.Watch(ctx, report)
 }
 
-// fetched passes on news about keys, which may have been withdrawn.
+// fetched reports a fetch of keys and rechecks open streams, since keys may have been withdrawn.
 func (s *Store) fetched(f issuer.Fetch) {
 	if s.options.Fetched != nil {
 		s.options.Fetched(f)
@@ -124,7 +120,7 @@ func (s *Store) places() *watch.Places {
 	return watch.PlacesOf(append([]string{s.path}, *s.files.Load()...)...)
 }
 
-// replace puts in force what the files say now.
+// replace puts the files' present contents in force.
 func (s *Store) replace() (watch.Result, error) {
 	defer s.Recheck() // certificates may have been revoked, too
 	was := s.current.Load()
@@ -140,7 +136,7 @@ func (s *Store) replace() (watch.Result, error) {
 	}
 	s.issuers.use(r)
 	s.current.Store(r)
-	return watch.Result{Changed: r.meaning != was.meaning, Hash: r.hash, Warnings: r.warnings}, nil
+	return watch.Result{Changed: r.contents != was.contents, Hash: r.hash, Warnings: r.warnings}, nil
 }
 
 // load reads the access file and its token files, all as they were at one time.
@@ -148,7 +144,7 @@ func (s *Store) load() (*roster, error) {
 	const attempts = 5
 	tokenFiles := *s.files.Load()
 	for range attempts {
-		data, unread, err := watch.Read(s.disk, strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
+		data, unread, err := watch.Read(strictyaml.MaxBytes+1, append([]string{s.path}, tokenFiles...)...)
 		if err != nil {
 			return nil, Faults{{File: s.path, Reason: err.Error()}}
 		}
@@ -172,9 +168,20 @@ func (s *Store) load() (*roster, error) {
 			return nil, err
 		}
 		r.hash = fmt.Sprintf("%x", sha256.Sum256(data[s.path]))
+		r.contents = digest(data, append([]string{s.path}, named...))
 		return r, nil
 	}
 	return nil, Faults{{File: s.path, Reason: "names other token files each time it is read, expected it to come to rest"}}
+}
+
+// digest returns a hash of the files at paths.
+func digest(data map[string][]byte, paths []string) (sum [sha256.Size]byte) {
+	all := sha256.New()
+	for _, path := range paths {
+		fmt.Fprintf(all, "%q %q\n", path, data[path])
+	}
+	all.Sum(sum[:0])
+	return sum
 }
 
 // credential identifies a caller.
@@ -187,28 +194,28 @@ type credential struct {
 	tls      *tls.ConnectionState
 }
 
-// who returns the identity that a credential belongs to, or why there is none.
-func (s *Store) who(r *roster, c credential) (*Identity, Reason) {
+// who returns the identity of a credential, or the reason why there is none.
+func (s *Store) who(r *roster, c credential) (*Identity, string) {
 	switch {
 	case c.passedOn != "":
 		if i := r.identities[c.passedOn]; i != nil {
 			return i, ""
 		}
-		return nil, UnknownIdentity
+		return nil, unknownIdentity
 	case c.jwt != nil:
 		return r.byJWT(c.jwt)
 	case c.isToken:
 		if i := r.byToken(c.sum); i != nil {
 			return i, ""
 		}
-		return nil, UnknownToken
+		return nil, unknownToken
 	case c.tls != nil:
 		if s.options.CheckCertificate != nil && s.options.CheckCertificate(*c.tls) != nil {
-			return nil, RevokedCertificate
+			return nil, revokedCertificate
 		}
 		return r.byCertificate(c.tls.PeerCertificates[0])
 	}
-	return nil, NoCredential
+	return nil, noCredential
 }
 
 // byToken compares with every token, so that it takes the same time whichever it is.
@@ -221,11 +228,11 @@ func (r *roster) byToken(sum [sha256.Size]byte) *Identity {
 	if found < 0 {
 		return nil
 	}
-	return r.tokens[found].of
+	return r.tokens[found].identity
 }
 
 // byCertificate returns the only identity that has one of the certificate's names.
-func (r *roster) byCertificate(c *x509.Certificate) (*Identity, Reason) {
+func (r *roster) byCertificate(c *x509.Certificate) (*Identity, string) {
 	var found *Identity
 	for _, name := range namesOf(c) {
 		i := r.certificates[name]
@@ -233,12 +240,12 @@ func (r *roster) byCertificate(c *x509.Certificate) (*Identity, Reason) {
 			continue
 		}
 		if found != nil {
-			return nil, AmbiguousCertificate
+			return nil, ambiguousCertificate
 		}
 		found = i
 	}
 	if found == nil {
-		return nil, UnknownCertificate
+		return nil, unknownCertificate
 	}
 	return found, ""
 }
@@ -260,20 +267,20 @@ func namesOf(c *x509.Certificate) []string {
 
 // tokenCredential reads the values of the header authorization. No value means no credential;
 // anything but one bearer token is a bad credential.
-func tokenCredential(values []string) (c credential, why Reason) {
+func tokenCredential(values []string) (c credential, why string) {
 	if len(values) == 0 {
 		return c, ""
 	}
 	scheme, text, _ := strings.Cut(values[0], " ")
 	if len(values) > 1 || !strings.EqualFold(scheme, "bearer") || text == "" || len(text) > mostJWTBytes {
-		return c, BadCredential
+		return c, badCredential
 	}
 	return credential{isToken: true, sum: sha256.Sum256([]byte(text)), text: text}, ""
 }
 
 // presented returns a caller's credential: its token, or else the certificate of its connection. A
 // certificate does not make up for a bad token.
-func presented(authorization []string, connection *tls.ConnectionState) (credential, Reason) {
+func presented(authorization []string, connection *tls.ConnectionState) (credential, string) {
 	c, why := tokenCredential(authorization)
 	if why != "" || c.isToken || connection == nil {
 		return c, why

@@ -16,7 +16,7 @@ type counters struct {
 	last    []float64  // by slot, in the scrape before
 	seen    []bool     // by slot: in the current scrape
 	nowC    []uint64   // observations of C_k, by class and bucket
-	lastC   []uint64   // likewise, in the scrape before
+	lastC   []uint64   // the same, in the scrape before
 	created time.Time  // when the counters of the model began
 }
 
@@ -50,25 +50,25 @@ func (c *counters) add(s seriesOf, v float64) {
 	c.seen[i] = true
 }
 
-// addBuckets adds a histogram of C_k to those of a row.
+// addBuckets adds a histogram of C_k to a row's buckets.
 func (c *counters) addBuckets(row int, h *dto.Histogram) {
 	readBuckets(c.nowC[row*numBuckets:(row+1)*numBuckets], h)
 }
 
 // createdAt notes when the counters of the model began. If they began anew, the model was gone in
 // between, and the values before count as 0.
-func (c *counters) createdAt(at time.Time) {
-	if at.Equal(c.created) {
+func (c *counters) createdAt(created time.Time) {
+	if created.Equal(c.created) {
 		return
 	}
 	if !c.created.IsZero() {
 		clear(c.last)
 		clear(c.lastC)
 	}
-	c.created = at
+	c.created = created
 }
 
-// addTo adds what was counted since the scrape before to a step. A counter that fell has begun anew
+// addTo adds the counts since the scrape before to a step. A counter that fell has begun anew
 // at 0.
 func (c *counters) addTo(s *step) {
 	for i, now := range c.now {
@@ -99,17 +99,17 @@ func (c *counters) addTo(s *step) {
 	}
 }
 
-// step holds what was counted in one step.
+// step holds the counts of one step.
 type step struct {
-	at       time.Time // when it began
+	begun    time.Time // when it began
 	seconds  float64
 	over     bool
 	changed  uint64    // number of the sample that it last grew by
-	counters []float64 // by slot, without those that came later; nil if all are 0
+	counters []float64 // by slot, without slots that came later; nil if all are 0
 	buckets  []uint32  // counts of C_k, by class and bucket; nil if all are 0
 }
 
-// sums holds what was counted in several steps.
+// sums holds the counts of several steps.
 type sums struct {
 	seconds  float64
 	counters []float64

@@ -47,7 +47,7 @@ func TestEarlyStop(t *testing.T) {
 	d.clock.advance(stepTime)
 
 	s := d.state(t, "m").Model
-	for i, want := range []EarlyStopSpan{
+	for i, want := range []earlyStopSpan{
 		{7, 40, 2, 4, 5, 1, []Reason{{"other_side", 2}, {"wrongly_retained", 1}}},
 		{9, 52, 2, 5, 6, 1, []Reason{{"other_side", 2}, {"wrongly_deferred", 1}, {"wrongly_retained", 1}}},
 	} {
@@ -55,11 +55,11 @@ func TestEarlyStop(t *testing.T) {
 			t.Errorf("%d minutes (-want +got):\n%s", s.Spans[2*i].Minutes, diff)
 		}
 	}
-	is := w.Status()
-	want := &EarlyStop{
-		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, Groups: 40, HalvesDiffer: new(0.06), Evidence: is.Evidence, EvidenceLimit: 1000,
-		All:      CheckedShare{is.All.Low, is.All.High, new(0.01)},
-		Deferred: CheckedShare{is.Deferred.Low, is.Deferred.High, new(0.05)},
+	status := w.Status()
+	want := &earlyStopState{
+		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, Groups: 40, HalvesDiffer: new(0.06), Evidence: status.Evidence, EvidenceLimit: 1000,
+		All:      checkedShare{status.All.Low, status.All.High, new(0.01)},
+		Deferred: checkedShare{status.Deferred.Low, status.Deferred.High, new(0.05)},
 	}
 	if diff := cmp.Diff(want, s.EarlyStop); diff != "" {
 		t.Errorf("early stopping (-want +got):\n%s", diff)
@@ -69,11 +69,11 @@ func TestEarlyStop(t *testing.T) {
 		w.Add(fullpass.WronglyRetained)
 	}
 	d.clock.advance(stepTime)
-	at := d.clock.now()
+	stopped := d.clock.now()
 	for _, later := range []time.Duration{0, time.Minute} {
 		d.clock.advance(later)
-		if got := d.state(t, "m").Model.EarlyStop; !got.Stopped || got.StoppedAt == nil || !got.StoppedAt.Equal(at) {
-			t.Errorf("%v after the stop: %+v, want stopped at %v", later, got, at)
+		if got := d.state(t, "m").Model.EarlyStop; !got.Stopped || got.StoppedAt == nil || !got.StoppedAt.Equal(stopped) {
+			t.Errorf("%v after the stop: %+v, want stopped at %v", later, got, stopped)
 		}
 	}
 

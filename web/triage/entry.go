@@ -33,7 +33,7 @@ type Entry struct {
 	SawModel bool   `json:"saw_model"`
 }
 
-// Entered says what the ledger answered.
+// Entered is the ledger's answer to an Entry.
 type Entered struct {
 	Status string `json:"status"` // as in ckd.v1.OutcomeStatus, in lower case
 	Wanted string `json:"wanted"` // as in ckd.v1.Wanted; empty for no other reading
@@ -76,12 +76,12 @@ func (p *Page) serveReviewFile(w http.ResponseWriter, r *http.Request) {
 	file := csv.NewWriter(w)
 	// The decision's time has a name of its own: time would be read as that of the outcome.
 	_ = file.Write([]string{"id", "model", "decided", "receipt", "truth", "source"})
-	for _, one := range list.Reviews {
-		if wanted := query.Get("state"); wanted != "" && (wanted == enteredState) != (one.State == enteredState) {
+	for _, review := range list.Reviews {
+		if wanted := query.Get("state"); wanted != "" && (wanted == enteredState) != (review.State == enteredState) {
 			continue
 		}
 		// An error is of the connection: the client left.
-		_ = file.Write([]string{asText(one.ID), asText(one.Model), one.At.Format(time.RFC3339Nano), base64.StdEncoding.EncodeToString(one.receipt[:]), "", ""})
+		_ = file.Write([]string{asText(review.ID), asText(review.Model), review.At.Format(time.RFC3339Nano), base64.StdEncoding.EncodeToString(review.receipt[:]), "", ""})
 	}
 	file.Flush()
 }
@@ -124,7 +124,7 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
 	if p.options.Inputs == nil || p.options.Enter == nil {
 		return nil, &entryFault{http.StatusForbidden, "no outcomes are entered here: the daemon has no list to review, or no ledger"}
 	}
-	model, one, found := p.options.Inputs.find(e.Key)
+	model, review, found := p.options.Inputs.find(e.Key)
 	if found && (!p.maySeeRecent(r, model) || !p.options.MayEnter(r.Context(), model)) {
 		return nil, &entryFault{http.StatusForbidden, "you may not enter outcomes: that takes the rights recent and outcomes, and the model"}
 	}
@@ -134,10 +134,10 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
 	if source := p.options.Source(r.Context()); source != "" {
 		e.Source = source
 	}
-	if err := e.check(&one); err != nil {
+	if err := e.check(&review); err != nil {
 		return nil, err
 	}
-	outcome := &ckdv1.Outcome{Receipt: one.receipt[:], Truth: e.Truth, Source: e.Source, SawModel: e.SawModel}
+	outcome := &ckdv1.Outcome{Receipt: review.receipt[:], Truth: e.Truth, Source: e.Source, SawModel: e.SawModel}
 	ctx, cancel := context.WithTimeout(r.Context(), enterTime)
 	defer cancel()
 	answer, err := p.options.Enter(ctx, outcome)
@@ -152,15 +152,15 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
 }
 
 // check checks an entry about an input.
-func (e *Entry) check(of *input) error {
+func (e *Entry) check(kept *input) error {
 	switch {
-	case !slices.Contains(of.classes, e.Truth):
+	case !slices.Contains(kept.classes, e.Truth):
 		return &entryFault{http.StatusUnprocessableEntity, fmt.Sprintf("truth: %.80q, expected one of the classes of the policy", e.Truth)}
 	case strings.TrimSpace(e.Source) == "" || len(e.Source) > maxSource:
 		return &entryFault{http.StatusUnprocessableEntity, fmt.Sprintf("source: %d bytes, expected an opaque name of 1 to %d", len(e.Source), maxSource)}
-	case of.state() == enteredState:
+	case kept.state() == enteredState:
 		return &entryFault{http.StatusConflict, "the input has its outcome already; ckd outcomes send corrects it"}
-	case of.state() == againState && slices.Contains(of.sources, e.Source):
+	case kept.state() == againState && slices.Contains(kept.sources, e.Source):
 		return &entryFault{http.StatusConflict, fmt.Sprintf("source: %.80q has read this input, and another source should", e.Source)}
 	}
 	return nil

@@ -19,7 +19,7 @@ type watchers struct {
 	heartbeat time.Duration // longest pause between what is sent to a watcher
 
 	tokens  chan struct{} // one for each watcher
-	came    chan struct{} // tells Run that somebody began to watch
+	came    chan struct{} // tells Run that a watcher came
 	stopped chan struct{} // closed when Run ends
 	once    sync.Once     // closes stopped
 }
@@ -51,7 +51,7 @@ func (w *watchers) enter() (refused string) {
 
 func (w *watchers) leave() { <-w.tokens }
 
-// wake tells Run that somebody watches.
+// wake tells Run that a watcher came.
 func (w *watchers) wake() {
 	select {
 	case w.came <- struct{}{}:

@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -185,7 +183,8 @@ func TestEventsOfNoModel(t *testing.T) {
 // TestTooManyWatchers checks that one watcher too many is refused until another leaves.
 func TestTooManyWatchers(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, Options{Watchers: 2}, 0, manyClasses("m", 3, 1))
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	d.page.watchers = newWatchers(2)
 	url := d.serve(t).URL + "/triage/events"
 	d.page.sample()
 	streams := []*stream{watch(t, http.DefaultClient, url), watch(t, http.DefaultClient, url)}
@@ -205,53 +204,6 @@ func TestTooManyWatchers(t *testing.T) {
 	watch(t, http.DefaultClient, url).must(t)
 	d.step(stepTime)
 	streams[1].must(t)
-}
-
-// TestWatcherThatDoesNotRead checks that such a watcher is cut off and makes nobody wait.
-func TestWatcherThatDoesNotRead(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 32, 16, "pairs: all"))
-	d.page.watchers.patience = 2 * time.Second // for watchers that read, too
-	server := httptest.NewUnstartedServer(d.page.Handler())
-	server.Listener = narrow{server.Listener}
-	server.Start()
-	t.Cleanup(server.Close)
-	d.page.sample()
-	d.feed(t, "m", randomInputs(1, 50, 5, 32))
-
-	deaf := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		}
-		return conn, err
-	}}}
-	watch(t, deaf, server.URL+"/triage/events")
-	reader := watch(t, http.DefaultClient, server.URL+"/triage/events")
-	reader.must(t)
-	if n := len(d.page.watchers.tokens); n != 2 {
-		t.Fatalf("%d watchers, expected 2", n)
-	}
-	for deadline := time.Now().Add(time.Minute); len(d.page.watchers.tokens) == 2; {
-		if time.Now().After(deadline) {
-			t.Fatal("who does not read is still there")
-		}
-		d.step(stepTime)
-		if s := reader.must(t); !s.At.Equal(d.clock.now()) || len(s.Model.Spans[0].Pairs) != 32*31/2 {
-			t.Fatalf("%+v", s.Model)
-		}
-	}
-}
-
-// narrow is a listener whose connections buffer little.
-type narrow struct{ net.Listener }
-
-func (l narrow) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err == nil {
-		err = conn.(*net.TCPConn).SetWriteBuffer(4 << 10)
-	}
-	return conn, err
 }
 
 // TestEndOfRun checks that the end of Run ends the streams, so that the server's shutdown need not
@@ -297,11 +249,11 @@ func (r *recorder) SetReadDeadline(at time.Time) error {
 }
 
 func (r *recorder) SetWriteDeadline(at time.Time) error {
-	in := time.Duration(0)
+	left := time.Duration(0)
 	if !at.IsZero() {
-		in = at.Sub(r.now())
+		left = at.Sub(r.now())
 	}
-	r.write = append(r.write, in)
+	r.write = append(r.write, left)
 	return nil
 }
 
@@ -345,80 +297,6 @@ func TestDeadlines(t *testing.T) {
 			t.Error("the watcher is still there")
 		}
 	})
-}
-
-// TestIdleStream checks that no deadline passes while nothing is written, neither that of an event
-// nor the server's. HTTP/2 would reset the stream at once.
-func TestIdleStream(t *testing.T) {
-	t.Parallel()
-	for _, version := range []int{1, 2} {
-		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
-			t.Parallel()
-			d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
-			d.page.watchers.patience, d.page.watchers.heartbeat = 2*time.Second, 3*time.Second
-			d.page.sample()
-			server := httptest.NewUnstartedServer(d.page.Handler())
-			server.Config.WriteTimeout = d.page.watchers.patience
-			server.EnableHTTP2 = version == 2
-			server.StartTLS()
-			t.Cleanup(server.Close)
-			s := watch(t, server.Client(), server.URL+"/triage/events")
-			if s.answer.ProtoMajor != version {
-				t.Fatalf("%s, expected HTTP/%d", s.answer.Proto, version)
-			}
-			s.must(t)
-			for { // read until a comment that came after the deadlines
-				line, err := s.lines.ReadString('\n')
-				if err != nil {
-					t.Fatal(err)
-				}
-				if strings.HasPrefix(line, ":") {
-					break
-				}
-			}
-			d.step(stepTime)
-			if state := s.must(t); !state.At.Equal(d.clock.now()) {
-				t.Errorf("state of %v, expected %v", state.At, d.clock.now())
-			}
-		})
-	}
-}
-
-// TestEncodedOnce checks that a state is encoded once for all who ask for the same, and that nobody
-// else waits for it.
-func TestEncodedOnce(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
-	d.page.sample()
-	what := encodingOf{model: "m"}
-	one, _, _, err := d.page.encoded(what)
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, _, _, err := d.page.encoded(what)
-	if err != nil || &one[0] != &two[0] {
-		t.Errorf("encoded twice, %v", err)
-	}
-
-	begun, end := make(chan struct{}), make(chan struct{})
-	d.page.latest.encodings[what] = sync.OnceValues(func() ([]byte, error) {
-		close(begun)
-		<-end
-		return one, nil
-	})
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		if state, _, _, err := d.page.encoded(what); err != nil || &state[0] != &one[0] {
-			t.Errorf("%s, %v", state, err)
-		}
-	})
-	<-begun
-	if _, _, _, err := d.page.encoded(encodingOf{model: "a"}); err != nil {
-		t.Error(err)
-	}
-	d.page.sample()
-	close(end)
-	asking.Wait()
 }
 
 // TestWhoMaySeeRecent checks that permission is asked for every event, because it may be withdrawn.

@@ -42,10 +42,10 @@ type served struct {
 }
 
 // clock tells the time that tests set.
-type clock struct{ at atomic.Int64 }
+type clock struct{ nanos atomic.Int64 }
 
-func (c *clock) now() time.Time          { return time.Unix(0, c.at.Load()).UTC() }
-func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
+func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()).UTC() }
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // newDaemon returns a daemon that serves the policies.
 func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *daemon {
@@ -61,7 +61,7 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	if d.inputs != nil {
 		d.inputs.now = d.clock.now
 	}
-	d.clock.at.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
+	d.clock.nanos.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	o.Gatherer = registry
 	o.Policies = func() []*policy.Policy { return *d.policies.Load() }
 	if o.Daemon == nil {

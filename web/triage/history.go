@@ -16,10 +16,10 @@ const maxSteps = int(15*time.Minute/stepTime) + 1
 // between samples, by steps.
 type history struct {
 	from     time.Time // when its counters were 0; zero if unknown: then it begins at their first values
-	lookedAt time.Time // when somebody last looked at it
+	lookedAt time.Time // when a watcher or a request last asked for it
 
 	scraped scrapedLabels
-	skip    bool // the current scrape, which is of another policy
+	skip    bool // ignores the current scrape, which is of another policy
 
 	policy *policy.Policy // nil before the first scrape
 	about  Policy
@@ -29,8 +29,8 @@ type history struct {
 	counters counters
 	gauges   gauges
 
-	at    time.Time // time of the last scrape
-	steps []step    // the oldest first
+	latest time.Time // time of the last scrape
+	steps  []step    // the oldest first
 }
 
 // scrapedLabels holds the labels of classes in a scrape.
@@ -39,7 +39,7 @@ type scrapedLabels struct {
 	cut   int // classes without a label of their own
 }
 
-// earlyStop holds what the history knows of early stopping beside the metrics.
+// earlyStop holds the state of early stopping that the metrics lack.
 type earlyStop struct {
 	passes    int       // passes of the full decision; 0 without a rule in force
 	ranAt     time.Time // when the rule was last seen to stop inputs under this policy; zero: never
@@ -47,12 +47,12 @@ type earlyStop struct {
 }
 
 // observe notes whether the rule stops inputs at the time of a sample.
-func (e *earlyStop) observe(off float64, at time.Time) {
+func (e *earlyStop) observe(off float64, scraped time.Time) {
 	switch {
 	case off == 0:
-		e.ranAt, e.stoppedAt = at, time.Time{}
+		e.ranAt, e.stoppedAt = scraped, time.Time{}
 	case !e.ranAt.IsZero() && e.stoppedAt.IsZero():
-		e.stoppedAt = at
+		e.stoppedAt = scraped
 	}
 }
 
@@ -123,13 +123,13 @@ func (h *history) readGauge(s seriesOf, v float64) {
 }
 
 // readHistogram adds the C_k of a class.
-func (h *history) readHistogram(class string, of *dto.Histogram) {
+func (h *history) readHistogram(class string, histogram *dto.Histogram) {
 	if h.skip {
 		return
 	}
-	h.read(seriesOf{kind: classSum, a: class}, of.GetSampleSum())
-	h.read(seriesOf{kind: classCount, a: class}, float64(of.GetSampleCount()))
-	h.counters.addBuckets(h.row(class), of)
+	h.read(seriesOf{kind: classSum, a: class}, histogram.GetSampleSum())
+	h.read(seriesOf{kind: classCount, a: class}, float64(histogram.GetSampleCount()))
+	h.counters.addBuckets(h.row(class), histogram)
 }
 
 // readCreated notes when the counters of the model began.
@@ -139,35 +139,35 @@ func (h *history) readCreated(at time.Time) {
 	}
 }
 
-// end ends a scrape: it adds what was counted since the one before to the current step. over ends
+// end ends a scrape: it adds the counts since the scrape before to the current step. over ends
 // the step, too.
-func (h *history) end(at time.Time, sample uint64, over bool) {
+func (h *history) end(scraped time.Time, sample uint64, over bool) {
 	if h.skip || h.policy == nil {
 		return
 	}
 	if off, ok := h.gauges[seriesOf{kind: checksStopped}]; ok {
-		h.earlyStop.observe(off, at)
+		h.earlyStop.observe(off, scraped)
 	}
-	if h.at.IsZero() {
+	if h.latest.IsZero() {
 		if h.from.IsZero() {
-			h.at = at
+			h.latest = scraped
 			h.counters.end()
 			return
 		}
-		h.at = h.from
+		h.latest = h.from
 	}
 	if n := len(h.steps); n == 0 || h.steps[n-1].over {
-		h.steps = append(h.steps, step{at: h.at})
+		h.steps = append(h.steps, step{begun: h.latest})
 	}
 	s := &h.steps[len(h.steps)-1]
-	s.seconds += max(0, at.Sub(h.at).Seconds())
+	s.seconds += max(0, scraped.Sub(h.latest).Seconds())
 	s.over, s.changed = over, sample
 	h.counters.addTo(s)
 	h.counters.end()
-	h.at = at
+	h.latest = scraped
 
 	old := max(0, len(h.steps)-maxSteps)
-	for old < len(h.steps)-1 && at.Sub(h.steps[old+1].at) >= 15*time.Minute {
+	for old < len(h.steps)-1 && scraped.Sub(h.steps[old+1].begun) >= 15*time.Minute {
 		old++
 	}
 	h.steps = slices.Delete(h.steps, 0, old)

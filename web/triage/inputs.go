@@ -18,7 +18,7 @@ const (
 	maxRecent = 100 // most deferred inputs that are shown with their details
 )
 
-// Inputs keeps the last inputs of each model that went to a person: those deferred and those to be
+// Inputs keeps the last inputs of each model that went to a person: deferred ones, and ones to be
 // reviewed. It may be shared; a nil one keeps nothing.
 type Inputs struct {
 	keep   int
@@ -36,39 +36,39 @@ func NewInputs(keep int) *Inputs {
 
 // Add adds an input that was deferred under a policy, or is to be reviewed. The receipt is that of a
 // review, and empty for none. Add keeps no reference to o or the receipt.
-func (in *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
-	if in == nil {
+func (list *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
+	if list == nil {
 		return
 	}
-	one := input{
-		at: in.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
+	referred := input{
+		added: list.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
 		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
 		risk: o.Risk, priority: o.Percentile, audited: p.Audit != nil,
 		predictedCritical: has(p.Critical, o.Predicted),
 	}
 	if k := o.Decision.Class; k >= 0 {
-		one.deciding, one.decidingCritical = p.Classes[k], has(p.Critical, k)
+		referred.deciding, referred.decidingCritical = p.Classes[k], has(p.Critical, k)
 	}
-	for i := range one.prints.n {
-		s := &one.prints.shares[i]
+	for i := range referred.prints.n {
+		s := &referred.prints.shares[i]
 		s.name, s.critical = p.Classes[s.class], has(p.Critical, s.class)
 		s.unreliable = o.Skewness[s.class] > p.ReliabilityThreshold
 	}
-	one.review = len(sealed) == receipt.Size
-	if one.review {
-		one.receipt = [receipt.Size]byte(sealed)
+	referred.review = len(sealed) == receipt.Size
+	if referred.review {
+		referred.receipt = [receipt.Size]byte(sealed)
 	}
 
-	kept, ok := in.models.Load(p.Name)
+	kept, ok := list.models.Load(p.Name)
 	if !ok {
-		kept, _ = in.models.LoadOrStore(p.Name, &ring{keep: in.keep})
+		kept, _ = list.models.LoadOrStore(p.Name, &ring{keep: list.keep})
 	}
-	kept.(*ring).add(&one, cut(id))
+	kept.(*ring).add(&referred, cut(id))
 }
 
-// Reported notes what became of outcomes of inputs that are to be reviewed, by whatever way they came.
-func (in *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
-	if in == nil {
+// Reported notes the answers to outcomes of inputs to be reviewed, from the page or from elsewhere.
+func (list *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAnswer) {
+	if list == nil {
 		return
 	}
 	read := map[[receipt.Size]byte]reading{}
@@ -80,7 +80,7 @@ func (in *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAn
 	if len(read) == 0 {
 		return
 	}
-	in.models.Range(func(_, kept any) bool {
+	list.models.Range(func(_, kept any) bool {
 		kept.(*ring).each(func(one *input) bool {
 			if r, ok := read[one.receipt]; ok && one.review {
 				one.read(&r)
@@ -93,25 +93,25 @@ func (in *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.OutcomeAn
 }
 
 // keepOnly drops models that are not in the sorted list.
-func (in *Inputs) keepOnly(models []string) {
-	in.models.Range(func(name, _ any) bool {
+func (list *Inputs) keepOnly(models []string) {
+	list.models.Range(func(name, _ any) bool {
 		if _, ok := slices.BinarySearch(models, name.(string)); !ok {
-			in.models.Delete(name)
+			list.models.Delete(name)
 		}
 		return true
 	})
 }
 
-// recent returns the last deferred inputs of a model, the latest first, without those that nobody may
-// know to be deferred yet.
-func (in *Inputs) recent(model string) *Recent {
-	recent := &Recent{Kept: min(in.keep, maxRecent), Inputs: []Deferred{}}
-	if kept, ok := in.models.Load(model); ok {
-		kept.(*ring).each(func(one *input) bool {
-			if one.decision.Action == policy.Defer && !one.blind() {
-				recent.Inputs = append(recent.Inputs, one.describe())
+// recent returns the last deferred inputs of a model, the latest first, without inputs
+// whose decision readers may not know yet.
+func (list *Inputs) recent(model string) *Recent {
+	recent := &Recent{Kept: min(list.keep, maxRecent), Inputs: []Deferred{}}
+	if kept, ok := list.models.Load(model); ok {
+		kept.(*ring).each(func(referred *input) bool {
+			if referred.decision.Action == policy.Defer && !referred.blind() {
+				recent.Inputs = append(recent.Inputs, referred.describe())
 			}
-			recent.Blind = recent.Blind || one.blind()
+			recent.Blind = recent.Blind || referred.blind()
 			return len(recent.Inputs) < maxRecent
 		})
 	}
@@ -125,12 +125,12 @@ type ring struct {
 	mu     sync.Mutex
 	inputs []input // at most keep
 	added  int
-	read   int // outcomes that were noted
+	read   int // number of noted outcomes
 }
 
-// input went to a person. It holds names and no reference to its policy, but for its classes.
+// input is an input that went to a person. It holds names, and of its policy the classes alone.
 type input struct {
-	at       time.Time
+	added    time.Time
 	policy   string // its hash
 	classes  []string
 	id       []byte // reuses the memory of the input that it replaces
@@ -150,18 +150,18 @@ type input struct {
 	truth   string               // of the last outcome
 }
 
-// add adds an input in the place of the oldest one. It takes what one points to.
-func (r *ring) add(one *input, id string) {
+// add adds an input in the place of the oldest one. It takes over the input's slices.
+func (r *ring) add(referred *input, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := r.added % r.keep
-	if at == len(r.inputs) {
+	slot := r.added % r.keep
+	if slot == len(r.inputs) {
 		r.inputs = append(r.inputs, input{})
 	}
-	to := &r.inputs[at]
+	to := &r.inputs[slot]
 	to.id = append(to.id[:0], id...)
-	one.id = to.id
-	*to = *one
+	referred.id = to.id
+	*to = *referred
 	r.added++
 }
 
@@ -186,16 +186,16 @@ func (r *ring) each(do func(*input) bool) {
 
 // describe returns the details of a deferred input.
 func (d *input) describe() Deferred {
-	by := &d.decision
+	decision := &d.decision
 	found := Deferred{
-		At: d.at.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
+		At: d.added.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
 		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
-		Score: string(by.Score), Value: Number(by.Value), Reason: by.Reason.String(),
+		Score: string(decision.Score), Value: Number(decision.Value), Reason: decision.Reason.String(),
 		Risk: Number(d.risk), Priority: Number(d.priority),
 		Fingerprint: make([]Share, d.prints.n), Rest: Number(d.prints.rest),
 	}
-	if by.HasThreshold && (by.Reason == policy.AboveThreshold || by.Reason == policy.Unfamiliar) {
-		threshold := by.Threshold
+	if decision.HasThreshold && (decision.Reason == policy.AboveThreshold || decision.Reason == policy.Unfamiliar) {
+		threshold := decision.Threshold
 		found.Threshold = &threshold
 	}
 	for i := range found.Fingerprint {
@@ -232,16 +232,16 @@ func fingerprintOf(c []float64) (f fingerprint) {
 		} else {
 			f.n++
 		}
-		at := f.n - 1
-		for ; at > 0 && f.shares[at-1].c < v; at-- {
-			f.shares[at] = f.shares[at-1]
+		last := f.n - 1
+		for ; last > 0 && f.shares[last-1].c < v; last-- {
+			f.shares[last] = f.shares[last-1]
 		}
-		f.shares[at] = share{class: k, c: v}
+		f.shares[last] = share{class: k, c: v}
 	}
 	return f
 }
 
-// cut returns what is kept of an id: at most maxIDSize bytes of whole characters.
+// cut returns the kept part of an id: at most maxIDSize bytes of whole characters.
 func cut(id string) string {
 	if len(id) <= maxIDSize {
 		return id

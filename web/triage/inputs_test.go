@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -69,18 +68,6 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
-// TestDeferredDegenerate checks an input that no threshold and no class decided.
-func TestDeferredDegenerate(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{Inputs: NewInputs(1)}, 0, manyClasses("m", 3, 1, allDeferred))
-	same := []float32{0.5, 0.25, 0.25}
-	d.feed(t, "m", [][][]float32{{same, same, same, same, same}})
-	got := d.inputs.recent("m").Inputs[0]
-	if got.Reason != "degenerate" || got.Threshold != nil || got.Deciding != "" || len(got.Fingerprint) != 0 || got.Rest != 0 || got.Predicted != "c0" {
-		t.Errorf("%+v", got)
-	}
-}
-
 // TestRing checks that each model keeps its last inputs, the latest first.
 func TestRing(t *testing.T) {
 	t.Parallel()
@@ -106,37 +93,6 @@ func TestRing(t *testing.T) {
 		}
 		if n := len(d.recent("n").Inputs); n != 0 {
 			rt.Fatalf("%d inputs of another model", n)
-		}
-	})
-}
-
-// TestFingerprint compares the largest values with a stable sort: the first of equal ones comes
-// first.
-func TestFingerprint(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		c := rapid.SliceOfN(rapid.SampledFrom([]float64{0, 0.125, 0.25, 0.5, 1}), 0, 20).Draw(t, "c")
-		var order []int
-		for k, v := range c {
-			if v > 0 {
-				order = append(order, k)
-			}
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return -cmp.Compare(c[a], c[b]) })
-		f := fingerprintOf(c)
-		if f.n != min(len(order), numShares) {
-			t.Fatalf("%d classes of %v", f.n, c)
-		}
-		rest := 0.0
-		for i, k := range order {
-			if i >= numShares {
-				rest += c[k]
-			} else if f.shares[i].class != k || f.shares[i].c != c[k] {
-				t.Fatalf("%+v, expected class %d at %d of %v", f.shares[:f.n], k, i, c)
-			}
-		}
-		if f.rest != rest { // sums of eighths are exact
-			t.Fatalf("rest %v, expected %v", f.rest, rest)
 		}
 	})
 }
@@ -184,84 +140,5 @@ func TestInputsOfModels(t *testing.T) {
 	d.page.sample()
 	if a, b := len(d.inputs.recent("a").Inputs), len(d.inputs.recent("b").Inputs); a != 0 || b != 2 {
 		t.Errorf("%d and %d inputs, expected 0 and 2", a, b)
-	}
-}
-
-// TestInputsNil checks that nil Inputs keeps nothing.
-func TestInputsNil(t *testing.T) {
-	t.Parallel()
-	for _, keep := range []int{0, -1} {
-		d := NewInputs(keep)
-		d.Add(parse(t, manyClasses("m", 3, 1)).policy, "id", outcome(3), nil)
-		if d != nil {
-			t.Errorf("%d: %+v, expected nil", keep, d)
-		}
-	}
-}
-
-// TestAddAllocates checks that adding allocates nothing once the ring is full.
-func TestAddAllocates(t *testing.T) {
-	d, o := NewInputs(4), outcome(100)
-	p := parse(t, manyClasses("m", 100, 1, allDeferred)).policy
-	id := strings.Repeat("x", maxIDSize)
-	for range 4 {
-		d.Add(p, id, o, nil)
-	}
-	if n := testing.AllocsPerRun(100, func() { d.Add(p, id, o, nil) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestInputsConcurrently checks that readers see whole inputs in order while others add.
-func TestInputsConcurrently(t *testing.T) {
-	t.Parallel()
-	d, o := NewInputs(5), outcome(3)
-	p := parse(t, manyClasses("m", 3, 1, allDeferred)).policy
-	var adding, reading sync.WaitGroup
-	done := make(chan struct{})
-	reading.Go(func() {
-		for {
-			last := math.MaxInt
-			for _, input := range d.recent("m").Inputs {
-				var n int
-				if _, err := fmt.Sscanf(input.ID, "%d", &n); err != nil || n >= last || input.ID != longID(n) {
-					t.Errorf("%q after %d", input.ID, last)
-				}
-				last = n
-			}
-			select {
-			case <-done:
-				return
-			default:
-			}
-		}
-	})
-	adding.Go(func() {
-		for n := range 2000 {
-			d.Add(p, longID(n), o, nil)
-		}
-	})
-	adding.Go(func() {
-		for range 20 {
-			d.keepOnly([]string{"a", "m"})
-		}
-	})
-	adding.Wait()
-	close(done)
-	reading.Wait()
-}
-
-func longID(n int) string { return strings.Repeat(fmt.Sprint(n, " "), n%20+1) }
-
-func BenchmarkAdd(b *testing.B) {
-	for _, k := range []int{10, 10000} {
-		b.Run(fmt.Sprintf("K%d", k), func(b *testing.B) {
-			d, o := NewInputs(50), outcome(k)
-			p := parse(b, manyClasses("m", k, 1, allDeferred)).policy
-			b.ReportAllocs()
-			for b.Loop() {
-				d.Add(p, "an-id-of-some-length", o, nil)
-			}
-		})
 	}
 }

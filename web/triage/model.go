@@ -13,7 +13,7 @@ import (
 // spanMinutes lists the spans in minutes, the shortest first.
 var spanMinutes = [...]int{1, 5, 15}
 
-// model returns what the page shows of the model, with the steps that changed after the sample of
+// model returns the page's view of the model, with the steps that changed after the sample of
 // that number.
 func (h *history) model(since uint64) *Model {
 	p := h.policy
@@ -48,7 +48,7 @@ func (h *history) model(since uint64) *Model {
 
 	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
 	if len(steps) > 0 {
-		m.HistoryFrom = steps[0].at.UnixMilli()
+		m.HistoryFrom = steps[0].begun.UnixMilli()
 	}
 	for i := range steps {
 		if steps[i].changed > since {
@@ -114,17 +114,17 @@ func numPairs(p *policy.Policy) int {
 	return len(p.Safe) * len(p.Critical)
 }
 
-// span returns what was counted in some steps.
-func (h *history) span(of *sums, minutes int, pairs []pair) Span {
+// span returns the counts of some steps.
+func (h *history) span(total *sums, minutes int, pairs []pair) Span {
 	s := Span{
-		Minutes: minutes, Seconds: of.seconds,
+		Minutes: minutes, Seconds: total.seconds,
 		Decided: Decided{ExpectedMisses: new(float64)},
 		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
 	}
 	if h.stopsEarly() {
-		s.EarlyStop = &EarlyStopSpan{Disagreements: []Reason{}}
+		s.EarlyStop = &earlyStopSpan{Disagreements: []Reason{}}
 	}
-	for i, v := range of.counters {
+	for i, v := range total.counters {
 		if v == 0 {
 			continue
 		}
@@ -147,11 +147,11 @@ func (h *history) span(of *sums, minutes int, pairs []pair) Span {
 	for k := range s.Classes {
 		c := &s.Classes[k]
 		c.MeanC = ratio(c.MeanC, c.Observations)
-		c.Quantiles = quantiles(of.buckets[k*numBuckets : (k+1)*numBuckets])
+		c.Quantiles = quantiles(total.buckets[k*numBuckets : (k+1)*numBuckets])
 	}
 	for i, pair := range pairs {
 		s.Pairs[i] = pair.Pair
-		s.Pairs[i].Nats = ratio(of.counters[pair.slot], s.Inputs)
+		s.Pairs[i].Nats = ratio(total.counters[pair.slot], s.Inputs)
 	}
 	return s
 }
@@ -195,7 +195,7 @@ func (s *Span) count(series seriesOf, v float64) {
 }
 
 // count adds a counter of the model, if it is one of early stopping.
-func (s *EarlyStopSpan) count(series seriesOf, v float64) {
+func (s *earlyStopSpan) count(series seriesOf, v float64) {
 	switch series.kind {
 	case usedInputs:
 		s.Inputs = v
@@ -248,7 +248,7 @@ func (h *history) describeStep(s *step) Step {
 		sum.count(h.counters.series[i], v)
 	}
 	d := Step{
-		At: s.at.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
+		At: s.begun.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
 		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
 		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
 	}
@@ -260,7 +260,7 @@ func (h *history) describeStep(s *step) Step {
 	return d
 }
 
-// drift returns what the metrics say of the policy's reference; nil without one.
+// drift returns the metrics of the policy's reference; nil without one.
 func (h *history) drift() *Drift {
 	if h.policy.Calibration == nil || h.policy.Calibration.Reference == nil {
 		return nil
@@ -318,13 +318,13 @@ func (h *history) stopsEarly() bool {
 	return scraped && h.earlyStop.passes > 0
 }
 
-// describeEarlyStop returns what the policy and the metrics say of the rule in force.
-func (h *history) describeEarlyStop() *EarlyStop {
+// describeEarlyStop returns the state of the rule in force, by policy and metrics.
+func (h *history) describeEarlyStop() *earlyStopState {
 	if !h.stopsEarly() {
 		return nil
 	}
 	stated := h.policy.EarlyStopping
-	s := &EarlyStop{
+	s := &earlyStopState{
 		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: checksStopped}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: checkEvidenceLimit}),
 		All: h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
@@ -336,9 +336,9 @@ func (h *history) describeEarlyStop() *EarlyStop {
 	return s
 }
 
-// checkedShare returns a share of checked inputs, and what it is certified not to exceed.
-func (g gauges) checkedShare(of string) CheckedShare {
-	s := CheckedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
+// checkedShare returns a share of checked inputs with its certified upper bound.
+func (g gauges) checkedShare(of string) checkedShare {
+	s := checkedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
 	if v, ok := g[seriesOf{kind: disagreementCertified, a: of}]; ok && finite(v) {
 		s.Certified = &v
 	}
@@ -383,7 +383,7 @@ func describe(p *policy.Policy) Policy {
 	return d
 }
 
-// explainCertificate returns what the policy says of a certificate without a statement of its own;
+// explainCertificate returns the policy's explanation of a certificate without a statement of its own;
 // nothing if the policy was changed since.
 func explainCertificate(p *policy.Policy) string {
 	for _, sentence := range p.Explain() {

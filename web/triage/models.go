@@ -7,8 +7,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// maxHistories is how many models have a history at one time. If there are more models, those that
-// were looked at last have one.
+// maxHistories is how many models have a history at one time. With more models, the ones
+// looked at last have one.
 const maxHistories = 64
 
 // models holds the models in force and their histories. It has no lock of its own.
@@ -16,16 +16,15 @@ type models struct {
 	policies  []*policy.Policy // by name
 	names     []string         // names of the policies
 	histories map[string]*history
-	room      int       // for histories
 	begunAt   time.Time // when look last began a history
 }
 
-func newModels(watchers int) models {
-	return models{names: []string{}, histories: make(map[string]*history), room: max(maxHistories, watchers)}
+func newModels() models {
+	return models{names: []string{}, histories: make(map[string]*history)}
 }
 
 // replace puts policies in force, sorted by name, at the time of the sample before. It drops the
-// histories of models that are gone, and begins those of new ones while there is room.
+// histories of removed models, and begins histories of new ones while there is room.
 func (m *models) replace(policies []*policy.Policy, before time.Time) {
 	known := m.names
 	m.policies = policies
@@ -39,7 +38,7 @@ func (m *models) replace(policies []*policy.Policy, before time.Time) {
 		}
 	}
 	for _, name := range m.names {
-		if m.histories[name] != nil || len(m.histories) >= m.room {
+		if m.histories[name] != nil || len(m.histories) >= maxHistories {
 			continue
 		}
 		h := &history{}
@@ -58,9 +57,9 @@ func (m *models) find(name string) *policy.Policy {
 	return nil
 }
 
-// look notes that somebody looks at a model, or for no name at the first, and returns its name. If the
+// look notes that a model is looked at, for no name the first one, and returns its name. If the
 // model has no history, look begins one in place of the history not looked at for longest, and
-// reports that this takes a sample; at most once in a rest, so that whoever comes sooner has to look
+// reports that this takes a sample; at most once in a rest, so that a request that comes sooner has to look
 // again.
 func (m *models) look(name string, now time.Time, rest time.Duration) (_ string, begins bool) {
 	if name == "" && len(m.names) > 0 {
@@ -82,7 +81,7 @@ func (m *models) look(name string, now time.Time, rest time.Duration) (_ string,
 
 // makeRoom drops the history that was not looked at for longest, if there is no room for another.
 func (m *models) makeRoom() {
-	if len(m.histories) < m.room {
+	if len(m.histories) < maxHistories {
 		return
 	}
 	var longest string

@@ -21,10 +21,10 @@ import (
 // maxEncodings of a sample are kept, for others who ask for the same.
 const maxEncodings = 16
 
-// defaultWatchers is the limit of event streams without Options.Watchers.
-const defaultWatchers = 32
+// maxWatchers limits the event streams at one time.
+const maxWatchers = 32
 
-// Options says what a Page shows, and who may see it.
+// Options names the sources of a Page, and who may see it.
 type Options struct {
 	// Gatherer is the daemon's registry: the page shows what a scrape would.
 	Gatherer prometheus.Gatherer
@@ -32,29 +32,27 @@ type Options struct {
 	Policies func() []*policy.Policy
 	// Daemon returns the state of the daemon. It may be called at any time.
 	Daemon func() Daemon
-	// Promises returns what outcomes say, as last computed; nil where the daemon keeps no ledger.
+	// Promises returns the promises, as last computed; nil where the daemon keeps no ledger.
 	Promises func() []*ledger.Promise
 	// Inputs holds the last inputs that went to a person; nil if they are not kept.
 	Inputs *Inputs
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
-	// inputs of a model; nil allows everybody.
+	// inputs of a model; nil allows every sender.
 	MaySeeRecent func(ctx context.Context, model string) bool
-	// CaseURL is the template of links to inputs that are to be reviewed, with CaseID in the place of the
+	// CaseURL is the template of links to inputs that are to be reviewed, with {id} in the place of the
 	// id; empty for no links.
 	CaseURL string
 	// Enter gives an outcome to the ledger; nil where there is none.
 	Enter func(context.Context, *ckdv1.Outcome) (*ckdv1.OutcomeAnswer, error)
 	// MayEnter reports whether the sender of a request with this context may enter outcomes of a model;
-	// nil allows everybody.
+	// nil allows every sender.
 	MayEnter func(ctx context.Context, model string) bool
-	// Source returns whom the sender of a request with this context enters outcomes as; empty where they
-	// give a name. Nil is empty for everybody.
+	// Source returns the reader's name for outcomes that the sender of a request with this context enters;
+	// empty where the reader types a name. Nil is empty for every sender.
 	Source func(context.Context) string
 	// Failed is called when the metrics cannot be gathered, so that the page stays as it is; then not
 	// again until after a success. It may be nil.
 	Failed func(error)
-	// Watchers limits the event streams at one time; 0 means 32.
-	Watchers int
 }
 
 // Page serves the triage page and keeps its history. It is safe for concurrent use.
@@ -75,7 +73,7 @@ type Page struct {
 
 // sample is the last successful sample.
 type sample struct {
-	at        time.Time
+	taken     time.Time
 	number    uint64 // counts samples from 1
 	daemon    Daemon
 	promises  []*ledger.Promise // nil without a ledger
@@ -83,7 +81,7 @@ type sample struct {
 	next      chan struct{} // closed by the next sample
 }
 
-// encodingOf says what was asked for of one sample.
+// encodingOf names the part of a sample that a request asks for.
 type encodingOf struct {
 	model  string
 	since  uint64 // number of the sample whose steps are known already; 0: none
@@ -95,9 +93,6 @@ type encoding func() ([]byte, error)
 
 // New returns a page. Its history begins with Run.
 func New(o Options) *Page {
-	if o.Watchers <= 0 {
-		o.Watchers = defaultWatchers
-	}
 	if o.MaySeeRecent == nil {
 		o.MaySeeRecent = func(context.Context, string) bool { return true }
 	}
@@ -111,9 +106,9 @@ func New(o Options) *Page {
 		options:  o,
 		assets:   embedded(),
 		now:      time.Now,
-		watchers: newWatchers(o.Watchers),
+		watchers: newWatchers(maxWatchers),
 		latest:   sample{next: make(chan struct{})},
-		models:   newModels(o.Watchers),
+		models:   newModels(),
 	}
 }
 
@@ -155,7 +150,7 @@ func (p *Page) refresh() {
 	}
 }
 
-// sample takes in what a scrape would show now.
+// sample takes in the values that a scrape would show now.
 func (p *Page) sample() {
 	p.sampling.Lock()
 	defer p.sampling.Unlock()
@@ -194,7 +189,7 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.models.replace(policies, p.latest.at)
+	p.models.replace(policies, p.latest.taken)
 	if p.options.Inputs != nil {
 		p.options.Inputs.keepOnly(p.models.names)
 	}
@@ -209,12 +204,12 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 
 	before := p.latest
 	p.latest = sample{
-		at: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
+		taken: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
 		encodings: make(map[encodingOf]encoding), next: make(chan struct{}),
 	}
-	over := p.schedule.endStep(p.latest.at)
+	over := p.schedule.endStep(p.latest.taken)
 	for _, h := range histories {
-		h.end(p.latest.at, p.latest.number, over)
+		h.end(p.latest.taken, p.latest.number, over)
 	}
 	close(before.next)
 }
@@ -232,7 +227,7 @@ func (p *Page) look(name string) string {
 }
 
 // encoded returns the state of a model as JSON, the number of its sample, and a channel that the next
-// sample closes. While it encodes, only those who asked for the same wait.
+// sample closes. While it encodes, only requests for the same state wait.
 func (p *Page) encoded(what encodingOf) (state []byte, number uint64, next <-chan struct{}, err error) {
 	p.mu.Lock()
 	encode, ok := p.latest.encodings[what]
@@ -253,7 +248,7 @@ func (p *Page) encoded(what encodingOf) (state []byte, number uint64, next <-cha
 
 // state returns the state that was asked for. Nothing in it changes later.
 func (p *Page) state(what encodingOf) *State {
-	s := &State{At: p.latest.at.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
+	s := &State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
 	h := p.models.histories[what.model]
 	if of := p.models.find(what.model); h == nil && of != nil { // only its policy is known so far
 		h = &history{}

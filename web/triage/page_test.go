@@ -18,7 +18,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -200,26 +199,6 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestLongSteps checks that 15 minutes are kept if samples are rare and steps long.
-func TestLongSteps(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
-	d.page.sample()
-	for range 30 {
-		d.feed(t, "m", randomInputs(1, 1, 5, 3))
-		d.step(100 * time.Second)
-	}
-	m := d.state(t, "m").Model
-	if len(m.History) != 9 || m.HistoryFrom != d.clock.now().Add(-900*time.Second).UnixMilli() {
-		t.Errorf("%d steps, expected 9", len(m.History))
-	}
-	for i, want := range []struct{ inputs, seconds float64 }{{1, 100}, {3, 300}, {9, 900}} {
-		if s := m.Spans[i]; s.Inputs != want.inputs || s.Seconds != want.seconds {
-			t.Errorf("%v inputs in %v s, expected %v", s.Inputs, s.Seconds, want)
-		}
-	}
-}
-
 // TestOtherCounters checks the counters of events other than decisions: rejections, late passes,
 // abandoned inputs and mismatches.
 func TestOtherCounters(t *testing.T) {
@@ -254,22 +233,6 @@ func TestOtherCounters(t *testing.T) {
 	}
 	if q := s.Classes[0].Quantiles; q == nil || *q != [4]float64{} {
 		t.Errorf("quantiles of identical passes %v, expected 0", q)
-	}
-}
-
-// TestFallback checks that fallback decisions are counted even if both scores are the same.
-func TestFallback(t *testing.T) {
-	t.Parallel()
-	for gate, want := range map[string]float64{"always": 10, "never": 0} {
-		t.Run(gate, func(t *testing.T) {
-			d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "gate: "+gate,
-				"primary: {score: cbec, threshold: 1}", "fallback: {score: cbec, threshold: 1}"))
-			d.page.sample()
-			d.feed(t, "m", randomInputs(1, 10, 5, 3))
-			if got := d.later(t, "m").Spans[0]; got.Fallback != want || got.Inputs != 10 {
-				t.Errorf("%v of %v by fallback, expected %v", got.Fallback, got.Inputs, want)
-			}
-		})
 	}
 }
 
@@ -335,79 +298,12 @@ func TestReload(t *testing.T) {
 		t.Errorf("back: %v inputs, expected 110", m.Spans[0].Inputs)
 	}
 
-	// A class goes and comes back between two samples.
-	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 2, 1))
-	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 3, 1))
-	feed("b", 5, 3)
-	s := d.state(t, "b").Model.Spans[0]
-	if s.Inputs != 115 || s.Classes[0].Observations != 115 || s.Classes[2].Observations != 115 || s.Classes[2].Predicted > 115 {
-		t.Errorf("a class is back: %+v", s)
-	}
-	total := uint64(0)
-	for _, step := range d.page.models.histories["b"].steps {
-		for _, n := range step.buckets[2*numBuckets:] {
-			total += uint64(n)
-		}
-	}
-	if total != 115 {
-		t.Errorf("a class is back: %d in its buckets, expected 115", total)
-	}
-
 	// A history that begins later starts with the current values of the counters.
 	d.put(t, manyClasses("a", 3, 1), manyClasses("b", 4, 1))
 	feed("b", 1, 4)
 	feed("b", 2, 4)
 	if s := d.state(t, "b").Model.Spans[0]; s.Inputs != 2 || s.Seconds != 15 {
 		t.Errorf("other classes of a new model: %v inputs in %v s", s.Inputs, s.Seconds)
-	}
-}
-
-// TestScrapeOfAnotherPolicy checks that the page keeps its state between a reload and the metrics
-// of the new policy.
-func TestScrapeOfAnotherPolicy(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
-	d.page.sample()
-	d.feed(t, "m", randomInputs(1, 10, 5, 3))
-	before := *d.policies.Load()
-	d.clock.advance(stepTime)
-	ahead := []*policy.Policy{parse(t, manyClasses("m", 4, 1)).policy, parse(t, manyClasses("n", 4, 1)).policy}
-	d.policies.Store(&ahead)
-	s := d.state(t, "m")
-	if len(s.Model.Classes) != 3 || s.Model.Spans[0].Inputs != 0 {
-		t.Errorf("%+v", s.Model)
-	}
-	if s := d.state(t, "n"); s.Model != nil {
-		t.Errorf("%+v: a model without series", s.Model)
-	}
-	d.policies.Store(&before)
-	d.clock.advance(stepTime)
-	if s := d.state(t, "m"); s.Model.Spans[0].Inputs != 10 || s.Model.Spans[0].Seconds != 30 {
-		t.Errorf("%+v", s.Model.Spans[0])
-	}
-}
-
-// TestSharedLabel checks that the page takes the shared label and its classes from the metrics.
-// Here critical classes have labels before others, and one class is called other.
-func TestSharedLabel(t *testing.T) {
-	t.Parallel()
-	for labels, want := range map[int][]Class{
-		1: {{"other", true, false, false, 1}, {"_other", false, false, true, 5}},
-		3: {{"a", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 3}},
-		4: {{"a", false, true, false, 1}, {"b", false, true, false, 1}, {"other", true, false, false, 1}, {"e", true, false, false, 1}, {"_other", false, false, true, 2}},
-	} {
-		d := newDaemon(t, Options{}, labels, `
-name: m
-classes: [a, b, other, d, e, f]
-critical: [e, other]
-safe: [a, b, d]
-passes: {fewest: 5}
-`)
-		d.page.sample()
-		m := d.state(t, "m").Model
-		if !slices.Equal(m.Classes, want) || m.ClassesCut != 6-labels || m.PairsCut != 6-len(m.Spans[0].Pairs) {
-			t.Errorf("%+v, %d pairs cut, expected %+v", m.Classes, m.PairsCut, want)
-		}
 	}
 }
 
@@ -487,18 +383,18 @@ func TestMostClasses(t *testing.T) {
 				restC += v
 			}
 			for i, class := range m.Classes[:rows-1] {
-				of := i
+				index := i
 				if i >= rows-1-10 {
-					of = k - (rows - 1) + i
+					index = k - (rows - 1) + i
 				}
-				if want := (Class{names[of], critical(of), !critical(of), false, 1}); class != want {
+				if want := (Class{names[index], critical(index), !critical(index), false, 1}); class != want {
 					t.Errorf("class %d is %+v, expected %+v", i, class, want)
 				}
-				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[of] || math.Abs(got.MeanC-c[of]/inputs) > 1e-9 {
+				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {
 					t.Errorf("%s: %+v", class.Name, got)
 				}
-				restPredicted -= predicted[of]
-				restC -= c[of]
+				restPredicted -= predicted[index]
+				restC -= c[index]
 			}
 			rest := float64((k - rows + 1) * inputs)
 			if got := s.Classes[rows-1]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
@@ -520,40 +416,6 @@ func TestMostClasses(t *testing.T) {
 				t.Errorf("a history of %d series, %d gauges and %d buckets", series, len(h.gauges), len(h.counters.nowC))
 			}
 		})
-	}
-}
-
-// TestOtherRows checks that the history begins anew if other classes get rows or pairs, because
-// their earlier counts were not kept.
-func TestOtherRows(t *testing.T) {
-	t.Parallel()
-	const k = 100 // fewer than maxRows, more than maxPaired
-	late := strings.Replace(manyClasses("m", k, 1), "critical: [c0]", "critical: [c99]", 1)
-	d := newDaemon(t, Options{}, k, manyClasses("m", k, 1))
-	d.page.sample()
-	inputs := randomInputs(1, 5, 5, k)
-	for range 3 {
-		d.feed(t, "m", inputs)
-		d.step(stepTime)
-	}
-	d.put(t, late)
-	d.page.sample()
-	if m := d.state(t, "m").Model; len(m.History) != 0 || m.Spans[2].Inputs != 0 || !m.Classes[99].Critical {
-		t.Errorf("%d steps, %v inputs, expected none", len(m.History), m.Spans[2].Inputs)
-	}
-	d.feed(t, "m", inputs)
-	before := d.later(t, "m").Spans[2]
-	d.feed(t, "m", inputs)
-	after := d.later(t, "m").Spans[2]
-	found := false
-	for i, pair := range after.Pairs { // the same inputs were fed twice
-		if math.Abs(pair.Nats-before.Pairs[i].Nats) > 1e-9 {
-			t.Fatalf("%+v, before %+v", pair, before.Pairs[i])
-		}
-		found = found || pair.B == 99 && pair.Nats > 0
-	}
-	if !found || after.Inputs != 10 {
-		t.Errorf("%v inputs, no pair with the class that came", after.Inputs)
 	}
 }
 
@@ -597,47 +459,6 @@ func TestLooking(t *testing.T) {
 	d.clock.advance(watchedTime)
 	if got := d.state(t, last).Model.Spans[0]; got.Inputs != 3 {
 		t.Errorf("%v inputs after it was looked at again, expected 3", got.Inputs)
-	}
-}
-
-// TestManyModels checks that the models looked at last have a history, up to the limit.
-func TestManyModels(t *testing.T) {
-	timed.Full(t)
-	t.Parallel()
-	policies := manyModels(maxHistories+10, 2)
-	d := newDaemon(t, Options{}, 0, policies...)
-	d.page.sample()
-	if n := len(d.page.models.histories); n != maxHistories {
-		t.Fatalf("%d histories, expected %d", n, maxHistories)
-	}
-	for _, name := range d.page.models.names {
-		d.clock.advance(watchedTime)
-		if s := d.state(t, name); s.Model == nil || len(s.Model.Classes) != 2 || len(s.Models) != len(policies) {
-			t.Fatalf("%s: %+v", name, s.Model)
-		}
-		d.feed(t, name, randomInputs(1, 3, 5, 2))
-		d.step(time.Second)
-		if got := d.state(t, name).Model.Spans[0]; got.Inputs != 3 {
-			t.Fatalf("%s: %v inputs, expected 3", name, got.Inputs)
-		}
-	}
-	if n := len(d.page.models.histories); n != maxHistories {
-		t.Errorf("%d histories, expected %d", n, maxHistories)
-	}
-	// A model that somebody keeps looking at keeps its history; if it lost it to others, it gets
-	// one with the next sample.
-	d.clock.advance(watchedTime)
-	d.state(t, "m007")
-	d.feed(t, "m007", randomInputs(1, 3, 5, 2))
-	d.step(time.Second)
-	want := d.state(t, "m007").Model.Spans[2].Inputs
-	for _, name := range d.page.models.names {
-		d.clock.advance(watchedTime)
-		d.state(t, "m007")
-		d.state(t, name)
-	}
-	if s := d.state(t, "m007").Model.Spans[2]; s.Inputs != want || want < 3 {
-		t.Errorf("%v inputs, expected the %v from before", s.Inputs, want)
 	}
 }
 
@@ -774,33 +595,16 @@ func TestExpectedMisses(t *testing.T) {
 	}
 }
 
-// broken wraps a registry: it fails, or adds a value that is not finite.
+// broken wraps a registry that may fail.
 type broken struct {
 	prometheus.Gatherer
-	err  error
-	with float64
+	err error
 }
 
 func (b *broken) Gather() ([]*dto.MetricFamily, error) {
 	families, err := b.Gatherer.Gather()
 	if b.err != nil {
 		return families[:len(families)/2], b.err
-	}
-	if b.with == 0 {
-		return families, err
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if m.Gauge != nil && f.GetName() != labelsCut {
-				m.Gauge.Value = &b.with
-			}
-			if m.Counter != nil {
-				m.Counter.Value = &b.with
-			}
-			if m.Histogram != nil {
-				m.Histogram.SampleSum = &b.with
-			}
-		}
 	}
 	return families, err
 }
@@ -863,31 +667,6 @@ func TestCostlySamples(t *testing.T) {
 		if pause := d.page.pause(); pause != c.watched {
 			t.Errorf("after %v, watched: %v, expected %v", c.takes, pause, c.watched)
 		}
-	}
-}
-
-// TestNotFinite checks that values that are not finite stay out of the JSON and do not spoil later
-// ones.
-func TestNotFinite(t *testing.T) {
-	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, "calibration:"+reference([]string{"c0"}, 500, 1)))
-	b := &broken{Gatherer: d.page.options.Gatherer}
-	d.page.options.Gatherer = b
-	d.page.sample()
-	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		b.with = v
-		m := d.later(t, "m")
-		if z := m.Drift.Classes[0].Epistemic.Z[0]; !math.IsNaN(float64(z)) {
-			t.Errorf("z %v, expected null", z)
-		}
-		if s := m.Spans[0]; s.Inputs != 0 || s.Passes != 0 || m.StreamsOpen != 0 {
-			t.Errorf("%+v", s)
-		}
-	}
-	b.with = 0
-	d.feed(t, "m", randomInputs(1, 10, 5, 3))
-	if s := d.later(t, "m").Spans[0]; s.Inputs != 10 {
-		t.Errorf("%v inputs, expected 10", s.Inputs)
 	}
 }
 

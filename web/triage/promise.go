@@ -13,14 +13,14 @@ import (
 // maxPoints is how many points of a promise's history the page shows, the last ones.
 const maxPoints = 400
 
-// Promise says what outcomes show about the policy in force, with one version of the model. Counts are
+// Promise is the evidence of outcomes on the policy in force, with one version of the model. Counts are
 // of reviewed inputs, without weights; every share has weights.
 type Promise struct {
 	ModelVersion string `json:"model_version"`
 	Verdict      string `json:"verdict"` // no_line, too_few_outcomes, holding or violated
 	Alarm        bool   `json:"alarm"`   // of the figures over all critical classes
 	Defers       bool   `json:"defers"`  // the policy defers all that is called safe while it is up
-	// Why lists what stands against holding.
+	// Why lists the reasons against the verdict holding.
 	Why []string `json:"why"`
 	// Period is the length of a cohort, and Due how long after its end outcomes are due, in seconds.
 	Period  float64    `json:"period"`
@@ -30,7 +30,7 @@ type Promise struct {
 	Since   *time.Time `json:"since"`       // begin of the first cohort; null before
 	Next    *time.Time `json:"next_mature"` // when the next cohort matures; null if none is open
 	Decided float64    `json:"decided"`     // inputs with an outcome, in all cohorts
-	Figures []Figure   `json:"figures"`     // of mature cohorts: those that have a line, pooled ones first
+	Figures []Figure   `json:"figures"`     // of mature cohorts: figures with a line, pooled ones first
 	// Provisional is the critical FNR over all cohorts, where outcomes that come fast count before
 	// others; null if nothing was seen.
 	Provisional *Interval `json:"provisional"`
@@ -72,19 +72,19 @@ type Figure struct {
 	Needed          *float64   `json:"needed"` // further outcomes until it may be holding; null if none would do
 }
 
-// Stratum says what was issued, is due and has arrived, by how inputs come to be reviewed.
+// Stratum counts issued, due and arrived reviews of one stratum.
 type Stratum struct {
 	Name      string    `json:"name"`
 	Decisions float64   `json:"decisions"`
 	Reviews   float64   `json:"reviews"`
-	Expected  *float64  `json:"expected"` // reviews, by the probabilities that they were drawn with; null if unknown, or nobody is asked
+	Expected  *float64  `json:"expected"` // reviews, by the probabilities that they were drawn with; null if unknown, or no review is asked for
 	Due       float64   `json:"due"`
 	Arrived   float64   `json:"arrived"`
 	Overdue   float64   `json:"overdue"`
 	Late      *Interval `json:"late"` // share of the due that is overdue
 }
 
-// Yield is what deferring for one reason was worth.
+// Yield is the worth of deferring for one reason.
 type Yield struct {
 	Reason   string    `json:"reason"`
 	Worth    *Interval `json:"worth"`
@@ -105,7 +105,7 @@ type PromisePoint struct {
 // strata names the strata.
 var strata = [...]string{"", "deferred", "called_critical", "called_safe"}
 
-// promisesOf returns what the page shows of the promises of a policy: nil without a ledger.
+// promisesOf returns the promises of a policy as the page shows them; nil without a ledger.
 func promisesOf(all []*ledger.Promise, hash string) []Promise {
 	if all == nil {
 		return nil

@@ -19,9 +19,9 @@ const maxReviews = 1000
 
 // States of an input that is to be reviewed.
 const (
-	openState    = "open"    // nobody has read it, as far as this daemon knows
+	openState    = "open"    // no reader has entered it, as far as this daemon knows
 	againState   = "again"   // it was read, and another source should read it
-	enteredState = "entered" // nobody needs to read it any more
+	enteredState = "entered" // no further reading is wanted
 )
 
 // ReviewList lists the last inputs to review, deferred and audited ones together. Of those that are
@@ -40,11 +40,11 @@ type ReviewList struct {
 	Source string `json:"source"`
 	// Classes lists the classes of each policy that decided on an input of the list, by hash.
 	Classes map[string][]string `json:"classes"`
-	Reviews []Review            `json:"reviews"` // the latest first
+	Reviews []review            `json:"reviews"` // the latest first
 }
 
-// Review is one input to review.
-type Review struct {
+// review is one input to review.
+type review struct {
 	Key    string    `json:"key"` // names the input in an Entry
 	At     time.Time `json:"at"`
 	Model  string    `json:"model"`
@@ -53,13 +53,13 @@ type Review struct {
 	Policy string    `json:"policy"` // hash of the policy
 	State  string    `json:"state"`  // open, again or entered
 	// Outcome is null until the state is entered.
-	Outcome *Outcome `json:"outcome"`
+	Outcome *enteredOutcome `json:"outcome"`
 
 	receipt [receipt.Size]byte
 }
 
-// Outcome is what was entered for an input, and what the model had predicted.
-type Outcome struct {
+// enteredOutcome is an input's entered truth beside the model's prediction.
+type enteredOutcome struct {
 	Truth     string `json:"truth"`
 	Predicted string `json:"predicted"`
 }
@@ -95,7 +95,7 @@ func (d *input) state() string {
 	return enteredState
 }
 
-// blind reports whether nobody may know yet how the input was decided.
+// blind reports whether the decision on the input must stay hidden from readers.
 func (d *input) blind() bool { return d.audited && d.review && d.state() != enteredState }
 
 // key names an input to review: the unique number of its receipt.
@@ -105,38 +105,38 @@ func (d *input) key() string {
 }
 
 // reviews returns the last inputs to review of some models. template is that of Options.CaseURL.
-func (in *Inputs) reviews(models []string, template string) (all []Review, classes map[string][]string) {
-	all, classes = []Review{}, map[string][]string{}
+func (list *Inputs) reviews(models []string, template string) (all []review, classes map[string][]string) {
+	all, classes = []review{}, map[string][]string{}
 	for _, model := range models {
-		kept, ok := in.models.Load(model)
+		kept, ok := list.models.Load(model)
 		if !ok {
 			continue
 		}
-		kept.(*ring).each(func(one *input) bool {
-			if !one.review {
+		kept.(*ring).each(func(referred *input) bool {
+			if !referred.review {
 				return true
 			}
-			r := Review{
-				Key: one.key(), At: one.at.UTC(), Model: model, ID: string(one.id), URL: caseURL(template, string(one.id)),
-				Policy: one.policy, State: one.state(), receipt: one.receipt,
+			r := review{
+				Key: referred.key(), At: referred.added.UTC(), Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
+				Policy: referred.policy, State: referred.state(), receipt: referred.receipt,
 			}
 			if r.State == enteredState {
-				r.Outcome = &Outcome{Truth: one.truth, Predicted: one.answer.GetPredicted()}
+				r.Outcome = &enteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
-			classes[one.policy] = one.classes
+			classes[referred.policy] = referred.classes
 			all = append(all, r)
 			return true
 		})
 	}
-	slices.SortStableFunc(all, func(a, b Review) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(all, func(a, b review) int { return b.At.Compare(a.At) })
 	return all[:min(len(all), maxReviews)], classes
 }
 
 // version returns a text that changes when anything about the inputs of some models does.
-func (in *Inputs) version(models []string) string {
+func (list *Inputs) version(models []string) string {
 	changes := 0
 	for _, model := range models {
-		if kept, ok := in.models.Load(model); ok {
+		if kept, ok := list.models.Load(model); ok {
 			r := kept.(*ring)
 			r.mu.Lock()
 			changes += r.added + r.read
@@ -148,8 +148,8 @@ func (in *Inputs) version(models []string) string {
 
 // find returns a copy of the input with a key, and its model. The last result is false if it is not
 // kept any more.
-func (in *Inputs) find(key string) (model string, found input, ok bool) {
-	in.models.Range(func(name, kept any) bool {
+func (list *Inputs) find(key string) (model string, found input, ok bool) {
+	list.models.Range(func(name, kept any) bool {
 		kept.(*ring).each(func(one *input) bool {
 			if one.review && one.key() == key {
 				model, found, ok = name.(string), *one, true
@@ -167,15 +167,12 @@ func caseURL(template, id string) string {
 	if template == "" || id == "" || id == "." || id == ".." || len(id) >= maxIDSize { // it may have been cut
 		return ""
 	}
-	return strings.ReplaceAll(template, CaseID, strings.ReplaceAll(url.QueryEscape(id), "+", "%20"))
+	return strings.ReplaceAll(template, "{id}", strings.ReplaceAll(url.QueryEscape(id), "+", "%20"))
 }
-
-// CaseID stands for the id of an input in Options.CaseURL.
-const CaseID = "{id}"
 
 // reviewList returns the list that the sender of a request may see, of one model or, for no name, of all.
 func (p *Page) reviewList(r *http.Request, model string) *ReviewList {
-	l := &ReviewList{Models: []string{}, Reviews: []Review{}, Classes: map[string][]string{}}
+	l := &ReviewList{Models: []string{}, Reviews: []review{}, Classes: map[string][]string{}}
 	if p.options.Inputs == nil {
 		l.Why = "off"
 		return l

@@ -133,10 +133,10 @@ func TestEntry(t *testing.T) {
 	}
 	d := newDaemon(t, Options{Inputs: NewInputs(4), Enter: enter}, 0, manyClasses("m", 3, 1, allDeferred, withAudit))
 	d.refer(t, policy.Defer)
-	of := d.list(t, "").Reviews[1] // "one", which is deferred
+	listed := d.list(t, "").Reviews[1] // "one", which is deferred
 
 	answer = &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_APART, Note: "seen"}
-	if w := d.post(t, Entry{of.Key, "c0", "seer", true}); w.Code != http.StatusOK || !sent[0].GetSawModel() {
+	if w := d.post(t, Entry{listed.Key, "c0", "seer", true}); w.Code != http.StatusOK || !sent[0].GetSawModel() {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if got := d.list(t, "").Reviews[1]; got.State != openState {
@@ -144,7 +144,7 @@ func TestEntry(t *testing.T) {
 	}
 
 	answer = again
-	w := d.post(t, Entry{of.Key, "c0", "reader", false})
+	w := d.post(t, Entry{listed.Key, "c0", "reader", false})
 	var entered Entered
 	if err := json.Unmarshal(w.Body.Bytes(), &entered); err != nil {
 		t.Fatal(err, w.Body)
@@ -160,22 +160,22 @@ func TestEntry(t *testing.T) {
 	if got := d.later(t, "m").Recent; len(got.Inputs) != 0 {
 		t.Errorf("%+v, expected it left out while another reading is wanted", got)
 	}
-	if w := d.post(t, Entry{of.Key, "c0", "reader", false}); w.Code != http.StatusConflict {
+	if w := d.post(t, Entry{listed.Key, "c0", "reader", false}); w.Code != http.StatusConflict {
 		t.Errorf("a second reading by the same source: %d %s", w.Code, w.Body)
 	}
 
 	answer = counted
-	if w := d.post(t, Entry{of.Key, "c1", "another", false}); w.Code != http.StatusOK {
+	if w := d.post(t, Entry{listed.Key, "c1", "another", false}); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	got := d.list(t, "")
-	if diff := gocmp.Diff(&Outcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
+	if diff := gocmp.Diff(&enteredOutcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
 		t.Errorf("%+v: (-want +got):\n%s", got.Reviews[1], diff)
 	}
 	if got := d.later(t, "m").Recent.Inputs; len(got) != 1 || got[0].ID != "one" {
 		t.Errorf("%+v, expected the deferred input that was read", got)
 	}
-	if w := d.post(t, Entry{of.Key, "c1", "third", false}); w.Code != http.StatusConflict {
+	if w := d.post(t, Entry{listed.Key, "c1", "third", false}); w.Code != http.StatusConflict {
 		t.Errorf("what is entered is entered again: %d %s", w.Code, w.Body)
 	}
 	if len(sent) != 3 || !bytes.Equal(sent[2].GetReceipt(), sealedAs(0)) || sent[2].GetTruth() != "c1" || sent[2].GetSource() != "another" {

@@ -4,10 +4,10 @@ import "time"
 
 const (
 	stepTime    = 15 * time.Second // step of the history; interval of samples without watchers
-	watchedTime = 2 * time.Second  // between samples while somebody watches
+	watchedTime = 2 * time.Second  // between samples while a watcher is there
 
-	// restFactor is the pause after a sample in units of what the sample took, so that watchers cost
-	// at most 2% of a processor. A sample at the end of a step is taken whatever it costs, which is
+	// restFactor is the pause after a sample in units of the sample's duration, so that watchers cost
+	// at most 2% of a processor. A sample at the end of a step is taken at any cost, which is
 	// more if it takes longer than 0.3 s.
 	restFactor = 50
 )
@@ -40,10 +40,10 @@ func (s *schedule) pause(now time.Time, watched bool) time.Duration {
 
 // endStep reports whether a sample at this time ends the current step, or is the first, and begins
 // the next step.
-func (s *schedule) endStep(at time.Time) bool {
-	if !s.stepAt.IsZero() && at.Sub(s.stepAt) < stepTime {
+func (s *schedule) endStep(taken time.Time) bool {
+	if !s.stepAt.IsZero() && taken.Sub(s.stepAt) < stepTime {
 		return false
 	}
-	s.stepAt = at
+	s.stepAt = taken
 	return true
 }

@@ -7,7 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// kind says what a series counts or shows.
+// kind is the quantity that a series counts or shows.
 type kind uint8
 
 const (
@@ -39,14 +39,14 @@ const (
 	streamsOpen // kinds from here on are gauges
 	inputsOpen
 	driftZ      // by class, signal and window
-	driftShift  // likewise
+	driftShift  // the same labels
 	driftAlarm  // by class and signal
-	driftAlarms // likewise
+	driftAlarms // the same labels
 	driftVisible
 	driftFilled
 	disagreementLow       // by the inputs that the share is of
-	disagreementHigh      // likewise
-	disagreementCertified // likewise
+	disagreementHigh      // the same label
+	disagreementCertified // the same label
 	checkEvidence
 	checkEvidenceLimit
 	checksStopped
@@ -132,7 +132,7 @@ func readLabels(scrape []*dto.MetricFamily, histories map[string]*history) {
 func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 	for _, f := range scrape {
 		name := f.GetName()
-		of, ok := sources[name]
+		source, ok := sources[name]
 		if !ok && name != epistemic && name != passesUsed {
 			continue
 		}
@@ -150,16 +150,16 @@ func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 				h.read(seriesOf{kind: usedInputs}, float64(m.GetHistogram().GetSampleCount()))
 				continue
 			}
-			s := seriesOf{kind: of.kind}
-			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(of.labels)] {
-				*to = label(m, of.labels[i])
+			s := seriesOf{kind: source.kind}
+			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(source.labels)] {
+				*to = label(m, source.labels[i])
 			}
-			if of.kind >= streamsOpen {
+			if source.kind >= streamsOpen {
 				h.readGauge(s, value(m))
 			} else {
 				h.read(s, value(m))
 			}
-			if of.kind == passes && m.GetCounter().GetCreatedTimestamp() != nil {
+			if source.kind == passes && m.GetCounter().GetCreatedTimestamp() != nil {
 				h.readCreated(m.GetCounter().GetCreatedTimestamp().AsTime())
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is what the page shows of the daemon and of one of its models.
+// State is the page's view of the daemon and of one of its models.
 //
 // /triage/state answers with it, and each event of /triage/events carries one. It has counts, and
 // leaves shares to the page.
@@ -42,11 +42,11 @@ type Model struct {
 	Name   string `json:"name"`
 	Policy Policy `json:"policy"`
 	// Classes lists the classes with a row, in the order of the policy. The last one may stand for
-	// ClassesCut others: classes without series of their own, and those beyond 128 rows. Critical
+	// ClassesCut others: classes without series of their own, and classes beyond 128 rows. Critical
 	// classes are left out last. Wherever a class is a number, it is an index of this list.
 	Classes    []Class `json:"classes"`
 	ClassesCut int     `json:"classes_cut"`
-	// PairsCut is how many computed pairs are not in Span.Pairs, which has those of the first 64
+	// PairsCut is how many computed pairs are not in Span.Pairs, which has the pairs of the first 64
 	// classes with rows, critical ones first.
 	PairsCut int `json:"pairs_cut"`
 
@@ -64,8 +64,8 @@ type Model struct {
 	Drift       *Drift `json:"drift"` // null if the policy has no reference
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
-	EarlyStop *EarlyStop `json:"settling"`
-	// Promises says what outcomes show of the policy in force, by model version; null without a ledger.
+	EarlyStop *earlyStopState `json:"settling"`
+	// Promises is the evidence on the policy in force, by model version; null without a ledger.
 	Promises []Promise `json:"promises"`
 	Recent   *Recent   `json:"recent"` // null if they are not kept, or not allowed to be seen
 	// RecentWhy says why Recent is null: "off" or "not allowed".
@@ -91,7 +91,7 @@ type Policy struct {
 	Fewest         int      `json:"fewest"`
 	Pairs          string   `json:"pairs"`    // safe-critical or all
 	Warnings       []string `json:"warnings"` // as ckd check prints them
-	// Calibration is null if the policy does not say what it was calibrated from.
+	// Calibration is null if the policy names no recording of its calibration.
 	Calibration *Calibration `json:"calibration"`
 }
 
@@ -135,7 +135,7 @@ type Class struct {
 	Of       int    `json:"of"`     // number of classes under this label
 }
 
-// Span holds what was counted in the last minutes.
+// Span holds the counts of the last minutes.
 type Span struct {
 	Minutes int     `json:"minutes"`
 	Seconds float64 `json:"seconds"` // time covered, less than Minutes while the history is short
@@ -145,7 +145,7 @@ type Span struct {
 	Mismatched float64 `json:"mismatched"`
 	Passes     float64 `json:"passes"`
 	// EarlyStop is null if the model's EarlyStop is null.
-	EarlyStop *EarlyStopSpan `json:"settling"`
+	EarlyStop *earlyStopSpan `json:"settling"`
 
 	Reasons    []Reason    `json:"reasons"`    // reasons of decisions, most frequent first, without zero counts
 	Rejections []Reason    `json:"rejections"` // reasons of refusals, in the same order
@@ -170,7 +170,7 @@ type Decided struct {
 	ExpectedMisses *float64 `json:"expected_misses"`
 }
 
-// Undecided counts what came in without a decision.
+// Undecided counts inputs and passes without a decision.
 type Undecided struct {
 	Rejected  float64 `json:"rejected"` // inputs refused with an error
 	Abandoned float64 `json:"abandoned"`
@@ -205,7 +205,7 @@ type Pair struct {
 	Block bool    `json:"block"` // one class is safe, the other critical; these pairs make cbec
 }
 
-// Step holds what was counted in one step of 15 seconds, or less if it is not over.
+// Step holds the counts of one step of 15 seconds, or less if it is not over.
 type Step struct {
 	At         int64   `json:"at"` // time of its beginning, in ms since 1970
 	Seconds    float64 `json:"seconds"`
@@ -215,7 +215,7 @@ type Step struct {
 	Fallback   float64 `json:"fallback"`
 	Degenerate float64 `json:"degenerate"`
 	Rejected   float64 `json:"rejected"`
-	// Quantiles are those of ClassSpan, by class.
+	// Quantiles are as in ClassSpan, by class.
 	Quantiles []*[4]float64 `json:"quantiles"`
 }
 
@@ -224,7 +224,7 @@ type Drift struct {
 	Reference int           `json:"reference"` // inputs of the reference
 	Alarm     float64       `json:"alarm"`     // |z| above it is an alarm
 	Windows   []DriftWindow `json:"windows"`
-	Classes   []ClassDrift  `json:"classes"` // those of the reference
+	Classes   []ClassDrift  `json:"classes"` // of the reference
 }
 
 // DriftWindow is one window, in inputs.
@@ -251,9 +251,9 @@ type Signal struct {
 	Alarms float64  `json:"alarms"` // since the reference came into force
 }
 
-// EarlyStop describes the rule in force that decides inputs before their last pass, and what its
+// earlyStopState describes the rule in force that decides inputs before their last pass, and what its
 // full-pass checks say since it came into force.
-type EarlyStop struct {
+type earlyStopState struct {
 	Passes int `json:"passes"` // that the full decision takes
 	// Stopped says that the daemon no longer stops inputs early until the policy changes. StoppedAt
 	// is when the page saw that; null if it was so from the first sample.
@@ -264,8 +264,8 @@ type EarlyStop struct {
 	EvidenceLimit float64 `json:"evidence_limit"`
 	// All is the share of inputs that all passes decide differently. Deferred is the share, among
 	// the inputs that all passes defer, of those that would have been retained.
-	All      CheckedShare `json:"all"`
-	Deferred CheckedShare `json:"deferred"`
+	All      checkedShare `json:"all"`
+	Deferred checkedShare `json:"deferred"`
 	// Confidence is that of the certified shares; MeanPasses is the mean number of passes that the
 	// certificate states.
 	Confidence float64 `json:"confidence"`
@@ -277,16 +277,16 @@ type EarlyStop struct {
 	HalvesDiffer *float64 `json:"halves_differ"`
 }
 
-// CheckedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
+// checkedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
 // and the certified upper bound; null without one.
-type CheckedShare struct {
+type checkedShare struct {
 	Low       float64  `json:"low"`
 	High      float64  `json:"high"`
 	Certified *float64 `json:"certified"`
 }
 
-// EarlyStopSpan holds what was counted of inputs that may be stopped early.
-type EarlyStopSpan struct {
+// earlyStopSpan holds the counts of inputs that may be stopped early.
+type earlyStopSpan struct {
 	Inputs  float64 `json:"inputs"`
 	Used    float64 `json:"used"`      // passes
 	Saved   float64 `json:"saved"`     // passes, net of full-pass checks
@@ -302,7 +302,7 @@ type EarlyStopSpan struct {
 type Recent struct {
 	Kept   int        `json:"kept"`   // most inputs that are kept
 	Inputs []Deferred `json:"inputs"` // the latest first
-	// Blind says that inputs are left out because nobody has read them yet: their policy draws audits.
+	// Blind says that unread inputs are left out, since their policy draws audits.
 	Blind bool `json:"blind"`
 }
 

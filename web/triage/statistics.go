@@ -6,8 +6,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// The buckets of C_k are those of native histograms of schema 2, four to a doubling, each 19% wide;
-// those of the daemon are twice as fine. The first is the zero bucket. C_k does not exceed 1 by
+// The buckets of C_k are as in native histograms of schema 2, four to a doubling, each 19% wide; the
+// daemon's buckets are twice as fine. The first is the zero bucket. C_k does not exceed 1 by
 // more than rounding.
 const (
 	schema     = 2
@@ -74,12 +74,12 @@ func quantiles[N uint32 | uint64](buckets []N) *[4]float64 {
 }
 
 // wilson returns a share with its 95% interval; nil for a total of 0.
-func wilson(of, total float64) *Interval {
+func wilson(part, total float64) *Interval {
 	if total <= 0 {
 		return nil
 	}
 	const z = 1.959963984540054
-	share, n := of/total, total
+	share, n := part/total, total
 	middle := (share + z*z/(2*n)) / (1 + z*z/n)
 	half := z / (1 + z*z/n) * math.Sqrt(share*(1-share)/n+z*z/(4*n*n))
 	return &Interval{Value: share, Low: max(0, min(share, middle-half)), High: min(1, max(share, middle+half))}

@@ -12,7 +12,7 @@ import (
 	"github.com/ckd-project/ckd/internal/httperror"
 )
 
-// cross refuses requests of other sites' pages, to which a browser adds whatever lets its user in.
+// cross refuses requests of other sites' pages, to which a browser adds its user's credentials.
 var cross http.CrossOriginProtection
 
 // Check returns nil for a request of a program, or of a page that the daemon itself served. The

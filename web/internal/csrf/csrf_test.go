@@ -18,7 +18,7 @@ func TestCheck(t *testing.T) {
 		local net.Addr
 		host  string
 		tls   bool
-		is    bool
+		same  bool
 	}{
 		{tcp("127.0.0.1"), "page.example", false, true},
 		{tcp("127.8.0.1"), "page.example", false, true},
@@ -45,8 +45,8 @@ func TestCheck(t *testing.T) {
 			if c.local != nil {
 				r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, c.local))
 			}
-			if (Check(r) != nil) != c.is {
-				t.Errorf("not refused: %v", !c.is)
+			if (Check(r) != nil) != c.same {
+				t.Errorf("not refused: %v", !c.same)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Answer holds what is printed of one input. Its fields are the keys of the JSON line, in their
+// Answer holds the printed fields of one input. Its fields are the keys of the JSON line, in their
 // order; docs/cli.md says what they mean. Undefined scores, and fields that a reply's detail leaves
 // out, are null.
 type Answer struct {
@@ -59,7 +59,7 @@ type Pair struct {
 	Correlation float64 `json:"correlation"`
 }
 
-// Decision holds what a policy decided.
+// Decision holds a policy's decision.
 type Decision struct {
 	Action    string      `json:"action"`
 	Score     string      `json:"score"`

@@ -20,11 +20,11 @@ import (
 type Printer interface {
 	Answer(*Answer) error
 	Refusal(*Refusal) error
-	// End writes what is left. It is called once, after the last answer.
+	// End writes buffered output. It is called once, after the last answer.
 	End() error
 }
 
-// Form says what all answers of a recording have in common.
+// Form holds the fields that all answers of a recording share.
 type Form struct {
 	Classes     []string
 	Pairs       []decomp.Pair

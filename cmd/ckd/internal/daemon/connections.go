@@ -12,8 +12,8 @@ import (
 	"github.com/ckd-project/ckd/metrics"
 )
 
-// connectionLimit bounds the connections of clients, over gRPC and HTTP together. One that comes
-// when there are as many as there may be is closed at once.
+// connectionLimit bounds the connections of clients, over gRPC and HTTP together. A connection
+// beyond the limit is closed at once.
 type connectionLimit struct {
 	all, perAddress int                // 0 means no limit
 	refused         func(limit string) // is called with "all" or "address"
@@ -116,7 +116,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedConn counts until it is closed. It passes on what servers ask of the connections of sockets.
+// limitedConn counts until it is closed. It forwards the methods of socket connections that servers use.
 type limitedConn struct {
 	net.Conn
 	left func()
@@ -136,7 +136,7 @@ func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// CloseWrite ends what the server sends. net/http calls it before it closes a connection that still
+// CloseWrite ends the server's direction. net/http calls it before it closes a connection that still
 // receives.
 func (c *limitedConn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -150,8 +150,8 @@ func (c *limitedConn) CloseWrite() error {
 const adminConnections = reservedDescriptors / 2
 
 // liveliest keeps a number of connections of a listener. One that comes when there are as many closes
-// the one that has been answered nothing for longest, so that a probe is answered whatever connections
-// others leave open.
+// the one that has been answered nothing for longest, so that a probe is answered although others leave
+// connections open.
 type liveliest struct {
 	net.Listener
 	most   int
@@ -167,7 +167,7 @@ func (l *liveliest) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &livelyConn{of: l}
+	c := &livelyConn{listener: l}
 	l.mu.Lock()
 	place := l.open.PushBack(c)
 	c.place = place
@@ -193,14 +193,14 @@ func (l *liveliest) Accept() (net.Conn, error) {
 // silent for longest.
 type livelyConn struct {
 	limitedConn
-	of    *liveliest
-	place *list.Element
+	listener *liveliest
+	place    *list.Element
 }
 
 // Write implements net.Conn.
 func (c *livelyConn) Write(p []byte) (int, error) {
-	c.of.mu.Lock()
-	c.of.open.MoveToBack(c.place) // nothing, if the connection has been closed
-	c.of.mu.Unlock()
+	c.listener.mu.Lock()
+	c.listener.open.MoveToBack(c.place) // nothing, if the connection has been closed
+	c.listener.mu.Unlock()
 	return c.Conn.Write(p)
 }

@@ -92,8 +92,8 @@ func TestAdminConnections(t *testing.T) {
 	}
 	// Connections without a word end after seconds, so that each look at the metrics has new ones.
 	for want, dial := range map[string]struct {
-		at string
-		n  int
+		address string
+		n       int
 	}{
 		`ckd_connections_open{address="admin"} 64`: {admin, 70},
 		`ckd_connections_open{address="http"} 1`:   {strings.TrimPrefix(d.HTTPURL(), "http://"), 1},
@@ -101,7 +101,7 @@ func TestAdminConnections(t *testing.T) {
 	} {
 		shown := func() bool {
 			for range dial.n {
-				c, err := net.Dial("tcp", dial.at)
+				c, err := net.Dial("tcp", dial.address)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -127,13 +127,13 @@ func TestAdminConnections(t *testing.T) {
 // TestIdleConnections checks that connections without calls are closed, over gRPC and HTTP.
 func TestIdleConnections(t *testing.T) {
 	d := start(t, withHTTP, func(c *config.Config) { c.ConnectionIdleTimeout = time.Second })
-	for name, hello := range map[string]struct{ at, text string }{
+	for name, hello := range map[string]struct{ address, text string }{
 		"gRPC": {d.Targets()[0], "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
 		"HTTP": {strings.TrimPrefix(d.HTTPURL(), "http://"), "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := net.Dial("tcp", hello.at)
+			c, err := net.Dial("tcp", hello.address)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -125,18 +125,14 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	return d, nil
 }
 
-// newMetrics returns the daemon's metrics and their registry, which also has those of Go and
+// newMetrics returns the daemon's metrics and their registry, which also has the metrics of Go and
 // of the process.
 func newMetrics(c *config.Config, info buildinfo.Info) (*prometheus.Registry, *metrics.Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	var access []string
-	for _, reason := range auth.Reasons() {
-		access = append(access, string(reason))
-	}
 	m, err := metrics.New(registry, metrics.Options{
 		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
-		AccessReasons: access, BytesReasons: server.BudgetReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
+		AccessReasons: auth.Reasons(), BytesReasons: server.BudgetReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
 	})
 	return registry, m, err
 }
@@ -149,7 +145,7 @@ func newTracer(c *config.Config, info buildinfo.Info, log *zap.Logger) (*tracing
 	return tracing.New(tracing.Options{Endpoint: c.TraceEndpoint, Sample: c.TraceSample, Version: info.Version, Logger: log})
 }
 
-// openHTTP builds what is served at the HTTP addresses.
+// openHTTP builds the servers of the HTTP addresses.
 func (d *Daemon) openHTTP(c *config.Config, registry *prometheus.Registry, m *metrics.Metrics, refusals *server.Refusals, failed *failedReloads) (err error) {
 	if l := d.sockets.admin; l != nil {
 		options := web.AdminOptions{
@@ -285,7 +281,7 @@ func (d *Daemon) closeHTTP() {
 	closing.Wait()
 }
 
-// release gives up what is left when no address is served: the ledger, the connection inside the
+// release closes the parts that no address serves: the ledger, the connection inside the
 // process and the tracer, which sends the spans that are left if that does not take long.
 func (d *Daemon) release() {
 	d.keeper.end()

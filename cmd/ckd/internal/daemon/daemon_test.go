@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,9 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -214,36 +211,6 @@ func TestRunAndStop(t *testing.T) {
 	}
 }
 
-// TestShutdownGrace checks that a stream held open ends with the grace, and that a stream may
-// finish within the grace.
-func TestShutdownGrace(t *testing.T) {
-	a := start(t, grace(200*time.Millisecond))
-	stream := openStream(t, a.Targets()[0])
-	if err := a.stop(); err != nil {
-		t.Errorf("stopping: %v", err)
-	}
-	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("the stream ended with %v", err)
-	}
-
-	b := start(t, grace(time.Minute))
-	stream = openStream(t, b.Targets()[1])
-	openInput(t, stream, 1, 0, 0.5, 0.5, 0, 1)
-	stopped := make(chan error, 1)
-	go func() { stopped <- b.stop() }()
-	b.untilDraining()
-	sendBlock(t, stream, &ckdv1.Block{Group: 1, Passes: 1, Values: []float32{0.5, 0.5}, Final: true})
-	if reply := receive(t, stream); len(reply.GetResults()) != 1 || reply.GetResults()[0].GetDecomposition() == nil {
-		t.Errorf("while stopping: %v", reply)
-	}
-	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
-		t.Errorf("the stream ended with %v", err)
-	}
-	if err := <-stopped; err != nil {
-		t.Errorf("stopping: %v", err)
-	}
-}
-
 // TestFirstLine checks that the log begins with the build, the addresses and the settings that are
 // not at their defaults, and holds the names of files but nothing of what they say.
 func TestFirstLine(t *testing.T) {
@@ -271,51 +238,6 @@ func TestFirstLine(t *testing.T) {
 			t.Errorf("the log has what the access file says: %v", line)
 		}
 	}
-}
-
-// TestGraceIsOver checks that clients which read learn why their streams end when the grace is
-// over, although a connection with a health watch stays open.
-//
-// The time to read is limited, so one success in three is enough.
-func TestGraceIsOver(t *testing.T) {
-	var torn map[string]int
-	for range 3 {
-		if torn = overGrace(t); len(torn) == 0 {
-			return
-		}
-	}
-	t.Errorf("streams that did not end with DRAINING: %v", torn)
-}
-
-// overGrace stops a daemon with open streams, and counts the errors of the streams that do not
-// learn why they end.
-func overGrace(t *testing.T) (torn map[string]int) {
-	t.Helper()
-	a := start(t, grace(50*time.Millisecond))
-	watch, err := healthv1.NewHealthClient(dial(t, a.Targets()[0])).Watch(t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	var streams []ckdv1.UncertaintyService_DecomposeStreamClient
-	for i := range 40 {
-		stream := openStream(t, a.Targets()[i%2])
-		openInput(t, stream, 0.5, 0.5)
-		streams = append(streams, stream)
-	}
-	if err := a.stop(); err != nil {
-		t.Errorf("stopping: %v", err)
-	}
-	torn = map[string]int{}
-	for _, stream := range streams {
-		_, err := stream.Recv()
-		if info := detail[*errdetails.ErrorInfo](err); info.GetReason() != "DRAINING" {
-			torn[fmt.Sprint(err)]++
-		}
-	}
-	return torn
 }
 
 // detail returns a detail of a status, or its zero value.
@@ -364,40 +286,5 @@ func TestNewLogger(t *testing.T) {
 	}
 	if _, err := daemon.NewLogger(&out, "shout", "json"); err == nil {
 		t.Error("no error for an unknown level")
-	}
-}
-
-// TestOthersDoNotHoldUpTheEnd checks that stopping waits neither for a silent connection nor for a
-// health watch.
-func TestOthersDoNotHoldUpTheEnd(t *testing.T) {
-	a := start(t, grace(time.Hour))
-	silent, err := net.Dial("tcp", a.Targets()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	watch, err := healthv1.NewHealthClient(dial(t, a.Targets()[0])).Watch(t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for status := healthv1.HealthCheckResponse_UNKNOWN; status != healthv1.HealthCheckResponse_SERVING; {
-		r, err := watch.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		status = r.GetStatus()
-	}
-	stopped := make(chan error, 1)
-	go func() { stopped <- a.stop() }()
-	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("the watch says %v, %v", r, err)
-	}
-	select {
-	case err := <-stopped:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute): // of an hour's grace
-		t.Error("the daemon waits for what is no call of its own")
 	}
 }

@@ -19,32 +19,32 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/issuertest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
 )
 
 // withIssuer lets in the tokens of a test's issuer.
-func withIssuer(t *testing.T, of *issuertest.Issuer) func(*config.Config) {
+func withIssuer(t *testing.T, tokens *issuertest.Issuer) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Access = filepath.Join(t.TempDir(), "access.yaml")
 		write(t, c.Access, fmt.Sprintf(`
 issuers: [{name: cluster, url: "%s", audience: %s, ca: %s}]
 identities:
 - {name: grader, models: [m], jwts: [{issuer: cluster, claims: {sub: "system:serviceaccount:eye:grader"}}]}
-`, of.URL, issuertest.Audience, of.CAFile))
+`, tokens.URL, issuertest.Audience, tokens.CAFile))
 	}
 }
 
 // TestStreamEndsWithItsToken checks that a stream drains when its token expires: open inputs are
 // answered, and the stream ends with DRAINING.
 func TestStreamEndsWithItsToken(t *testing.T) {
-	of := issuertest.New(t)
-	d := start(t, withIssuer(t, of), grace(time.Minute))
+	tokens := issuertest.New(t)
+	d := start(t, withIssuer(t, tokens), grace(time.Minute))
 	rpc := ckdv1.NewUncertaintyServiceClient(dial(t, d.Targets()[0]))
 	// Until the keys are here the daemon refuses, and on a slow machine a token may end too soon.
 	life := 2 * time.Second
 	open := func() (ckdv1.UncertaintyService_DecomposeStreamClient, error) {
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+of.Token(life, nil))
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+tokens.Token(life, nil))
 		stream, err := rpc.DecomposeStream(ctx)
 		if err != nil {
 			return nil, err
@@ -91,12 +91,12 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 // TestClientOutlivesItsToken checks that a session goes on when its token expires and the file holds
 // another, and that the daemon starts without the issuer.
 func TestClientOutlivesItsToken(t *testing.T) {
-	of := issuertest.New(t)
-	of.Down(true)
-	d := start(t, withIssuer(t, of))
+	tokens := issuertest.New(t)
+	tokens.Down(true)
+	d := start(t, withIssuer(t, tokens))
 	file := filepath.Join(t.TempDir(), "token")
 	replace := func(left time.Duration) {
-		write(t, file+".new", of.Token(left, nil))
+		write(t, file+".new", tokens.Token(left, nil))
 		if err := os.Rename(file+".new", file); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestClientOutlivesItsToken(t *testing.T) {
 		_, lines := get(t, d.AdminURL()+"/healthz")
 		return strings.Contains(lines, "issuer keys: not fetched")
 	})
-	of.Down(false)
+	tokens.Down(false)
 	var session *client.Session
 	await(t, "a session opens", func() bool {
 		replace(3 * time.Second)

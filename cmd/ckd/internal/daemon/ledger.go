@@ -30,16 +30,16 @@ import (
 )
 
 const (
-	tellEvery    = 2 * time.Second  // how often the ledger is told
-	tellTime     = 10 * time.Second // how long it may take to answer
-	figuresEvery = 10 * time.Second // how often all figures are read
-	lastTell     = time.Second      // as above, of the last time
-	awayAfter    = time.Minute      // after this time without an answer, /healthz says so
+	tellEvery    = 2 * time.Second  // between reports to the ledger
+	tellTime     = 10 * time.Second // timeout of a report
+	figuresEvery = 10 * time.Second // between readings of all figures
+	lastTell     = time.Second      // timeout of the last report
+	awayAfter    = time.Minute      // without an answer, until /healthz says so
 	mostAtOnce   = 5000             // counts in one message
 	processName  = 16               // random bytes
 )
 
-// keeper tells the ledger what this process has issued, and keeps what the ledger says about the
+// keeper reports this process's decisions to the ledger, and keeps the ledger's verdicts on the
 // policies in force. The ledger is in this process, or that of another daemon: both are told alike.
 type keeper struct {
 	server decider
@@ -47,18 +47,18 @@ type keeper struct {
 	failed *failedReloads
 	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
 	report func(context.Context, *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error)
-	at     string                // where the ledger is, for the log
+	place  string                // where the ledger is, for the log
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
-	// promises returns what outcomes say, as last computed or told.
+	// promises returns the promises, as last computed or told.
 	promises func() []*ledger.Promise
-	// figures asks the ledger of another process for what it does not tell every few seconds; nil for the
-	// own one.
+	// figures asks another process's ledger for the figures that its answers to tell lack; nil for the
+	// own ledger.
 	figures func(context.Context) ([]*ckdv1.PromiseFigures, error)
 	told    atomic.Pointer[[]*ledger.Promise] // that figures returned last
 	asked   time.Time                         // when it was last called
-	short   bool                              // it has failed, and that was logged
+	short   bool                              // figures has failed, and the failure was logged
 
 	process  string
 	began    atomic.Bool               // run was called
@@ -71,10 +71,10 @@ type keeper struct {
 	sealed   map[receipt.SealerID]uint64      // as the ledger has it
 	state    []*ckdv1.Promise
 	away     bool // the last round failed
-	warned   bool // that there is no file
+	warned   bool // of the missing file
 }
 
-// decider is what a keeper asks and tells the server.
+// decider is the server as a keeper sees it.
 type decider interface {
 	Policies() []*policy.Policy
 	Issued() []server.Issued
@@ -126,7 +126,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	}
 	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome, Reported: inputs.Reported})
 	k.report = service.ReportOutcomes
-	k.tell, k.at, k.close = service.ReportIssued, c.Ledger, l.Close
+	k.tell, k.place, k.close = service.ReportIssued, c.Ledger, l.Close
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
@@ -141,7 +141,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	return nil
 }
 
-// connect makes a client of another daemon's ledger, and reads what it said last from the file.
+// connect makes a client of another daemon's ledger, and reads its last answer from the file.
 func (k *keeper) connect(c *config.Config) error {
 	var options []client.Option
 	switch {
@@ -153,11 +153,11 @@ func (k *keeper) connect(c *config.Config) error {
 	if c.LedgerToken != "" {
 		options = append(options, client.WithTokenFile(c.LedgerToken))
 	}
-	at, err := client.Dial(c.LedgerAt, options...)
+	conn, err := client.Dial(c.LedgerAt, options...)
 	if err != nil {
 		return err
 	}
-	service := at.Outcomes()
+	service := conn.Outcomes()
 	k.tell = func(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
 		return service.ReportIssued(ctx, r)
 	}
@@ -174,9 +174,9 @@ func (k *keeper) connect(c *config.Config) error {
 		}
 		return nil
 	}
-	k.at, k.close, k.file = c.LedgerAt, at.Close, c.LedgerState
+	k.place, k.close, k.file = c.LedgerAt, conn.Close, c.LedgerState
 	if err := k.readState(); err != nil {
-		return errors.Join(err, at.Close())
+		return errors.Join(err, conn.Close())
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (k *keeper) enter(ctx context.Context, o *ckdv1.Outcome) (*ckdv1.OutcomeAns
 		return nil, err
 	}
 	if n := len(answer.GetAnswers()); n != 1 {
-		return nil, fmt.Errorf("the ledger at %s answered %d outcomes of 1", k.at, n)
+		return nil, fmt.Errorf("the ledger at %s answered %d outcomes of 1", k.place, n)
 	}
 	return answer.GetAnswers()[0], nil
 }
@@ -213,15 +213,15 @@ func (k *keeper) readState() error {
 	if err := protojson.Unmarshal(data, &said); err != nil {
 		return fmt.Errorf("%s: not the state of a ledger, expected a file that a daemon wrote, or none: %w", k.file, err)
 	}
-	at := info.ModTime()
-	k.answered.Store(&at)
+	written := info.ModTime()
+	k.answered.Store(&written)
 	k.state = said.GetPromises()
 	k.inForce()
-	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", at), zap.String("file", k.file))
+	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", written), zap.String("file", k.file))
 	return nil
 }
 
-// writeState keeps what the ledger said, for a start while it is away. It is called after each answer:
+// writeState keeps the ledger's answer, for a start while the ledger is away. It is called after each answer:
 // the file is as old as the state, also after a start.
 func (k *keeper) writeState() {
 	if k.file == "" {
@@ -229,7 +229,7 @@ func (k *keeper) writeState() {
 	}
 	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Promises: k.state})
 	if err == nil {
-		err = files.Replace(files.Machine, k.file, data, 0o600)
+		err = files.Replace(k.file, data, 0o600)
 	}
 	if err != nil {
 		k.log.Error("what the ledger said cannot be kept: a start while it is away would not know of alarms", zap.Error(err))
@@ -256,7 +256,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// end tells the ledger what was issued since the last round, and closes it.
+// end reports the decisions since the last round, and closes the ledger.
 func (k *keeper) end() {
 	if k == nil {
 		return
@@ -269,8 +269,8 @@ func (k *keeper) end() {
 	}
 }
 
-// round tells the ledger what is new, and heeds what it answers. While it is away, what it said last
-// stands.
+// round reports new decisions to the ledger and applies its answer. While the ledger is away, its last
+// answer stands.
 func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,7 +295,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// request returns what the ledger does not have, and a function that notes that it has it now.
+// request returns the counts and policies that the ledger lacks, and a function that notes them as sent.
 func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 	r := &ckdv1.ReportIssuedRequest{Process: k.process}
 	texts := map[string]string{}
@@ -369,25 +369,25 @@ func (k *keeper) warnOfFile(p *policy.Policy) {
 // missed notes that the ledger did not answer.
 func (k *keeper) missed(err error) {
 	if !k.away {
-		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.at), zap.Error(err))
+		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.place), zap.Error(err))
 	}
 	k.away = true
 	since := "since this daemon started"
-	if at := k.answered.Load(); at != nil {
-		if time.Since(*at) < awayAfter {
+	if answered := k.answered.Load(); answered != nil {
+		if time.Since(*answered) < awayAfter {
 			return
 		}
-		since = "since " + at.UTC().Format(time.RFC3339)
+		since = "since " + answered.UTC().Format(time.RFC3339)
 	}
-	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.at, since))
+	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.place, since))
 }
 
-// heed puts what the ledger says in force, and logs what is new.
+// heed puts the ledger's answer in force, and logs new verdicts.
 func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 	now := time.Now()
 	k.answered.Store(&now)
 	if k.away {
-		k.log.Info("the ledger answers again", zap.String("ledger", k.at))
+		k.log.Info("the ledger answers again", zap.String("ledger", k.place))
 	}
 	k.away = false
 	k.failed.set("ledger", "")
@@ -407,7 +407,7 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 }
 
 // readFigures asks for all figures of the policies in force, now and then. Without the right to read
-// them, what the ledger tells every few seconds has to do. The caller holds mu.
+// them, the short figures of its answers have to do. The caller holds mu.
 func (k *keeper) readFigures(ctx context.Context) {
 	if k.figures == nil || time.Since(k.asked) < figuresEvery {
 		return
@@ -417,7 +417,7 @@ func (k *keeper) readFigures(ctx context.Context) {
 	if err != nil {
 		if !k.short {
 			k.log.Warn("the ledger does not tell all figures, of which the triage page then shows few: does the identity of ledger-token have the right outcomes?",
-				zap.String("ledger", k.at), zap.Error(err))
+				zap.String("ledger", k.place), zap.Error(err))
 		}
 		all = nil
 		for _, p := range k.state {
@@ -435,7 +435,7 @@ func (k *keeper) readFigures(ctx context.Context) {
 	k.told.Store(&promises)
 }
 
-// inForce puts the state in force, and has /healthz say what is violated.
+// inForce puts the state in force, and has /healthz name violated promises.
 func (k *keeper) inForce() {
 	lines := ""
 	for _, p := range k.state {

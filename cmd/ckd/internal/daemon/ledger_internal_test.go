@@ -53,17 +53,17 @@ func newScripted(t *testing.T, file string) (*scripted, *keeper) {
 	}
 	s := &scripted{policies: set.All()}
 	for _, stratum := range []receipt.Stratum{receipt.Deferred, receipt.CalledSafe} {
-		one := server.Issued{Stratum: stratum, IssuedKey: server.IssuedKey{Model: "m", Version: "v", Start: 3_600_000_000}}
-		one.Decisions = 5
-		if _, err := hex.Decode(one.Policy[:], []byte(set.All()[0].Hash)); err != nil {
+		issued := server.Issued{Stratum: stratum, IssuedKey: server.IssuedKey{Model: "m", Version: "v", Start: 3_600_000_000}}
+		issued.Decisions = 5
+		if _, err := hex.Decode(issued.Policy[:], []byte(set.All()[0].Hash)); err != nil {
 			t.Fatal(err)
 		}
-		s.issued = append(s.issued, one)
+		s.issued = append(s.issued, issued)
 	}
 	s.answer = func(*ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
 		return &ckdv1.ReportIssuedResponse{}, nil
 	}
-	k := &keeper{server: s, log: zap.NewNop(), failed: &failedReloads{}, tell: s.tell, at: "there", file: file, process: "p"}
+	k := &keeper{server: s, log: zap.NewNop(), failed: &failedReloads{}, tell: s.tell, place: "there", file: file, process: "p"}
 	k.forgetAll()
 	return s, k
 }

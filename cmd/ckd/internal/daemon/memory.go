@@ -46,7 +46,7 @@ func limitMemory(log *zap.Logger, cgroup memlimit.Provider) int64 {
 	return limit
 }
 
-// cgroupMemory returns the memory that the process may take by its cgroup and those around it: the
+// cgroupMemory returns the memory that the process may take by its cgroup and its ancestors: the
 // smallest limit or, in version 2, memory.high, above which the kernel all but stops a process.
 func cgroupMemory() (uint64, error) {
 	limit, err := memlimit.FromCgroup()
@@ -61,7 +61,7 @@ func cgroupMemory() (uint64, error) {
 }
 
 // memoryHigh returns the smallest memory.high of the version 2 cgroup that /proc/self/cgroup names,
-// and of those around it up to root.
+// and of its ancestors up to root.
 func memoryHigh(root, own string) (least uint64, ok bool) {
 	_, path, _ := strings.Cut("\n"+own, "\n0::")
 	path, _, _ = strings.Cut(path, "\n")

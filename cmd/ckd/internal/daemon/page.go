@@ -76,14 +76,14 @@ func newInputs(n int) (*triage.Inputs, server.Referred) {
 }
 
 // reloaded records how an attempt to load the policies ended.
-func (p *page) reloaded(err error, at time.Time) {
+func (p *page) reloaded(err error, ended time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	success := p.reload.Success
 	if err == nil {
-		success = at
+		success = ended
 	}
-	p.reload = triage.Reload{OK: err == nil, At: at, Success: success}
+	p.reload = triage.Reload{OK: err == nil, At: ended, Success: success}
 	if err != nil {
 		p.reload.Error = firstLines(err.Error())
 	}

@@ -2,13 +2,12 @@ package daemon
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 )
@@ -22,14 +21,10 @@ type policies struct {
 	metrics *metrics.Metrics
 	page    *page
 	failed  *failedReloads
-
-	mu     sync.Mutex
-	logged []*policy.Policy // in force when a reload was last logged
 }
 
 // begin publishes the first load, after which the policies are in force.
 func (p *policies) begin() {
-	p.logged = p.server.Policies()
 	p.note(nil, time.Now())
 	p.logModels()
 }
@@ -52,7 +47,7 @@ func (p *policies) reload(trigger string) error {
 }
 
 // reloaded publishes the outcome of a reload.
-func (p *policies) reloaded(o store.Outcome) {
+func (p *policies) reloaded(o watch.Outcome) {
 	p.note(o.Err, o.At)
 	fields := []zap.Field{zap.String("trigger", o.Trigger), zap.String("set", o.Hash)}
 	switch {
@@ -60,7 +55,6 @@ func (p *policies) reloaded(o store.Outcome) {
 		p.log.Error("policies not reloaded; those before stay in force", append(fields, zap.Error(o.Err))...)
 	case o.Changed:
 		p.log.Info("policies reloaded", fields...)
-		p.logNews()
 		p.logModels()
 	default:
 		p.log.Info("policies are unchanged", fields...)
@@ -71,23 +65,14 @@ func (p *policies) reloaded(o store.Outcome) {
 }
 
 // note publishes how a load ended to /healthz, the metrics and the triage page.
-func (p *policies) note(err error, at time.Time) {
+func (p *policies) note(err error, ended time.Time) {
 	text := ""
 	if err != nil {
 		text = "policies: not reloaded, those before stay in force: " + firstLines(err.Error())
 	}
 	p.failed.set("policies", text)
-	p.metrics.Reloaded(err == nil, at)
-	p.page.reloaded(err, at)
-}
-
-// logNews logs how the policies differ from those logged last.
-func (p *policies) logNews() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.logged
-	p.logged = p.server.Policies()
-	logChanges(p.log, before, p.logged)
+	p.metrics.Reloaded(err == nil, ended)
+	p.page.reloaded(err, ended)
 }
 
 func (p *policies) logModels() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/outcome/receipt"
 )
@@ -49,9 +48,9 @@ func (k *receiptKeys) keys() *receipt.Keys {
 	return k.current.Load().Keys
 }
 
-// replace puts in force what the file says now.
+// replace puts the file's present keys in force.
 func (k *receiptKeys) replace() (watch.Result, error) {
-	data, unread, err := watch.Read(files.Machine, mostKeyBytes, k.path)
+	data, unread, err := watch.Read(mostKeyBytes, k.path)
 	if err == nil {
 		err = unread[k.path]
 	}

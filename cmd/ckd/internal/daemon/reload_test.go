@@ -1,18 +1,12 @@
 package daemon_test
 
 import (
-	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/internal/config"
 )
@@ -87,67 +81,6 @@ func TestReloadOnChange(t *testing.T) {
 	}
 }
 
-// TestReloadTellsChanges checks that the log says what a reload has changed, model by model.
-func TestReloadTellsChanges(t *testing.T) {
-	d := startReloading(t, true)
-	reload := func(text string) (lines []string) {
-		t.Helper()
-		d.logs.TakeAll()
-		d.write(text)
-		d.request(http.MethodPost, "/-/reload") // or the change of the file has done it
-		for range 6000 {
-			for _, e := range d.logs.All() {
-				if strings.HasPrefix(e.Message, "policy ") && e.Message != "policy in force" {
-					lines = append(lines, fmt.Sprint(e.Message, " ", e.ContextMap()["model"], " ", e.ContextMap()["changes"]))
-				}
-			}
-			if d.logs.FilterMessage("policy in force").Len() > 0 || t.Failed() {
-				return lines
-			}
-			lines = nil
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Fatal("nothing is reloaded")
-		return nil
-	}
-	m := func(threshold, tolerance string) string {
-		return "  - {name: m, version: two, classes: [a, b], critical: [b], " + tolerance +
-			"primary: {score: mi, threshold: 0.5}, fallback: {score: cbec, threshold: " + threshold + "}}\n"
-	}
-	reload("models:\n" + m("0.02", ""))
-	for _, c := range []struct {
-		text string
-		want []string
-	}{
-		{"models:\n" + m("0.001", "sum_tolerance: 0.01, "), []string{"policy changed m [fallback.threshold 0.02 -> 0.001 sum_tolerance none -> 0.01]"}},
-		{"models:\n  - {name: n, classes: [a, b], critical: [b]}\n", []string{"policy added n <nil>", "policy removed m <nil>"}},
-	} {
-		got := reload(c.text)
-		for _, want := range c.want {
-			if !slices.Contains(got, want) {
-				t.Errorf("the log says %q, want %q", got, want)
-			}
-		}
-	}
-}
-
-// TestReloadOnHangup checks that SIGHUP reloads, even if no file has changed.
-func TestReloadOnHangup(t *testing.T) {
-	// Without a handler, a signal before or after the run would end the test.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	d := startReloading(t, false)
-	for range 6000 {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		if d.logs.FilterField(zap.String("trigger", "SIGHUP")).Len() > 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("no reload for SIGHUP: %v", d.logs.All())
-}
-
 // TestReloadOverHTTP checks that reloading over HTTP is off unless it is allowed, and returns
 // faults.
 func TestReloadOverHTTP(t *testing.T) {
@@ -168,12 +101,4 @@ func TestReloadOverHTTP(t *testing.T) {
 		t.Errorf("reload of a good policy: %d %s", code, body)
 	}
 	d.eventually("/healthz", `version "two"`)
-}
-
-// TestPprofIsApart checks that the admin address does not serve the profiler.
-func TestPprofIsApart(t *testing.T) {
-	d := startReloading(t, false)
-	if code, _ := d.request(http.MethodGet, "/debug/pprof/"); code != http.StatusNotFound {
-		t.Errorf("/debug/pprof/ on the admin address: %d", code)
-	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/auth"
-	"github.com/ckd-project/ckd/server/auth/issuer"
 )
 
 // security holds the certificates of the daemon, the identities that may call it, and the keys of
@@ -79,8 +78,8 @@ func (s *security) receiptKeys() *receipt.Keys { return s.receipts.keys() }
 
 // refused counts and logs a call that was refused.
 func (s *security) refused(_ context.Context, r auth.Refusal) {
-	s.metrics.AccessRefused(string(r.Why))
-	s.refusals.Call(r.Who, string(r.Why), zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From))
+	s.metrics.AccessRefused(r.Why)
+	s.refusals.Call(r.Who, r.Why, zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From))
 }
 
 // watch reads the files again when they change, until ctx ends.
@@ -119,11 +118,11 @@ func (s *security) certificatesReloaded(o watch.Outcome) {
 	}
 }
 
-func (s *security) accessReloaded(o auth.Outcome) { s.reloaded("access", o) }
+func (s *security) accessReloaded(o watch.Outcome) { s.reloaded("access", o) }
 
-// issuerKeysFetched says in the log, the metrics and /healthz what came of fetching keys of a token
+// issuerKeysFetched publishes in the log, the metrics and /healthz a fetch of the keys of a token
 // issuer. /healthz needs no credentials, so the cause is in the log alone.
-func (s *security) issuerKeysFetched(f issuer.Fetch) {
+func (s *security) issuerKeysFetched(f auth.KeyFetch) {
 	fields := []zap.Field{zap.String("issuer", f.URL), zap.Int("keys", f.Keys)}
 	if f.Err == nil {
 		s.failed.set("issuer "+f.URL, "")
@@ -141,7 +140,7 @@ func (s *security) issuerKeysFetched(f issuer.Fetch) {
 
 func (s *security) receiptKeysReloaded(o watch.Outcome) { s.reloaded("receipt-keys", o) }
 
-// reloaded says in the log, the metrics and /healthz what came of a reload.
+// reloaded publishes the outcome of a reload in the log, the metrics and /healthz.
 func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
 	fields = append(fields, zap.String("trigger", o.Trigger), zap.String("files", what))
 	if o.Hash != "" {

@@ -43,7 +43,7 @@ func (s *sockets) open(c *config.Config) error {
 	return nil
 }
 
-// limit has the connections of clients count, and bounds those of the admin address.
+// limit counts the connections of clients, and bounds the admin address's connections.
 func (s *sockets) limit(c *connectionLimit) {
 	for i, l := range s.grpc {
 		s.grpc[i] = c.guard("grpc", l)
@@ -56,7 +56,7 @@ func (s *sockets) limit(c *connectionLimit) {
 	}
 }
 
-// close closes what is open.
+// close closes the open listeners.
 func (s *sockets) close() {
 	for _, l := range append(s.grpc, s.admin, s.http, s.pprof) {
 		if l != nil {
@@ -85,7 +85,7 @@ func (s *sockets) names() map[string]any {
 	return names
 }
 
-// listen opens HOST:PORT or unix:PATH. It replaces a socket file that nobody listens on any more,
+// listen opens HOST:PORT or unix:PATH. It replaces a socket file without a listener,
 // as a killed daemon leaves behind.
 func listen(address string) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(address, "unix:")
@@ -102,7 +102,7 @@ func listen(address string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// isStale reports whether path is a socket that nobody listens on.
+// isStale reports whether path is a socket without a listener.
 func isStale(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
@@ -110,7 +110,7 @@ func isStale(path string) bool {
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
-		_ = c.Close() // somebody answers
+		_ = c.Close() // a listener answers
 		return false
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)

@@ -52,20 +52,20 @@ func TestGenerated(t *testing.T) {
 func learnRule(t *testing.T, r *recordings.Recording, tuning []int) string {
 	t.Helper()
 	dir := t.TempDir()
-	in := func(name string) string { return filepath.Join(dir, name) }
+	inDir := func(name string) string { return filepath.Join(dir, name) }
 	set, err := tune(r, tuning, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, _ := set.Get(modelName)
-	if err := os.WriteFile(in("tuned.yaml"), p.Marshal(), 0o600); err != nil {
+	if err := os.WriteFile(inDir("tuned.yaml"), p.Marshal(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	values := &record.Array{Shape: []int{r.Passes.S, len(tuning), r.Passes.K}}
 	for s := range r.Passes.S {
 		values.Float32 = append(values.Float32, pass(r, s, tuning)...)
 	}
-	file, err := os.Create(in("tuning.npy"))
+	file, err := os.Create(inDir("tuning.npy"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +75,11 @@ func learnRule(t *testing.T, r *recordings.Recording, tuning []int) string {
 	}
 	// Leave out the version of the working tree, which changes with each commit.
 	calibrate := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "../..", "calibrate", "early-stop",
-		"--policy", in("tuned.yaml"), "--passes", in("tuning.npy"), "--out", in("settled.yaml"))
+		"--policy", inDir("tuned.yaml"), "--passes", inDir("tuning.npy"), "--out", inDir("settled.yaml"))
 	if out, err := calibrate.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	text, err := os.ReadFile(in("settled.yaml"))
+	text, err := os.ReadFile(inDir("settled.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

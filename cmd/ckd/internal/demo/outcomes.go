@@ -33,16 +33,16 @@ const (
 	dueTime = time.Minute
 )
 
-// Outcomes says what the outcomes of simulated readers show, beside what the labels know.
+// Outcomes holds the figures by outcomes of simulated readers, beside the figures by all labels.
 type Outcomes struct {
 	Inputs      int `json:"inputs"`  // decided
 	Reviews     int `json:"reviews"` // deferred or audited
 	Audits      int `json:"audits"`  // retained, called safe, and drawn at random
 	Outcomes    int `json:"outcomes"`
 	SecondReads int `json:"second_reads"`
-	// Truth is the critical FNR of all retained inputs, by their labels: what nobody knows in
+	// Truth is the critical FNR of all retained inputs, by their labels, which is unknown in
 	// practice. Estimate is the weighted one, by outcomes, with the limits Low and High; Unweighted
-	// is what comes of forgetting the weights.
+	// is the naive average.
 	Truth      float64 `json:"true_critical_fnr"`
 	Estimate   float64 `json:"critical_fnr"`
 	Low        float64 `json:"low"`
@@ -54,7 +54,7 @@ type Outcomes struct {
 	Shift      *Shift  `json:"shift,omitempty"`
 }
 
-// Shift says what happened when misses became more frequent.
+// Shift holds the figures after misses became more frequent.
 type Shift struct {
 	Times  int `json:"times"` // as frequent as before
 	Inputs int `json:"inputs"`
@@ -83,7 +83,7 @@ func newTrial(c *client.Client, r *recordings.Recording, metrics string) *trial 
 	return &trial{client: c, readers: &readers{client: c, recording: r}, metrics: metrics, random: rand.New(rand.NewPCG(seed1, seed2))}
 }
 
-// outcomes streams inputs drawn from those shown, and returns what their outcomes say when all are due.
+// outcomes streams inputs drawn from the shown ones, and returns their figures when all outcomes are due.
 func (t *trial) outcomes(ctx context.Context, shown []int, progress func(answered, inputs int)) (*Outcomes, error) {
 	started := time.Now()
 	for done := 0; done < goodInputs; done += chunk {
@@ -167,7 +167,7 @@ func (t *trial) send(ctx context.Context, from []int) error {
 	return t.readers.read(ctx, inputs, results)
 }
 
-// due waits until the outcomes of all that was decided are due, and returns what they say.
+// due waits until all outcomes are due, and returns the promise.
 func (t *trial) due(ctx context.Context) (*ckdv1.PromiseFigures, error) {
 	ctx, cancel := context.WithTimeout(ctx, dueTime)
 	defer cancel()
@@ -185,7 +185,7 @@ func (t *trial) due(ctx context.Context) (*ckdv1.PromiseFigures, error) {
 	}
 }
 
-// promise returns what outcomes say now.
+// promise returns the promise as it is now.
 func (t *trial) promise(ctx context.Context) (*ckdv1.PromiseFigures, error) {
 	reply, err := t.client.Outcomes().ListPromises(ctx, &ckdv1.ListPromisesRequest{Model: modelName})
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 
 // readers play the people who look at the inputs that are to be reviewed. They find what the labels
 // say, report it to the daemon's ledger, and read a second time where the ledger asks for it. They
-// also keep what nobody could know in practice: how often the policy is wrong on all inputs.
+// also count how often the policy is wrong on all inputs, which is unknown in practice.
 type readers struct {
 	client    *client.Client
 	recording *recordings.Recording
-	// leave makes them leave one in so many inputs to whoever looks at the triage page; 0 for none.
+	// leave makes them leave one in this many inputs to a user of the triage page; 0 for none.
 	leave int
 	seen  int // inputs to review, while some are left
 
@@ -36,7 +36,7 @@ type reading struct {
 	audit   bool
 }
 
-// read answers what is to be reviewed among some inputs of the recording, by their results.
+// read answers the reviews among some inputs of the recording, by their results.
 func (r *readers) read(ctx context.Context, inputs []int, results []client.Result) error {
 	var outcomes []*ckdv1.Outcome
 	var audits []bool
@@ -60,7 +60,7 @@ func (r *readers) read(ctx context.Context, inputs []int, results []client.Resul
 	return r.report(ctx, outcomes, audits)
 }
 
-// leaves reports whether an input is left to whoever looks at the triage page.
+// leaves reports whether an input is left to a user of the triage page.
 func (r *readers) leaves(review bool) bool {
 	if !review || r.leave == 0 {
 		return false
@@ -120,11 +120,11 @@ func (r *readers) send(ctx context.Context, outcomes []*ckdv1.Outcome) ([]*ckdv1
 
 // between returns how many outcomes, and audits among them, are of decisions from one time to before
 // another.
-func (r *readers) between(from, to time.Time) (outcomes, audits int) {
+func (r *readers) between(from, until time.Time) (outcomes, audits int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.readings {
-		if !one.decided.Before(from) && one.decided.Before(to) {
+		if !one.decided.Before(from) && one.decided.Before(until) {
 			outcomes++
 			if one.audit {
 				audits++

@@ -13,7 +13,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Report holds what the demo shows.
+// Report holds the demo's results.
 type Report struct {
 	Model     string     `json:"model"`
 	Recording string     `json:"recording"`
@@ -75,13 +75,13 @@ type Class struct {
 	Dominant   float64 `json:"dominant_share"`   // of inputs where its C_k is the largest
 }
 
-// Rule says what a deferral rule retains, judged by the labels.
+// Rule judges a deferral rule by the labels.
 type Rule struct {
 	Name     string  `json:"name"`
 	Retained int     `json:"retained"`
 	Coverage float64 `json:"coverage"`
 	Accuracy float64 `json:"accuracy"`
-	// CriticalMissRate is Missed over all critical inputs, CriticalFNR over those retained.
+	// CriticalMissRate is Missed over all critical inputs, CriticalFNR over the retained ones.
 	CriticalMissRate float64 `json:"critical_miss_rate"`
 	CriticalInputs   int     `json:"critical_inputs"`
 	CriticalFNR      float64 `json:"critical_fnr"`
@@ -176,7 +176,7 @@ func (r *Report) add(model *ckdv1.Model, result client.Result, label int) {
 	}
 }
 
-// judgement holds what rules are judged by, for each input.
+// judgement holds the labels, predictions and scores that rules are judged by, for each input.
 type judgement struct {
 	labels, predicted []int
 	mi                []float64 // mutual information, in nats

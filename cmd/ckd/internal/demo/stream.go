@@ -34,11 +34,11 @@ func streamInputs(
 	batches, batchCtx := errgroup.WithContext(ctx)
 	batches.SetLimit(workers)
 	for from := 0; from < len(inputs); from += batchInputs {
-		to := min(from+batchInputs, len(inputs))
+		end := min(from+batchInputs, len(inputs))
 		batches.Go(func() error {
-			got, err := streamBatch(batchCtx, session, r, inputs[from:to], ids[from:to])
-			copy(results[from:to], got)
-			if n := answered.Add(int64(to - from)); progress != nil && err == nil {
+			got, err := streamBatch(batchCtx, session, r, inputs[from:end], ids[from:end])
+			copy(results[from:end], got)
+			if n := answered.Add(int64(end - from)); progress != nil && err == nil {
 				progress(int(n), len(inputs))
 			}
 			return err
@@ -101,7 +101,7 @@ func firstError(results []client.Result) error {
 	return nil
 }
 
-// leftOnPage says that readers leave one in so many reviews to whoever looks at the triage page: few
+// leftOnPage says that readers leave one in this many reviews to a user of the triage page: few
 // enough that outcomes are not overdue.
 const leftOnPage = 50
 

@@ -79,11 +79,11 @@ func tune(r *recordings.Recording, tuning []int, settle string) (*policy.Set, er
 	}); err != nil {
 		return nil, err
 	}
-	quantile := func(by policy.GateOutcome) (string, error) {
-		if len(routed[by]) == 0 {
-			return "", fmt.Errorf("no tuning input was routed to the %s score", by)
+	quantile := func(gate policy.GateOutcome) (string, error) {
+		if len(routed[gate]) == 0 {
+			return "", fmt.Errorf("no tuning input was routed to the %s score", gate)
 		}
-		return strconv.FormatFloat(eval.Threshold(routed[by], coverage), 'g', -1, 64), nil
+		return strconv.FormatFloat(eval.Threshold(routed[gate], coverage), 'g', -1, 64), nil
 	}
 	t := settings{Settle: settle}
 	if t.Primary, err = quantile(policy.ByPrimary); err != nil {

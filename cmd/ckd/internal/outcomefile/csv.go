@@ -11,8 +11,8 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// readCSV reads a CSV file with a header. Its columns are separated by what separates most of the
-// names in the header that are known, or by what a line such as sep=; before it says.
+// readCSV reads a CSV file with a header. Its separator is the character that separates most of the
+// known names in the header, or is named by a line such as sep=; before it.
 func readCSV(r *reader, text []byte) {
 	records := csv.NewReader(bytes.NewReader(text))
 	records.FieldsPerRecord = -1
@@ -84,7 +84,7 @@ func readCSV(r *reader, text []byte) {
 	}
 }
 
-// separator returns what separates the most known names in a header.
+// separator returns the character that separates the most known names in a header.
 func (r *reader) separator(header string) rune {
 	best, most := ',', 0
 	for _, c := range ",;\t|" {

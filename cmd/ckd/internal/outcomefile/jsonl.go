@@ -101,7 +101,7 @@ func next(d *json.Decoder, line []byte) (col int, t json.Token, err error) {
 // column returns the column, from 1, of a byte of a line.
 func column(line []byte, at int64) int { return 1 + utf8.RuneCount(line[:min(at, int64(len(line)))]) }
 
-// cause names what is wrong with a line that ends early.
+// cause names the fault of a line that ends early.
 func cause(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the object does not end on its line")

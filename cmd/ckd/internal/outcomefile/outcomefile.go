@@ -41,7 +41,7 @@ var fields = map[string]func(o *ckdv1.Outcome, text string) error{
 // needed lists the fields that every row must have.
 var needed = []string{"receipt", "truth"}
 
-// File is what was read.
+// File holds the outcomes of a file.
 type File struct {
 	// Outcomes has the outcomes in the order of the file, and Lines the line of each.
 	Outcomes []*ckdv1.Outcome
@@ -113,7 +113,7 @@ func (r *reader) nameOf(field string) string {
 	return field
 }
 
-// fault reports what is wrong at a place.
+// fault reports a fault with its place.
 func (r *reader) fault(line, col int, field, format string, args ...any) {
 	r.faults = append(r.faults, strictyaml.Fault{File: r.path, Line: line, Col: col, Field: field, Reason: fmt.Sprintf(format, args...)})
 }
@@ -181,14 +181,14 @@ func readReceipt(o *ckdv1.Outcome, text string) (err error) {
 
 func readTime(o *ckdv1.Outcome, text string) error {
 	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05-0700"} { // the others are of pandas
-		at, err := time.Parse(layout, text)
+		moment, err := time.Parse(layout, text)
 		switch {
 		case err != nil:
 			continue
-		case at.UTC().Year() <= 1: // in whatever zone
+		case moment.UTC().Year() <= 1: // in whatever zone
 			return fmt.Errorf("%s is what Go and .NET write for no time, expected when the truth was found, or nothing for now", strictyaml.Quote(text))
 		}
-		o.Time = timestamppb.New(at)
+		o.Time = timestamppb.New(moment)
 		return nil
 	}
 	return fmt.Errorf("%s, expected a time with its zone, such as 2026-03-01T14:30:00Z or 2026-03-01 15:30:00+01:00", strictyaml.Quote(text))

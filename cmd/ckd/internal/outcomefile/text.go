@@ -23,7 +23,7 @@ var foreign = []struct{ begin, what string }{
 
 // toText returns the text of a file in UTF-8, with lines that end in \n. It recognises UTF-16 and
 // UTF-32 by their byte order mark, or by the zeros beside a first character of ASCII. It leaves other
-// bytes as they are; lost refuses those that are not UTF-8.
+// bytes as they are; lost refuses bytes that are not UTF-8.
 func toText(data []byte) ([]byte, error) {
 	for _, f := range foreign {
 		if bytes.HasPrefix(data, []byte(f.begin)) {
@@ -68,20 +68,20 @@ func wide(data []byte) encoding.Encoding {
 // why. It returns -1 if there is none. To replace the byte would make one reader of two, such as
 // Müller and Möller.
 func lost(text string) (at int, why string) {
-	for at, r := range text {
-		_, size := utf8.DecodeRuneInString(text[at:])
+	for position, r := range text {
+		_, size := utf8.DecodeRuneInString(text[position:])
 		switch {
 		case r == utf8.RuneError && size == 1:
 			meant := ""
-			if c := charmap.Windows1252.DecodeByte(text[at]); c != utf8.RuneError {
+			if c := charmap.Windows1252.DecodeByte(text[position]); c != utf8.RuneError {
 				meant = fmt.Sprintf(" (%q in Windows-1252)", c)
 			}
-			return at, fmt.Sprintf("byte 0x%02x%s, expected UTF-8: export the file as UTF-8 (Excel: CSV UTF-8), or convert it (iconv -f WINDOWS-1252 -t UTF-8)",
-				text[at], meant)
+			return position, fmt.Sprintf("byte 0x%02x%s, expected UTF-8: export the file as UTF-8 (Excel: CSV UTF-8), or convert it (iconv -f WINDOWS-1252 -t UTF-8)",
+				text[position], meant)
 		case r == utf8.RuneError:
-			return at, "a replacement character (U+FFFD), expected the one that was lost: export the file again as UTF-8"
+			return position, "a replacement character (U+FFFD), expected the one that was lost: export the file again as UTF-8"
 		case r == 0:
-			return at, "a NUL character, expected text: the file is damaged, or not UTF-8 throughout"
+			return position, "a NUL character, expected text: the file is damaged, or not UTF-8 throughout"
 		}
 	}
 	return -1, ""

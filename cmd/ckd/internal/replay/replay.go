@@ -9,7 +9,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 )
 
-// Loop says what to send.
+// Loop holds the inputs to send and how.
 type Loop struct {
 	Inputs   int
 	Batch    int // inputs that are sent together
@@ -21,7 +21,7 @@ type Loop struct {
 	Send func(ctx context.Context, from, to int) []Reply
 }
 
-// Reply is what came back for an input.
+// Reply is the answer to an input.
 type Reply struct {
 	Index int
 	client.Result
@@ -40,8 +40,8 @@ func Run(ctx context.Context, l *Loop, handle func([]Reply) error) error {
 	go func() {
 		defer close(underway)
 		for from := 0; from < l.Inputs; from += l.Batch {
-			to := min(from+l.Batch, l.Inputs)
-			if err := l.Pace(ctx, to-from); err != nil {
+			end := min(from+l.Batch, l.Inputs)
+			if err := l.Pace(ctx, end-from); err != nil {
 				cancel(err)
 				return
 			}
@@ -51,7 +51,7 @@ func Run(ctx context.Context, l *Loop, handle func([]Reply) error) error {
 			case <-ctx.Done():
 				return
 			}
-			go func() { replies <- l.Send(ctx, from, to) }()
+			go func() { replies <- l.Send(ctx, from, end) }()
 		}
 	}()
 	for replies := range underway {

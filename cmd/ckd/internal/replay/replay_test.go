@@ -36,14 +36,14 @@ func TestReplayKeepsOrderAndWindow(t *testing.T) {
 		p.InFlight = p.Batch * rapid.IntRange(1, 5).Draw(t, "batches in flight")
 		seed := rapid.Uint64().Draw(t, "seed")
 		var underway, most atomic.Int64
-		p.Send = func(_ context.Context, from, to int) []Reply {
-			now := underway.Add(int64(to - from))
+		p.Send = func(_ context.Context, from, end int) []Reply {
+			now := underway.Add(int64(end - from))
 			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 			}
-			defer underway.Add(int64(from - to))
+			defer underway.Add(int64(from - end))
 			random := rand.New(rand.NewPCG(seed, uint64(from)))
 			time.Sleep(time.Duration(random.IntN(200)) * time.Microsecond)
-			return failed(from, to, nil)
+			return failed(from, end, nil)
 		}
 		next := 0
 		err := Run(context.Background(), p, func(answers []Reply) error {
@@ -122,7 +122,7 @@ func TestValuesAreGathered(t *testing.T) {
 		n := rapid.IntRange(1, 6)
 		passes, inputs, classes := n.Draw(t, "passes"), n.Draw(t, "inputs"), n.Draw(t, "classes")
 		from := rapid.IntRange(0, inputs-1).Draw(t, "from")
-		to := rapid.IntRange(from+1, inputs).Draw(t, "to")
+		end := rapid.IntRange(from+1, inputs).Draw(t, "to")
 		layout := rapid.SampledFrom([]record.Layout{record.SNK, record.NSK}).Draw(t, "layout")
 		wide := rapid.Bool().Draw(t, "float64")
 
@@ -148,17 +148,17 @@ func TestValuesAreGathered(t *testing.T) {
 		var snk, nsk []float32
 		for s := range passes {
 			var want []float32
-			for n := from; n < to; n++ {
+			for n := from; n < end; n++ {
 				for k := range classes {
 					want = append(want, value(s, n, k))
 				}
 			}
-			if got := passValues(&scratch, p, s, from, to); !slices.Equal(got, want) {
+			if got := passValues(&scratch, p, s, from, end); !slices.Equal(got, want) {
 				t.Fatalf("pass %d: %v, expected %v", s, got, want)
 			}
 			snk = append(snk, want...)
 		}
-		for n := from; n < to; n++ {
+		for n := from; n < end; n++ {
 			for s := range passes {
 				for k := range classes {
 					nsk = append(nsk, value(s, n, k))
@@ -166,7 +166,7 @@ func TestValuesAreGathered(t *testing.T) {
 			}
 		}
 		want := map[ckdv1.Layout][]float32{client.SNK: snk, client.NSK: nsk}
-		if layout, got := batchValues(p, from, to); !slices.Equal(got, want[layout]) {
+		if layout, got := batchValues(p, from, end); !slices.Equal(got, want[layout]) {
 			t.Fatalf("%v: %v, expected %v", layout, got, want[layout])
 		}
 	})

@@ -22,10 +22,10 @@ type Stream struct {
 func (p *Stream) Sent() int { return int(p.sent.Load()) }
 
 // Send sends a batch. Inputs that are answered early are left out of the passes that follow.
-func (p *Stream) Send(ctx context.Context, from, to int) []Reply {
-	group, err := p.Session.Open(ctx, ids(from, to))
+func (p *Stream) Send(ctx context.Context, from, end int) []Reply {
+	group, err := p.Session.Open(ctx, ids(from, end))
 	if err != nil {
-		return failed(from, to, err)
+		return failed(from, end, err)
 	}
 	var scratch []float32
 	started := time.Now()
@@ -34,16 +34,16 @@ func (p *Stream) Send(ctx context.Context, from, to int) []Reply {
 		if len(rows) == 0 {
 			break
 		}
-		values := passValues(&scratch, p.Passes, s, from, to)
+		values := passValues(&scratch, p.Passes, s, from, end)
 		if err := group.SendRows(rows, pickRows(values, rows, p.Passes.K)); err != nil {
-			return failed(from, to, err)
+			return failed(from, end, err)
 		}
 		p.sent.Add(int64(len(rows)))
 		if err := group.Sync(ctx); err != nil {
-			return failed(from, to, err)
+			return failed(from, end, err)
 		}
 	}
-	answers := make([]Reply, to-from)
+	answers := make([]Reply, end-from)
 	for r := range group.Results() {
 		answers[r.Row] = Reply{from + r.Row, r, time.Since(started)}
 	}
@@ -64,14 +64,14 @@ func pickRows(values []float32, rows []int, classes int) []float32 {
 
 // Unary returns a Send that makes one call for a batch, on the given terms.
 func Unary(daemon *client.Client, passes *record.Passes, terms client.Batch) func(context.Context, int, int) []Reply {
-	return func(ctx context.Context, from, to int) []Reply {
+	return func(ctx context.Context, from, end int) []Reply {
 		batch := terms
-		batch.Passes, batch.Inputs, batch.IDs = passes.S, to-from, ids(from, to)
-		batch.Layout, batch.Values = batchValues(passes, from, to)
+		batch.Passes, batch.Inputs, batch.IDs = passes.S, end-from, ids(from, end)
+		batch.Layout, batch.Values = batchValues(passes, from, end)
 		started := time.Now()
 		results, err := daemon.Decompose(ctx, batch)
 		if err != nil {
-			return failed(from, to, err)
+			return failed(from, end, err)
 		}
 		latency := time.Since(started)
 		answers := make([]Reply, len(results))
@@ -102,18 +102,18 @@ func failed(from, to int, err error) []Reply {
 
 // passValues returns one pass of the inputs from up to to, as [inputs][classes]. The result is a part
 // of the recording where its layout allows, else of scratch.
-func passValues(scratch *[]float32, p *record.Passes, s, from, to int) []float32 {
+func passValues(scratch *[]float32, p *record.Passes, s, from, end int) []float32 {
 	if p.Layout == record.SNK && p.Float32 != nil {
-		return p.Float32[p.Offset(s, from):][:(to-from)*p.K]
+		return p.Float32[p.Offset(s, from):][:(end-from)*p.K]
 	}
 	*scratch = (*scratch)[:0]
-	for n := from; n < to; n++ {
-		at := p.Offset(s, n)
+	for n := from; n < end; n++ {
+		offset := p.Offset(s, n)
 		if p.Float32 != nil {
-			*scratch = append(*scratch, p.Float32[at:at+p.K]...)
+			*scratch = append(*scratch, p.Float32[offset:offset+p.K]...)
 			continue
 		}
-		for _, v := range p.Float64[at : at+p.K] {
+		for _, v := range p.Float64[offset : offset+p.K] {
 			*scratch = append(*scratch, float32(v))
 		}
 	}
@@ -121,14 +121,14 @@ func passValues(scratch *[]float32, p *record.Passes, s, from, to int) []float32
 }
 
 // batchValues returns all passes of the inputs from up to to, and their layout.
-func batchValues(p *record.Passes, from, to int) (ckdv1.Layout, []float32) {
+func batchValues(p *record.Passes, from, end int) (ckdv1.Layout, []float32) {
 	if p.Layout == record.NSK && p.Float32 != nil {
-		return client.NSK, p.Float32[p.Offset(0, from):][:(to-from)*p.S*p.K]
+		return client.NSK, p.Float32[p.Offset(0, from):][:(end-from)*p.S*p.K]
 	}
-	values := make([]float32, 0, p.S*(to-from)*p.K)
+	values := make([]float32, 0, p.S*(end-from)*p.K)
 	var scratch []float32
 	for s := range p.S {
-		values = append(values, passValues(&scratch, p, s, from, to)...)
+		values = append(values, passValues(&scratch, p, s, from, end)...)
 	}
 	return client.SNK, values
 }

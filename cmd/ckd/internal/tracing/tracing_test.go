@@ -106,9 +106,9 @@ func TestSpans(t *testing.T) {
 			if err := tracer.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			of := got.seen[method]
+			spansOfMethod := got.seen[method]
 			count := func(trace string) (n int) {
-				for _, id := range of {
+				for _, id := range spansOfMethod {
 					if hex.EncodeToString([]byte(id)) == trace {
 						n++
 					}
@@ -116,7 +116,7 @@ func TestSpans(t *testing.T) {
 				return n
 			}
 			sampled, unsampled := count(sampledTrace), count(unsampledTrace)
-			if seen := []int{sampled, unsampled, len(of) - sampled - unsampled}; !slices.Equal(seen, c.want) || len(got.seen) > 1 {
+			if seen := []int{sampled, unsampled, len(spansOfMethod) - sampled - unsampled}; !slices.Equal(seen, c.want) || len(got.seen) > 1 {
 				t.Errorf("calls seen of the three traces: %v, want %v; %v", seen, c.want, got.seen)
 			}
 		})

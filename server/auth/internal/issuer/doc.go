@@ -6,9 +6,7 @@
 //     for another audience, is refused.
 //   - A failed fetch changes nothing: the keys fetched last stay in use.
 //   - A key that the issuer has withdrawn is trusted no more, whatever was verified by it before. An
-//     empty set withdraws all keys, but only after Options.Refresh: one that is published by mistake, in
+//     empty set withdraws all keys, but only after five minutes: one that is published by mistake, in
 //     the midst of a rotation, locks nobody out.
 //   - No error repeats a token or a claim.
-//
-// Stability: internal to the daemon; it may change between minor versions.
 package issuer

@@ -18,8 +18,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"go.uber.org/goleak"
 
-	"github.com/ckd-project/ckd/server/auth/issuer"
-	"github.com/ckd-project/ckd/server/auth/issuer/issuertest"
+	"github.com/ckd-project/ckd/internal/issuertest"
+	"github.com/ckd-project/ckd/server/auth/internal/issuer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,11 +30,11 @@ func configOf(of *issuertest.Issuer) issuer.Config {
 }
 
 // run runs an issuer until the end of the test, and returns the news of its fetches.
-func run(t testing.TB, c issuer.Config, o issuer.Options) (*issuer.Issuer, <-chan issuer.Fetch) {
+func run(t testing.TB, c issuer.Config, refresh, least time.Duration) (*issuer.Issuer, <-chan issuer.Fetch) {
 	t.Helper()
 	fetched := make(chan issuer.Fetch, 100)
-	o.Fetched = func(f issuer.Fetch) { fetched <- f }
-	i := issuer.New(c, o)
+	i := issuer.New(c, func(f issuer.Fetch) { fetched <- f })
+	i.Pace(refresh, least)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -63,21 +63,21 @@ func next(t testing.TB, fetched <-chan issuer.Fetch) issuer.Fetch {
 const often = 10 * time.Millisecond
 
 func TestVerify(t *testing.T) {
-	of := issuertest.New(t)
+	tokens := issuertest.New(t)
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rsaKey := jose.JSONWebKey{Key: private, KeyID: "rsa", Use: "sig"}
-	of.Publish(rsaKey.Public())
+	tokens.Publish(rsaKey.Public())
 	encryption := jose.JSONWebKey{Key: private, KeyID: "enc", Use: "enc"}
-	of.Publish(encryption.Public())
-	i, fetched := run(t, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	tokens.Publish(encryption.Public())
+	i, fetched := run(t, configOf(tokens), time.Hour, time.Hour)
 	if f := next(t, fetched); f.Err != nil || f.Keys != 2 {
 		t.Fatalf("fetched %+v, want two keys", f)
 	}
-	claims := of.Claims(time.Hour, nil)
-	good := of.Token(time.Hour, nil)
+	claims := tokens.Claims(time.Hour, nil)
+	good := tokens.Token(time.Hour, nil)
 	parts := strings.Split(good, ".")
 	public, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
 	if err != nil {
@@ -95,25 +95,25 @@ func TestVerify(t *testing.T) {
 		{"good", good, nil},
 		{"RS256", issuertest.Sign(t, jose.RS256, rsaKey, claims), nil},
 		{"PS512 of the same key", issuertest.Sign(t, jose.PS512, rsaKey, claims), nil},
-		{"one audience", of.Token(time.Hour, map[string]any{"aud": issuertest.Audience}), nil},
-		{"begins within the leeway", of.Token(time.Hour, map[string]any{"nbf": time.Now().Add(time.Minute).Unix()}), nil},
-		{"wrong audience", of.Token(time.Hour, map[string]any{"aud": "other"}), issuer.ErrInvalid},
-		{"no audience", of.Token(time.Hour, map[string]any{"aud": nil}), issuer.ErrInvalid},
-		{"another issuer", of.Token(time.Hour, map[string]any{"iss": of.URL + "/"}), issuer.ErrInvalid},
-		{"expired", of.Token(-time.Second, nil), issuer.ErrExpired},
-		{"no end", of.Token(time.Hour, map[string]any{"exp": nil}), issuer.ErrExpired},
-		{"an end that is no number", of.Token(time.Hour, map[string]any{"exp": "later"}), issuer.ErrInvalid},
-		{"not begun", of.Token(time.Hour, map[string]any{"nbf": time.Now().Add(10 * time.Minute).Unix()}), issuer.ErrInvalid},
+		{"one audience", tokens.Token(time.Hour, map[string]any{"aud": issuertest.Audience}), nil},
+		{"begins within the leeway", tokens.Token(time.Hour, map[string]any{"nbf": time.Now().Add(time.Minute).Unix()}), nil},
+		{"wrong audience", tokens.Token(time.Hour, map[string]any{"aud": "other"}), issuer.ErrInvalid},
+		{"no audience", tokens.Token(time.Hour, map[string]any{"aud": nil}), issuer.ErrInvalid},
+		{"another issuer", tokens.Token(time.Hour, map[string]any{"iss": tokens.URL + "/"}), issuer.ErrInvalid},
+		{"expired", tokens.Token(-time.Second, nil), issuer.ErrExpired},
+		{"no end", tokens.Token(time.Hour, map[string]any{"exp": nil}), issuer.ErrExpired},
+		{"an end that is no number", tokens.Token(time.Hour, map[string]any{"exp": "later"}), issuer.ErrInvalid},
+		{"not begun", tokens.Token(time.Hour, map[string]any{"nbf": time.Now().Add(10 * time.Minute).Unix()}), issuer.ErrInvalid},
 		{"alg none", encode(`{"alg":"none","kid":"first"}`) + "." + parts[1] + ".", issuer.ErrInvalid},
 		{"no signature", parts[0] + "." + parts[1] + ".", issuer.ErrInvalid},
 		{"HS256 by the public key", symmetric(public), issuer.ErrInvalid},
 		{"HS256 by the empty key", symmetric([]byte(strings.Repeat("\x00", 32))), issuer.ErrInvalid},
 		{"other claims", parts[0] + "." + encode(`{"sub":"root"}`) + "." + parts[2], issuer.ErrInvalid},
 		{"a key for encryption", issuertest.Sign(t, jose.RS256, encryption, claims), issuer.ErrInvalid},
-		{"a stranger's key of the same name", stranger.Token(time.Hour, map[string]any{"iss": of.URL}), issuer.ErrInvalid},
+		{"a stranger's key of the same name", stranger.Token(time.Hour, map[string]any{"iss": tokens.URL}), issuer.ErrInvalid},
 		{"an algorithm of another kind of key", issuertest.Sign(t, jose.RS256, jose.JSONWebKey{Key: private, KeyID: "first"}, claims), issuer.ErrInvalid},
 		{"JSON serialization", `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, issuer.ErrInvalid},
-		{"huge", of.Token(time.Hour, map[string]any{"groups": strings.Repeat("x", 10<<10)}), nil},
+		{"huge", tokens.Token(time.Hour, map[string]any{"groups": strings.Repeat("x", 10<<10)}), nil},
 		{"no token", "abc", issuer.ErrInvalid},
 		{"empty", "", issuer.ErrInvalid},
 	}
@@ -130,47 +130,18 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestWithoutIssuer checks that an issuer that is down delays tokens, and that its keys stay in use
-// when it goes down later.
-func TestWithoutIssuer(t *testing.T) {
-	of := issuertest.New(t)
-	of.Down(true)
-	i, fetched := run(t, configOf(of), issuer.Options{Least: often, Refresh: 2 * often})
-	if f := next(t, fetched); f.Err == nil || f.Keys != 0 {
-		t.Fatalf("fetched %+v, want a failure", f)
-	}
-	token := of.Token(time.Hour, nil)
-	if _, err := i.Verify(token); !errors.Is(err, issuer.ErrNoKeys) {
-		t.Errorf("%v, want %v", err, issuer.ErrNoKeys)
-	}
-	of.Down(false)
-	if f := next(t, fetched); f.Err != nil || f.Keys != 1 {
-		t.Fatalf("fetched %+v, want a key", f)
-	}
-	if _, err := i.Verify(token); err != nil {
-		t.Error(err)
-	}
-	of.Down(true)
-	if f := next(t, fetched); f.Err == nil || f.Keys != 1 {
-		t.Fatalf("fetched %+v, want a failure with the key kept", f)
-	}
-	if _, err := i.Verify(token); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestRotation checks that an unknown key is asked for at once, and that a withdrawn one is trusted
 // no more.
 func TestRotation(t *testing.T) {
-	of := issuertest.New(t)
-	i, fetched := run(t, configOf(of), issuer.Options{Least: often, Refresh: time.Hour})
+	tokens := issuertest.New(t)
+	i, fetched := run(t, configOf(tokens), time.Hour, often)
 	next(t, fetched)
-	old, err := i.Verify(of.Token(time.Hour, nil))
+	old, err := i.Verify(tokens.Token(time.Hour, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	of.Rotate("second", "first")
-	fresh := of.Token(time.Hour, nil)
+	tokens.Rotate("second", "first")
+	fresh := tokens.Token(time.Hour, nil)
 	verify := func() *issuer.Token {
 		t.Helper()
 		for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(time.Millisecond) {
@@ -186,8 +157,8 @@ func TestRotation(t *testing.T) {
 	if !old.Trusted() || !second.Trusted() {
 		t.Errorf("trusted %t and %t, want both", old.Trusted(), second.Trusted())
 	}
-	of.Rotate("third")
-	fresh = of.Token(time.Hour, nil)
+	tokens.Rotate("third")
+	fresh = tokens.Token(time.Hour, nil)
 	third := verify()
 	if old.Trusted() || second.Trusted() || !third.Trusted() {
 		t.Errorf("trusted %t, %t, %t, want the third alone", old.Trusted(), second.Trusted(), third.Trusted())
@@ -198,10 +169,10 @@ func TestRotation(t *testing.T) {
 // company that had withdrawn all keys after a theft was still open to the stolen one days later; one whose
 // issuer publishes nothing for a moment in each rotation must not be locked out.
 func TestEmptySet(t *testing.T) {
-	of := issuertest.New(t)
+	tokens := issuertest.New(t)
 	const none, unusable, fails = `{"keys": []}`, `{"keys": [{"kty": "oct", "k": "AAAA"}]}`, ""
-	full := of.Set()
-	text := of.Token(time.Hour, map[string]any{"nbf": nil}) // virtual time begins in the year 2000
+	full := tokens.Set()
+	text := tokens.Token(time.Hour, map[string]any{"nbf": nil}) // virtual time begins in the year 2000
 	// Keys are fetched at minutes 0, 5 and 10; an empty set is followed 5 minutes after it was fetched first.
 	for name, c := range map[string]struct {
 		after   []string      // what is published from minute 7 on, each for a minute and the last for ever
@@ -222,7 +193,7 @@ func TestEmptySet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i := issuer.New(configOf(of), issuer.Options{})
+				i := issuer.New(configOf(tokens), func(issuer.Fetch) {})
 				start := time.Now()
 				i.Script(func() (string, error) {
 					minute := int(time.Since(start).Minutes()) - 7
@@ -264,23 +235,23 @@ func TestEmptySet(t *testing.T) {
 
 // TestUnknownKeys checks that tokens of unknown keys do not make the issuer busy.
 func TestUnknownKeys(t *testing.T) {
-	of := issuertest.New(t)
-	i, fetched := run(t, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	tokens := issuertest.New(t)
+	i, fetched := run(t, configOf(tokens), time.Hour, time.Hour)
 	next(t, fetched)
-	of.Rotate("second")
+	tokens.Rotate("second")
 	for range 100 {
-		if _, err := i.Verify(of.Token(time.Hour, nil)); !errors.Is(err, issuer.ErrInvalid) {
+		if _, err := i.Verify(tokens.Token(time.Hour, nil)); !errors.Is(err, issuer.ErrInvalid) {
 			t.Fatalf("%v, want %v", err, issuer.ErrInvalid)
 		}
 	}
-	if n, _ := of.Fetches(); n != 1 {
+	if n, _ := tokens.Fetches(); n != 1 {
 		t.Errorf("%d fetches, want one", n)
 	}
 }
 
 // TestFetch checks how keys are asked for, and what is no answer.
 func TestFetch(t *testing.T) {
-	of := issuertest.New(t)
+	tokens := issuertest.New(t)
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("own-token\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -305,9 +276,9 @@ func TestFetch(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c := configOf(of)
+			c := configOf(tokens)
 			test.change(&c)
-			_, fetched := run(t, c, issuer.Options{Least: time.Hour, Refresh: time.Hour})
+			_, fetched := run(t, c, time.Hour, time.Hour)
 			f := next(t, fetched)
 			if test.want != "" {
 				if f.Err == nil || !strings.Contains(f.Err.Error(), test.want) {
@@ -315,7 +286,7 @@ func TestFetch(t *testing.T) {
 				}
 				return
 			}
-			if _, bearer := of.Fetches(); f.Err != nil || f.Keys != 1 || bearer != test.bearer {
+			if _, bearer := tokens.Fetches(); f.Err != nil || f.Keys != 1 || bearer != test.bearer {
 				t.Errorf("fetched %+v, presented %q, want one key and %q", f, bearer, test.bearer)
 			}
 		})
@@ -329,7 +300,7 @@ func TestHas(t *testing.T) {
 		"kubernetes.io": {"namespace": "eye", "serviceaccount": {"name": "grader"}}}`), &claims); err != nil {
 		t.Fatal(err)
 	}
-	token := &issuer.Token{Claims: claims}
+	token := issuer.TokenOf(claims)
 	for _, test := range []struct {
 		path, value string
 		want        bool
@@ -347,20 +318,20 @@ func TestHas(t *testing.T) {
 
 // FuzzVerify checks that no text but a signed one is verified, and that none is a panic.
 func FuzzVerify(f *testing.F) {
-	of := issuertest.New(f)
-	i, fetched := run(f, configOf(of), issuer.Options{Least: time.Hour, Refresh: time.Hour})
+	tokens := issuertest.New(f)
+	i, fetched := run(f, configOf(tokens), time.Hour, time.Hour)
 	next(f, fetched)
-	good := of.Token(time.Hour, nil)
+	good := tokens.Token(time.Hour, nil)
 	signed := good[:strings.LastIndexByte(good, '.')]
 	f.Add(good)
-	f.Add(of.Token(-time.Hour, nil))
+	f.Add(tokens.Token(-time.Hour, nil))
 	f.Add("a.e30.")
 	f.Add(`{"payload":"e30","protected":"e30","signature":""}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		issuer.Claimed(text)
 		token, err := i.Verify(text)
 		if err == nil && !strings.HasPrefix(text, signed) {
-			t.Errorf("%q is verified: %v", text, token.Claims)
+			t.Errorf("%q is verified: %v", text, token)
 		}
 	})
 }

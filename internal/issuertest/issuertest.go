@@ -90,7 +90,7 @@ func (i *Issuer) Down(down bool) {
 	i.down = down
 }
 
-// Rotate signs with a new key of this id from now on. Of the keys published before, it keeps those
+// Rotate signs with a new key of this id from now on. It keeps the published keys
 // with the given ids.
 func (i *Issuer) Rotate(id string, keep ...string) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -111,7 +111,7 @@ func (i *Issuer) Rotate(id string, keep ...string) {
 	i.public = public
 }
 
-// Publish adds a key to those published.
+// Publish adds a key to the published set.
 func (i *Issuer) Publish(k jose.JSONWebKey) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

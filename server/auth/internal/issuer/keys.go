@@ -22,7 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Bounds of what an issuer may answer.
+// Bounds of an issuer's answers.
 const (
 	mostKeys  = 100
 	mostBytes = 1 << 20
@@ -31,7 +31,7 @@ const (
 
 // keySet holds the keys of one fetch. A nil keySet has none.
 type keySet struct {
-	at          time.Time
+	fetched     time.Time
 	keys        []key
 	thumbprints map[string]bool
 }
@@ -70,13 +70,13 @@ func suits(public crypto.PublicKey, algorithm string) bool {
 	case *ecdsa.PublicKey:
 		return strings.HasPrefix(algorithm, "ES")
 	case ed25519.PublicKey:
-		return algorithm == oidc.EdDSA
+		return algorithm == string(jose.EdDSA)
 	}
 	return false
 }
 
-// readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. What lacks
-// the list of keys is no such set.
+// readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. A document
+// without a list of keys is an error.
 func readKeys(data []byte) (*keySet, error) {
 	var raw struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -112,7 +112,7 @@ func readKeys(data []byte) (*keySet, error) {
 
 // Run fetches the keys now, at intervals, and when a token names an unknown one, until ctx ends.
 func (i *Issuer) Run(ctx context.Context) {
-	first := i.options.Least / 10
+	first := i.least / 10
 	wait, failure := first, ""
 	for {
 		before := i.keys.Load()
@@ -120,21 +120,21 @@ func (i *Issuer) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		now, next := i.keys.Load(), i.options.Refresh
+		now, next := i.keys.Load(), i.refresh
 		switch {
 		case err == nil:
 			if failure != "" || !now.same(before) {
-				i.report(Fetch{URL: i.config.URL, Keys: now.size()})
+				i.fetched(Fetch{URL: i.config.URL, Keys: now.size()})
 			}
 			wait, failure = first, ""
 		default:
 			next = min(wait, next)
 			wait *= 2
-			if left := i.beforeEmpty(i.options.Now()); left > 0 {
+			if left := i.beforeEmpty(time.Now()); left > 0 {
 				next = min(next, left)
 			}
 			if failure != err.Error() {
-				i.report(Fetch{URL: i.config.URL, Keys: now.size(), Err: err})
+				i.fetched(Fetch{URL: i.config.URL, Keys: now.size(), Err: err})
 			}
 			failure = err.Error()
 		}
@@ -145,11 +145,11 @@ func (i *Issuer) Run(ctx context.Context) {
 }
 
 // Fetch fetches the keys once and puts them in force. On an error the keys in force stay, unless the
-// last set that the issuer published is empty: Options.Refresh after its first fetch, none is in force
+// last set that the issuer published is empty: refreshEvery after its first fetch, none is in force
 // any more, whatever fetches have failed since.
 func (i *Issuer) Fetch(ctx context.Context) error {
 	set, err := i.get(ctx)
-	now := i.options.Now()
+	now := time.Now()
 	switch {
 	case set.size() > 0:
 		i.keys.Store(set)
@@ -163,9 +163,9 @@ func (i *Issuer) Fetch(ctx context.Context) error {
 	}
 	state := "none is in force"
 	if i.beforeEmpty(now) <= 0 {
-		i.keys.Store(&keySet{at: now})
+		i.keys.Store(&keySet{fetched: now})
 	} else if i.keys.Load() != nil {
-		state = "those before it stay in force until " + i.emptied.Add(i.options.Refresh).UTC().Format(time.RFC3339)
+		state = "those before it stay in force until " + i.emptied.Add(i.refresh).UTC().Format(time.RFC3339)
 	}
 	return errors.Join(err, fmt.Errorf("no key that can sign tokens in the set fetched last, at %s: %s",
 		i.emptied.UTC().Format(time.RFC3339), state))
@@ -173,14 +173,14 @@ func (i *Issuer) Fetch(ctx context.Context) error {
 
 // beforeEmpty returns how long the keys before an empty set are still in force.
 func (i *Issuer) beforeEmpty(now time.Time) time.Duration {
-	return i.emptied.Add(i.options.Refresh).Sub(now)
+	return i.emptied.Add(i.refresh).Sub(now)
 }
 
 // rest waits for the next fetch. It returns false when ctx ends.
 func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
-	least, at := time.NewTimer(min(i.options.Least, next)), time.NewTimer(next)
+	least, full := time.NewTimer(min(i.least, next)), time.NewTimer(next)
 	defer least.Stop()
-	defer at.Stop()
+	defer full.Stop()
 	select {
 	case <-ctx.Done():
 		return false
@@ -189,16 +189,10 @@ func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-at.C:
+	case <-full.C:
 	case <-i.wake:
 	}
 	return true
-}
-
-func (i *Issuer) report(f Fetch) {
-	if i.options.Fetched != nil {
-		i.options.Fetched(f)
-	}
 }
 
 func (s *keySet) size() int {
@@ -246,7 +240,7 @@ func (i *Issuer) fetch(ctx context.Context) (*keySet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
-	at := i.options.Now()
+	begun := time.Now()
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
@@ -263,7 +257,7 @@ func (i *Issuer) fetch(ctx context.Context) (*keySet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keys: %s: %w", address, err)
 	}
-	set.at = at
+	set.fetched = begun
 	return set, nil
 }
 
@@ -312,7 +306,7 @@ func (i *Issuer) client() (*http.Client, error) {
 	}, nil
 }
 
-// transport presents the token to the hosts that the configuration names, and bounds what comes back.
+// transport presents the token to the hosts that the configuration names, and bounds the answers.
 type transport struct {
 	base  *http.Transport
 	token string
@@ -329,21 +323,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := t.base.RoundTrip(r)
 	if err == nil {
-		response.Body = &bounded{ReadCloser: response.Body, left: mostBytes}
+		response.Body = http.MaxBytesReader(nil, response.Body, mostBytes)
 	}
 	return response, err
-}
-
-// bounded fails once more than so many bytes were read.
-type bounded struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("more than %d bytes", mostBytes)
-	}
-	return n, err
 }

@@ -2,21 +2,21 @@ package issuer
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 )
 
 // Why Verify refuses a token. It returns these errors as they are.
 var (
-	// ErrInvalid says that the token is none of this issuer for this audience.
-	ErrInvalid = errors.New("the token is not valid")
+	// errInvalid says that the token is none of this issuer for this audience.
+	errInvalid = errors.New("the token is not valid")
 	// ErrExpired says that the token has ended, or has no end.
 	ErrExpired = errors.New("the token has expired")
 	// ErrNoKeys says that the key of the token is not at hand, and that the keys are being fetched.
@@ -31,26 +31,22 @@ type Config struct {
 	Audience string
 	// Keys is the https URL of the key set. If it is empty, the issuer's discovery document names it.
 	Keys string
-	// CAFile holds the CAs, in PEM, that the issuer's certificate leads to. If it is empty, those of
-	// the system count. It is read at each fetch.
+	// CAFile holds the CAs, in PEM, that the issuer's certificate leads to. If it is empty, the
+	// system's CAs count. It is read at each fetch.
 	CAFile string
 	// TokenFile holds a bearer token to present to the hosts of URL and Keys. It is read at each
 	// fetch, and may be empty.
 	TokenFile string
 }
 
-// Options connects an Issuer with its surroundings. The zero Options is valid.
-type Options struct {
-	// Fetched is called after a fetch that failed, succeeded after a failure, or brought other keys.
-	Fetched func(Fetch)
-	// Now returns the time. Nil means time.Now.
-	Now func() time.Time
-	// Refresh says how often keys are fetched, and Least how soon after a fetch an unknown key may
-	// ask for the next. A failed fetch is repeated after a tenth of Least, and then after ever longer
-	// waits up to Refresh. The keys before an empty set stay in force for Refresh. Zero means 5 minutes
-	// and 10 seconds.
-	Refresh, Least time.Duration
-}
+const (
+	// refreshEvery is how often keys are fetched, and how long the keys before an empty set stay in
+	// force.
+	refreshEvery = 5 * time.Minute
+	// leastWait is how soon after a fetch an unknown key may ask for the next. A failed fetch is
+	// repeated after a tenth of leastWait, and then after ever longer waits up to refreshEvery.
+	leastWait = 10 * time.Second
+)
 
 // Fetch describes a fetch of keys.
 type Fetch struct {
@@ -65,26 +61,19 @@ type Fetch struct {
 // Issuer verifies tokens. Its methods are safe for concurrent use. Run must be running for it to
 // have keys.
 type Issuer struct {
-	config  Config
-	options Options
-	keys    atomic.Pointer[keySet] // nil until the first fetch succeeds
-	wake    chan struct{}
-	get     func(context.Context) (*keySet, error) // fetches a set; only tests replace it
-	emptied time.Time                              // when an empty set was fetched first; zero after one that is not
+	config         Config
+	fetched        func(Fetch)
+	refresh, least time.Duration
+	keys           atomic.Pointer[keySet] // nil until the first fetch succeeds
+	wake           chan struct{}
+	get            func(context.Context) (*keySet, error) // fetches a set; only tests replace it
+	emptied        time.Time                              // when an empty set was first fetched; zero after a set with keys
 }
 
-// New returns an issuer without keys.
-func New(c Config, o Options) *Issuer {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Refresh == 0 {
-		o.Refresh = 5 * time.Minute
-	}
-	if o.Least == 0 {
-		o.Least = 10 * time.Second
-	}
-	i := &Issuer{config: c, options: o, wake: make(chan struct{}, 1)}
+// New returns an issuer without keys. It calls fetched after a fetch that failed, succeeded after a
+// failure, or brought other keys.
+func New(c Config, fetched func(Fetch)) *Issuer {
+	i := &Issuer{config: c, fetched: fetched, refresh: refreshEvery, least: leastWait, wake: make(chan struct{}, 1)}
 	i.get = i.fetch
 	return i
 }
@@ -94,49 +83,57 @@ func (i *Issuer) Config() Config { return i.config }
 
 // Token is a verified token.
 type Token struct {
-	// Claims are the claims, decoded from JSON.
-	Claims map[string]any
 	// Expiry is the token's end.
 	Expiry time.Time
 
-	by  *Issuer
-	key string // thumbprint of the key that signed it
+	claims map[string]any // decoded from JSON
+	issuer *Issuer
+	key    string // thumbprint of the key that signed it
 }
 
 // Issuer returns the issuer that verified the token.
-func (t *Token) Issuer() *Issuer { return t.by }
+func (t *Token) Issuer() *Issuer { return t.issuer }
 
 // Trusted reports whether the issuer still publishes the key that signed the token.
-func (t *Token) Trusted() bool { return t.by.keys.Load().thumbprints[t.key] }
+func (t *Token) Trusted() bool { return t.issuer.keys.Load().thumbprints[t.key] }
 
 // Ended reports whether the token has expired by now.
-func (t *Token) Ended() bool { return !t.by.options.Now().Before(t.Expiry) }
+func (t *Token) Ended() bool { return !time.Now().Before(t.Expiry) }
 
-// algorithms are those whose keys are public. With a symmetric one, who can verify can also sign.
-var algorithms = []string{
-	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+// algorithms lists the signatures whose keys are public. With a symmetric one, who can verify can
+// also sign.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512, jose.EdDSA,
 }
 
+// algorithmNames lists the same for go-oidc.
+var algorithmNames = func() (names []string) {
+	for _, a := range algorithms {
+		names = append(names, string(a))
+	}
+	return names
+}()
+
 // Verify returns the token that a text is: signed by a key at hand, of this issuer, for the
-// audience, begun and not ended. Its error is ErrInvalid, ErrExpired or ErrNoKeys.
+// audience, begun and not ended. Its error is errInvalid, ErrExpired or ErrNoKeys.
 func (i *Issuer) Verify(text string) (*Token, error) {
-	by := &verification{keys: i.keys.Load()}
-	verifier := oidc.NewVerifier(i.config.URL, by, &oidc.Config{
-		ClientID: i.config.Audience, SupportedSigningAlgs: algorithms, Now: i.options.Now,
+	signature := &verification{keys: i.keys.Load()}
+	verifier := oidc.NewVerifier(i.config.URL, signature, &oidc.Config{
+		ClientID: i.config.Audience, SupportedSigningAlgs: algorithmNames,
 	})
 	t, err := verifier.Verify(context.Background(), text)
 	var expired *oidc.TokenExpiredError
 	switch {
-	case by.unknown && i.mayBeNew(by.keys):
+	case signature.unknown && i.mayBeNew(signature.keys):
 		i.ask()
 		return nil, ErrNoKeys
 	case errors.As(err, &expired):
 		return nil, ErrExpired
 	case err != nil:
-		return nil, ErrInvalid
+		return nil, errInvalid
 	}
-	verified := &Token{Expiry: t.Expiry, by: i, key: by.thumbprint}
-	if err := t.Claims(&verified.Claims); err != nil || verified.Ended() {
+	verified := &Token{Expiry: t.Expiry, issuer: i, key: signature.thumbprint}
+	if err := t.Claims(&verified.claims); err != nil || verified.Ended() {
 		return nil, ErrExpired
 	}
 	return verified, nil
@@ -144,7 +141,7 @@ func (i *Issuer) Verify(text string) (*Token, error) {
 
 // mayBeNew reports whether a key that is not in the set may have been published since the fetch.
 func (i *Issuer) mayBeNew(s *keySet) bool {
-	return s == nil || i.options.Now().Sub(s.at) >= i.options.Least
+	return s == nil || time.Since(s.fetched) >= i.least
 }
 
 // ask makes Run fetch the keys soon.
@@ -164,11 +161,7 @@ type verification struct {
 
 // VerifySignature implements oidc.KeySet. The caller has checked the algorithm.
 func (v *verification) VerifySignature(_ context.Context, text string) ([]byte, error) {
-	parsed := make([]jose.SignatureAlgorithm, len(algorithms))
-	for n, a := range algorithms {
-		parsed[n] = jose.SignatureAlgorithm(a)
-	}
-	signed, err := jose.ParseSignedCompact(text, parsed)
+	signed, err := jose.ParseSignedCompact(text, algorithms)
 	if err != nil {
 		return nil, err
 	}
@@ -185,19 +178,12 @@ func (v *verification) VerifySignature(_ context.Context, text string) ([]byte, 
 // Claimed returns the issuer that a text claims to be of, unverified, if the text has the form of a
 // JWT.
 func Claimed(text string) (url string, ok bool) {
-	_, rest, _ := strings.Cut(text, ".")
-	payload, signature, ok := strings.Cut(rest, ".")
-	if !ok || strings.Contains(signature, ".") {
-		return "", false
-	}
-	data, err := base64.RawURLEncoding.DecodeString(payload)
+	token, err := jwt.ParseSigned(text, algorithms)
 	if err != nil {
 		return "", false
 	}
-	var claims struct {
-		Issuer string `json:"iss"`
-	}
-	err = json.Unmarshal(data, &claims)
+	var claims jwt.Claims
+	err = token.UnsafeClaimsWithoutVerification(&claims)
 	return claims.Issuer, err == nil && claims.Issuer != ""
 }
 
@@ -205,9 +191,9 @@ func Claimed(text string) (url string, ok bool) {
 // the claim. If the token has no claim of that name, the parts of the path between slashes lead
 // into nested claims, as in kubernetes.io/namespace.
 func (t *Token) Has(path, value string) bool {
-	claim, ok := t.Claims[path]
+	claim, ok := t.claims[path]
 	if !ok {
-		claim = t.Claims
+		claim = t.claims
 		for part := range strings.SplitSeq(path, "/") {
 			object, _ := claim.(map[string]any)
 			if claim, ok = object[part]; !ok {
@@ -215,15 +201,11 @@ func (t *Token) Has(path, value string) bool {
 			}
 		}
 	}
-	switch is := claim.(type) {
+	switch found := claim.(type) {
 	case string:
-		return is == value
+		return found == value
 	case []any:
-		for _, item := range is {
-			if item == any(value) {
-				return true
-			}
-		}
+		return slices.Contains(found, any(value))
 	}
 	return false
 }
