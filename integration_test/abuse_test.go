@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -44,9 +45,6 @@ const (
 
 // leftOver is the memory, in bytes, that pools may keep after an attack.
 const leftOver = 4 << 20
-
-// yields is how many descriptors the daemon may keep by which goroutines give way to others.
-const yields = 16
 
 // What docs/security.md says that clients make the daemon hold at most, in bytes.
 const (
@@ -509,8 +507,8 @@ func (s *standing) withstand(a attack) figures {
 		s.t.Error(at.unopened)
 	}
 	most := map[string]float64{
-		"ckd_open_bytes": 0, "ckd_arriving_bytes": 0, "ckd_calls_open": 0, "ckd_replies_unread": 0, "ckd_inputs_open": 0, "ckd_watches_open": 0,
-		"ckd_streams_open": 1, "go_goroutines": goroutines + 3, "process_open_fds": descriptors + 3 + yields,
+		"ckd_open_bytes": 0, "ckd_calls_open": 0, "ckd_replies_unread": 0, "ckd_inputs_open": 0, "ckd_watches_open": 0,
+		"ckd_streams_open": 1, "go_goroutines": goroutines + 3, "process_open_fds": descriptors + 3,
 	}
 	left := ""
 	s.t.Cleanup(func() {
@@ -581,85 +579,17 @@ func abuseTable(all []figures) string {
 	return out.String()
 }
 
-// TestLatencyUnderAttack checks that no attack, repeated again and again, makes a client that behaves wait
-// long for its answers. It compares the medians of calls, and of groups on a stream, one after the other;
-// what is refused for lack of room does not count, and calls do not where attackers hold all places. The
-// best of three rounds counts. The daemon has one processor, which leaves the other to the clients. Where
-// nothing else runs most medians are at most twice as long, and the worst seven times; without turns, up
-// to ten thousand times.
-func TestLatencyUnderAttack(t *testing.T) {
-	timed.Only(t)
-	t.Setenv("GOMAXPROCS", "1")
-	const most, enough = 20, 20
-	for _, a := range attacks() {
-		t.Run(a.name, func(t *testing.T) {
-			s, best := stand(t), math.Inf(1)
-			for round := 0; round < 3 && best > most; round++ {
-				alone := s.waits(150 * time.Millisecond)
-				stop := beside(t, append([]string{"attack", a.name}, s.surfaces()...)...)
-				time.Sleep(200 * time.Millisecond)
-				attacked := s.waits(500 * time.Millisecond)
-				stop()
-				eventually(t, "there is room", func() bool { return s.askCall() && s.askStream() })
-				worst := 0.0
-				for i, what := range []string{"calls", "stream"} {
-					x, y := alone[i], attacked[i]
-					t.Logf("%s: median %v, p99 %v alone; median %v, p99 %v of %d answers, %d refused", what,
-						x.at(50), x.at(99), y.at(50), y.at(99), len(y.took), y.refused)
-					if what == "stream" || len(y.took) >= enough {
-						worst = max(worst, float64(y.at(50))/float64(x.at(50)))
-					}
-				}
-				best = min(best, worst)
+// rowsOf returns different rows of so many classes.
+func rowsOf(rows, classes int) []byte {
+	var raw []byte
+	for r := range rows {
+		for k := range classes {
+			v := 1 / float32(classes)
+			if k/2*2+1 < classes { // one of a pair of classes
+				v *= 1 + float32(1-2*(k%2))*float32((r*7+k/2*13)%31)/40
 			}
-			if best > most {
-				t.Errorf("the client waits %.1f times as long, expected at most %d", best, most)
-			}
-		})
-	}
-}
-
-// waits are how long a client waited for its answers.
-type waits struct {
-	took    []time.Duration
-	refused int
-}
-
-// at returns a percentile; a long time without any answer.
-func (w waits) at(percent int) time.Duration {
-	if len(w.took) == 0 {
-		return hang
-	}
-	slices.Sort(w.took)
-	return w.took[len(w.took)*percent/100]
-}
-
-// waits asks for some time, and returns how long the client waited for calls and on its stream.
-func (s *standing) waits(duration time.Duration) (found [2]waits) {
-	s.t.Helper()
-	for begun := time.Now(); time.Since(begun) < duration; time.Sleep(time.Millisecond) {
-		for i, ask := range []func() bool{s.askCall, s.askStream} {
-			if at := time.Now(); ask() {
-				found[i].took = append(found[i].took, time.Since(at))
-			} else {
-				found[i].refused++
-			}
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
 		}
 	}
-	return found
-}
-
-// beAttacker is an attacker in a process of its own, who repeats one attack.
-func beAttacker(name string, surfaces []string) error {
-	all := attacks()
-	i := slices.IndexFunc(all, func(a attack) bool { return a.name == name })
-	if i < 0 {
-		return fmt.Errorf("no such attack: %q", name)
-	}
-	for {
-		at := &assault{address: surfaces[all[i].surface]}
-		all[i].run(at)
-		time.Sleep(10 * time.Millisecond)
-		at.release()
-	}
+	return raw
 }

@@ -53,10 +53,6 @@ func beside(t *testing.T, role ...string) (stop func()) {
 // play is the process of such a client, which goes on until it is killed.
 func play(role []string) error {
 	switch role[0] {
-	case "greedy":
-		return beGreedy(role[1], role[2:])
-	case "attack":
-		return beAttacker(role[1], role[2:])
 	}
 	return fmt.Errorf("no such role: %q", role)
 }

@@ -36,7 +36,7 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"reason"),
 		bytesRefused: t.counter("ckd_open_bytes_refused_total",
 			"Requests for room in max-open-bytes that were refused: it is full, or the connection or "+
-				"identity holds what it may, or its equal share while others wait.",
+				"identity holds what it may.",
 			"reason"),
 		connectionsRefused: t.counter("ckd_connections_refused_total",
 			"Connections closed as they came, by limit: max-connections (all) or "+

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/arriving"
 )
 
 // Limits bounds what clients can make the daemon hold. internal/config validates the settings that
@@ -105,7 +104,7 @@ func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
 		Itself:      daemonBytes + modelBytes*int64(models),
 		Open:        l.OpenInputBytes,
 		Arriving:    l.OpenInputBytes,
-		Calls:       calls * (callBytes + headerBytes + arriving.Waiting),
+		Calls:       calls * (callBytes + headerBytes + uncharged),
 		Connections: connectionBytes * int64(connections),
 	}
 	if overHTTP {

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"bufio"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ckd-project/ckd/internal/config"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -69,63 +67,6 @@ func overGRPC(t *testing.T, d *started, name string) *opener {
 	})
 }
 
-// overHTTP returns an opener over a new HTTP connection.
-func overHTTP(t *testing.T, d *started, name string) *opener {
-	t.Helper()
-	body, up := io.Pipe()
-	t.Cleanup(func() { _ = up.Close() })
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.HTTPURL()+"/v1/stream", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-ndjson")
-	if name != "" {
-		r.Header.Set("Authorization", "Bearer "+tokenOf(name))
-	}
-	answered := make(chan *http.Response, 1)
-	go func() {
-		answer, err := (&http.Transport{}).RoundTrip(r) //nolint:bodyclose // receive has it closed at the end of the test
-		if err != nil {
-			t.Error(err)
-			answer = &http.Response{Body: http.NoBody}
-		}
-		answered <- answer
-	}()
-	var lines *bufio.Scanner
-	return begun(&opener{
-		t: t,
-		send: func(m *ckdv1.DecomposeStreamRequest) {
-			line, err := protojson.Marshal(m)
-			if err == nil {
-				_, err = up.Write(append(line, '\n'))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		},
-		receive: func() *ckdv1.DecomposeStreamResponse {
-			if lines == nil {
-				answer := <-answered
-				t.Cleanup(func() { _ = answer.Body.Close() })
-				lines = bufio.NewScanner(answer.Body)
-				lines.Buffer(nil, 1<<24)
-			}
-			if !lines.Scan() {
-				t.Fatalf("no further line: %v", lines.Err())
-			}
-			var line struct{ Result json.RawMessage }
-			reply := &ckdv1.DecomposeStreamResponse{}
-			if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-				t.Fatal(err)
-			}
-			if err := protojson.Unmarshal(line.Result, reply); err != nil {
-				t.Fatalf("%v: %s", err, lines.Bytes())
-			}
-			return reply
-		},
-	})
-}
-
 func begun(c *opener) *opener {
 	c.t.Helper()
 	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}})
@@ -170,13 +111,6 @@ func (c *opener) fill() string {
 	return ""
 }
 
-// finish has the inputs of a group decided, as far as there is room for their results.
-func (c *opener) finish(group uint64) {
-	c.t.Helper()
-	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: group, Final: true}}})
-	c.receive()
-}
-
 // held returns the share of the budget that is held.
 func (d *started) held() float64 {
 	d.t.Helper()
@@ -210,49 +144,48 @@ func (d *started) expectAlive() {
 	}
 }
 
-// TestOneClientLeavesRoom checks on real sockets that a client alone gets three quarters of the
-// budget, that the next one is served at once, and that the first gets no more than its share while
-// another waits: over gRPC, over HTTP, and between both.
-func TestOneClientLeavesRoom(t *testing.T) {
-	over := map[string]func(*testing.T, *started, string) *opener{"gRPC": overGRPC, "HTTP": overHTTP}
-	for greedy, first := range over {
-		for small, next := range over {
-			t.Run(greedy+" against "+small, func(t *testing.T) {
-				d := start(t, withHTTP, withLittleRoom)
-				one := first(t, d, "")
-				expectRefusal(t, one.fill(), "this connection holds", "and may hold 786432")
-				if held := d.held(); held < 0.7 || held > 0.76 {
-					t.Errorf("%v of the budget are held", held)
-				}
-				two := next(t, d, "")
-				if _, refusal := two.open(1); refusal != "" {
-					t.Errorf("the second client is refused: %s", refusal)
-				}
-				d.expectAlive()
-				expectRefusal(t, two.fill(), "all clients hold", "this connection holds") // and waits now
-				one.finish(1)
-				_, refusal := one.open(50)
-				expectRefusal(t, refusal, "more than an equal share among 2, while others wait")
-				if _, refusal := two.open(10); refusal != "" {
-					t.Errorf("what the first gave back is not the second's: %s", refusal)
-				}
-				d.expectAlive()
-			})
+// TestLittleOnesFindRoom checks that one client gets three quarters of the budget, and that three
+// who take all they get leave room for forty small calls of others, over gRPC and HTTP.
+func TestLittleOnesFindRoom(t *testing.T) {
+	d := start(t, withHTTP, withLittleRoom)
+	expectRefusal(t, overGRPC(t, d, "").fill(), "this connection holds", "and may hold 786432")
+	if held := d.held(); held < 0.7 || held > 0.76 {
+		t.Errorf("%v of the budget are held by the first", held)
+	}
+	for range 2 {
+		expectRefusal(t, overGRPC(t, d, "").fill(), "all clients hold", "this connection holds")
+	}
+	if held := d.held(); held < 0.86 || held > 0.88 {
+		t.Errorf("%v of the budget are held by three", held)
+	}
+	little := ckdv1.NewUncertaintyServiceClient(dial(t, d.Targets()[0]))
+	for range 20 {
+		if _, err := little.Decompose(t.Context(), &ckdv1.DecomposeRequest{
+			Model: "m", Layout: ckdv1.Layout_LAYOUT_SNK, Inputs: 1, Passes: 4, Values: []float32{0.5, 0.5, 0.25, 0.75, 0.5, 0.5, 0.25, 0.75},
+		}); err != nil {
+			t.Errorf("a small call: %v", err)
+		}
+		code, text := request(t, http.MethodPost, d.HTTPURL()+"/v1/models/m:decompose", func(r *http.Request) {
+			r.Body = io.NopCloser(strings.NewReader(`{"layout": "LAYOUT_SNK", "inputs": 1, "passes": 4, "values": [0.5, 0.5, 0.25, 0.75, 0.5, 0.5, 0.25, 0.75]}`))
+		})
+		if code != http.StatusOK {
+			t.Errorf("a small call over HTTP: %d %s", code, text)
 		}
 	}
+	d.expectAlive()
 }
 
-// TestTenantsLeaveRoom checks, over gRPC and HTTP, that an identity may hold no more by opening more
+// TestTenantsLeaveRoom checks that an identity may hold no more by opening more
 // connections, and that the access file bounds what it may hold.
 func TestTenantsLeaveRoom(t *testing.T) {
 	d := start(t, withHTTP, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
-	for _, over := range []func(*testing.T, *started, string) *opener{overGRPC, overHTTP, overGRPC} {
-		over(t, d, "large").fill()
+	for range 3 {
+		overGRPC(t, d, "large").fill()
 	}
 	if held := d.held(); held < 0.7 || held > 0.76 {
 		t.Errorf("%v of the budget are held by one identity", held)
 	}
-	small := overHTTP(t, d, "small")
+	small := overGRPC(t, d, "small")
 	expectRefusal(t, small.fill(), `identity "small" holds`, "and may hold 104857")
 	expectRefusal(t, overGRPC(t, d, "small").fill(), `identity "small" holds`, "and may hold 104857")
 	if held := d.held(); held < 0.8 || held > 0.86 {

@@ -1,4 +1,4 @@
-package arriving
+package unpack
 
 import (
 	"bytes"
@@ -10,19 +10,19 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// unpacking is what LimitUnpacking was called with last; nil for no limit.
-var unpacking atomic.Pointer[limit]
+// unpacking is what Limit was called with last; nil for no limit.
+var unpacking atomic.Pointer[limits]
 
-type limit struct {
+type limits struct {
 	largest func() int
 	more    func() bool
 }
 
-// LimitUnpacking makes every message that is being unpacked end soon after its largest size, and
+// Limit makes every message that is being unpacked end soon after its largest size, and
 // ask before each further piece of at most 32 KiB whether there is room for more. If there is not,
 // the message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller
 // decides for all servers in it.
-func LimitUnpacking(largest func() int, more func() bool) { unpacking.Store(&limit{largest, more}) }
+func Limit(largest func() int, more func() bool) { unpacking.Store(&limits{largest, more}) }
 
 // cut ends a message that was not unpacked to its end. gRPC would turn an error of its decompressor
 // into INTERNAL and tell that to the client at once. No message of protobuf ends like this, because
@@ -46,7 +46,7 @@ func Cut(pieces [][]byte) bool {
 	return false
 }
 
-// bounded is gRPC's own gzip with the limit of LimitUnpacking.
+// bounded is gRPC's own gzip with the limit of Limit.
 type bounded struct{ encoding.Compressor }
 
 func init() { encoding.RegisterCompressor(bounded{encoding.GetCompressor(gzip.Name)}) }
