@@ -65,7 +65,7 @@ func declareDaemonEvents(t *table) daemonEvents {
 		).WithLabelValues(),
 		stalled: t.counter("ckd_connections_stalled_total",
 			"Connections closed because their client read no reply to its unary calls for "+
-				"send-stall-timeout.",
+				"30 s.",
 		).WithLabelValues(),
 		memoryPressure: t.gauge("ckd_memory_pressure",
 			"Memory that lives above that of the idle daemon, as a share of what the memory limit "+

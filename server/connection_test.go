@@ -496,6 +496,12 @@ func TestSlotsComeBack(t *testing.T) {
 	}
 }
 
+// TestIdleConnection checks that a connection without calls is closed.
+func TestIdleConnection(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Limits.ConnectionIdle = 100 * time.Millisecond })
+	h.reader(t).expectClosed()
+}
+
 // TestUnfinishedMessages sends halves of messages on many streams. Where memory is very short that
 // connection ends, another one with fewer does not, and nothing is held afterwards.
 func TestUnfinishedMessages(t *testing.T) {

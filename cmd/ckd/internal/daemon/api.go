@@ -29,8 +29,9 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	if err != nil {
 		return nil, err
 	}
+	l := limits(c)
 	handler := gateway.New(conn, gateway.Options{
-		MessageBytes: s.MessageBytes, BodyTimeout: c.FirstMessageTimeout, WriteTimeout: c.SendStallTimeout,
+		MessageBytes: s.MessageBytes, BodyTimeout: l.FirstMessage, WriteTimeout: l.SendStall,
 		Holder: func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
 		Access: security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
 		Refused: func(code int, requestID string) { // the log has none of the client's words
@@ -42,7 +43,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	if certs := security.certificates; certs != nil {
 		a.server.TLSConfig, a.server.ConnState = certs.TLSConfig(), certs.ConnState
 	}
-	a.server.IdleTimeout = c.ConnectionIdleTimeout
+	a.server.IdleTimeout = l.ConnectionIdle
 	connections.Follow(a.server)
 	return a, nil
 }
