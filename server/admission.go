@@ -52,8 +52,10 @@ func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceI
 }
 
 // roomToUnpack reports whether there is room to unpack more of a message, which is given up otherwise.
-func (a *admission) roomToUnpack() bool {
-	if a.budget.total() < a.budget.limit && a.overload.calm() {
+// Messages in the midst of being unpacked may take a quarter of the budget, and one may always be.
+func (a *admission) roomToUnpack(unpacked int64) bool {
+	most := min(max(a.budget.limit/4, a.budget.mostPerCall()), a.budget.limit-a.budget.total())
+	if unpacked < most && a.overload.calm() {
 		return true
 	}
 	a.metrics.MemoryRefused()

@@ -15,14 +15,17 @@ var unpacking atomic.Pointer[limits]
 
 type limits struct {
 	largest func() int
-	more    func() bool
+	more    func(unpacked int64) bool
 }
+
+// inHand counts the bytes of all messages that are being unpacked.
+var inHand atomic.Int64
 
 // Limit makes every message that is being unpacked end soon after its largest size, and
 // ask before each further piece of at most 32 KiB whether there is room for more. If there is not,
 // the message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller
 // decides for all servers in it.
-func Limit(largest func() int, more func() bool) { unpacking.Store(&limits{largest, more}) }
+func Limit(largest func() int, more func(unpacked int64) bool) { unpacking.Store(&limits{largest, more}) }
 
 // cut ends a message that was not unpacked to its end. gRPC would turn an error of its decompressor
 // into INTERNAL and tell that to the client at once. No message of protobuf ends like this, because
@@ -77,9 +80,10 @@ func (r *reader) Read(into []byte) (int, error) {
 	if !r.short {
 		limit := unpacking.Load()
 		over := limit != nil && r.size > limit.largest()
-		if !over && (limit == nil || limit.more()) {
+		if !over && (limit == nil || limit.more(inHand.Load())) {
 			n, err := r.unpacked.Read(into)
 			r.size += n
+			inHand.Add(int64(n))
 			return n, err
 		}
 		if r.short = true; !over { // what is over is refused for its size
@@ -97,6 +101,7 @@ func (r *reader) Read(into []byte) (int, error) {
 
 // Close implements io.Closer. gRPC calls it once, at the end.
 func (r *reader) Close() error {
+	inHand.Add(-int64(r.size))
 	closeReader(r.unpacked)
 	*r = reader{}
 	readers.Put(r)

@@ -36,12 +36,11 @@ func TestLimit(t *testing.T) {
 		"too large":     {2 << 20, 1 << 18, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &taken{BufferPool: mem.DefaultBufferPool()}
-			Limit(func() int { return c.largest }, func() bool { return p.bytes < c.limit })
+			Limit(func() int { return c.largest }, func(unpacked int64) bool { return unpacked < c.limit })
 			var unpacked mem.BufferSlice
 			r, err := z.Decompress(bytes.NewReader(packed.Bytes()))
 			if err == nil {
-				unpacked, err = mem.ReadAll(r, p)
+				unpacked, err = mem.ReadAll(r, mem.DefaultBufferPool())
 				_ = r.(io.Closer).Close()
 			}
 			if err != nil {
@@ -62,19 +61,11 @@ func TestLimit(t *testing.T) {
 				t.Errorf("%d bytes were unpacked, want few more than %d", got, c.largest)
 			}
 			unpacked.Free()
+			if n := inHand.Load(); n != 0 {
+				t.Errorf("%d bytes count after the end", n)
+			}
 		})
 	}
-}
-
-// taken counts the bytes that were taken from a pool.
-type taken struct {
-	mem.BufferPool
-	bytes int64
-}
-
-func (p *taken) Get(length int) *[]byte {
-	p.bytes += int64(length)
-	return p.BufferPool.Get(length)
 }
 
 // TestCut gives messages in pieces of every size.
