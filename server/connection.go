@@ -64,8 +64,8 @@ type connection struct {
 	quiet  int         // successive looks that saw no move
 }
 
-// quietLooks successive looks without a move close a connection. There are as many to a
-// stall time.
+// quietLooks is how many successive looks without a move close a connection. So many looks take as
+// long as a client may read no reply.
 const quietLooks = 8
 
 // lineOf returns the line of a call that came by a connection of its own, and nil for any other.
