@@ -25,7 +25,9 @@ var inHand atomic.Int64
 // ask before each further piece of at most 32 KiB whether there is room for more. If there is not,
 // the message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller
 // decides for all servers in it.
-func Limit(largest func() int, more func(unpacked int64) bool) { unpacking.Store(&limits{largest, more}) }
+func Limit(largest func() int, more func(unpacked int64) bool) {
+	unpacking.Store(&limits{largest, more})
+}
 
 // cut ends a message that was not unpacked to its end. gRPC would turn an error of its decompressor
 // into INTERNAL and tell that to the client at once. No message of protobuf ends like this, because
