@@ -211,9 +211,8 @@ func fits(t *testing.T, args []string, memory string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := server.Limits{
-		OpenInputBytes: int64(flag("max-open-bytes")), Streams: flag("max-streams"), Watches: flag("max-streams"), Calls: flag("max-calls"),
-	}
+	limits := server.LimitsFor(int64(flag("max-open-bytes")))
+	limits.Streams, limits.Watches = flag("max-streams"), flag("max-streams")
 	most := limits.WorstCase(1, 1024, true).Total()
 	if most > int64(gigabytes)<<30*9/10 {
 		t.Errorf("clients can make the daemon hold %d bytes, where the limit of memory is %s", most, memory)

@@ -36,7 +36,7 @@ var soak = flag.Duration("soak", 3*time.Second, "how long TestSoak goes on")
 // leave nothing behind.
 func TestThousandStreams(t *testing.T) {
 	timed.Long(t)
-	d := serve(t, "--policy", writePolicy(t, policyText), "--send-stall-timeout", "2s", "--input-idle-timeout", "1s", "--max-streams", "2000")
+	d := serve(t, "--policy", writePolicy(t, policyText), "--input-idle-timeout", "1s", "--max-streams", "2000")
 	goroutines := d.gauge("go_goroutines")
 	var streams sync.WaitGroup
 	var finished, cut atomic.Int64
@@ -153,7 +153,7 @@ func TestReloadUnderLoad(t *testing.T) {
 // they are answered, and a stuck one with the grace. All end with DRAINING, and the exit code is 0.
 func TestStopWithHeldStreams(t *testing.T) {
 	t.Parallel()
-	d := serveSite(t, "--shutdown-grace", "1s", "--send-stall-timeout", "1h", "--input-idle-timeout", "1h")
+	d := serveSite(t, "--shutdown-grace", "1s", "--input-idle-timeout", "1h")
 	h := hold(t, d)
 	exit, asked := make(chan int, 1), time.Now()
 	go func() { exit <- d.Stop() }()
@@ -190,7 +190,7 @@ func TestExitInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	d := serveSite(t, "--shutdown-grace", grace.String(), "--send-stall-timeout", "1h", "--input-idle-timeout", "1h",
+	d := serveSite(t, "--shutdown-grace", grace.String(), "--input-idle-timeout", "1h",
 		"--trace-endpoint", "http://"+silent.Addr().String(), "--trace-sample", "1")
 	h := hold(t, d)
 	watch, err := healthv1.NewHealthClient(h.conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})

@@ -24,39 +24,19 @@ var ckd string
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
-		fmt.Fprintln(os.Stderr, play(strings.Split(role, "\n")))
+		fmt.Fprintln(os.Stderr, play(role))
 		os.Exit(1)
 	}
 	os.Exit(testbed.Main(m, map[string]*string{"../cmd/ckd": &ckd}))
 }
 
-// roleEnv makes the test's binary a client in a process of its own: its role and what that needs, a
-// line each.
+// roleEnv makes the test's binary play a role in a process of its own.
 const roleEnv = "CKD_TEST_ROLE"
 
-// beside starts a client in a process of its own, or else what the test measures would wait for it
-// within its process too.
-func beside(t *testing.T, role ...string) (stop func()) {
-	t.Helper()
-	c := exec.CommandContext(t.Context(), os.Args[0])
-	c.Env = append(os.Environ(), roleEnv+"="+strings.Join(role, "\n"))
-	c.Stderr = os.Stderr
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		_ = c.Process.Kill()
-		_ = c.Wait() // it was killed
-	}
-}
-
-// play is the process of such a client, which goes on until it is killed.
-func play(role []string) error {
-	switch role[0] {
-	case "greedy":
-		return beGreedy(role[1], role[2:])
-	case "attack":
-		return beAttacker(role[1], role[2:])
+// play is such a process, which goes on until it is killed.
+func play(role string) error {
+	if role == "idiomatic" {
+		return serveIdiomatic()
 	}
 	return fmt.Errorf("no such role: %q", role)
 }

@@ -145,6 +145,7 @@ func (p *peer) encode(path string, more ...hpack.HeaderField) []byte {
 		{Name: ":path", Value: path},
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
+		{Name: "authorization", Value: "Bearer " + attackerToken},
 	}, more...) {
 		_ = p.encoder.WriteField(f) // into memory
 	}
@@ -240,4 +241,4 @@ func packed(size int) []byte {
 }
 
 // hostOf returns the address of a URL.
-func hostOf(url string) string { return url[strings.Index(url, "//")+2:] }
+func hostOf(url string) string { return strings.TrimPrefix(url, "http://") }

@@ -145,7 +145,7 @@ func TestWorstCaseAtStart(t *testing.T) {
 	}{
 		"a small limit":                     {"300MiB", "warn", nil},
 		"a large one":                       {"4GiB", "info", nil},
-		"settings that fit the small limit": {"300MiB", "info", []string{"--max-open-bytes", "33554432", "--max-streams", "64", "--max-calls", "32", "--max-connections", "64"}},
+		"settings that fit the small limit": {"300MiB", "info", []string{"--max-open-bytes", "33554432", "--max-streams", "64", "--max-connections", "64"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command := exec.Command(ckd, append([]string{

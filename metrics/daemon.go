@@ -36,7 +36,7 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"reason"),
 		bytesRefused: t.counter("ckd_open_bytes_refused_total",
 			"Requests for room in max-open-bytes that were refused: it is full, or the connection or "+
-				"identity holds what it may, or its equal share while others wait.",
+				"identity holds what it may.",
 			"reason"),
 		connectionsRefused: t.counter("ckd_connections_refused_total",
 			"Connections closed as they came, by limit: max-connections (all) or "+
@@ -65,7 +65,7 @@ func declareDaemonEvents(t *table) daemonEvents {
 		).WithLabelValues(),
 		stalled: t.counter("ckd_connections_stalled_total",
 			"Connections closed because their client read no reply to its unary calls for "+
-				"send-stall-timeout.",
+				"30 s.",
 		).WithLabelValues(),
 		memoryPressure: t.gauge("ckd_memory_pressure",
 			"Memory that lives above that of the idle daemon, as a share of what the memory limit "+

@@ -76,7 +76,7 @@ func TestObserve(t *testing.T) {
 	d.SecurityReloadFailed("access")
 	d.CertificateNotAfter(time.Unix(1e9, 0))
 	d.ReadSaturation(func() Saturation {
-		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5, Watches: 6, WatchesLimit: 7, RepliesUnread: 8, ArrivingBytes: 9}
+		return Saturation{OpenBytes: 1, OpenBytesLimit: 2, StreamsLimit: 3, Calls: 4, CallsLimit: 5, Watches: 6, WatchesLimit: 7, RepliesUnread: 8}
 	})
 
 	h1, h3, h5 := entropyOf(3./8, 3./8, 1./4), entropyOf(1./2, 1./4, 1./4), entropyOf(4./5, 1./5)
@@ -143,7 +143,6 @@ func TestObserve(t *testing.T) {
 		`ckd_certificate_not_after_timestamp_seconds{}`:                1e9,
 		`ckd_open_bytes{}`:                                             1,
 		`ckd_open_bytes_limit{}`:                                       2,
-		`ckd_arriving_bytes{}`:                                         9,
 		`ckd_streams_limit{}`:                                          3,
 		`ckd_memory_pressure{}`:                                        0.5,
 		`ckd_memory_refused_total{}`:                                   1,

@@ -9,7 +9,6 @@ import (
 // Saturation says how much of its limited resources the daemon holds, and the limits.
 type Saturation struct {
 	OpenBytes, OpenBytesLimit int64 // memory of open inputs, requests and unsent replies
-	ArrivingBytes             int64 // buffers of messages that are coming in
 	StreamsLimit              int64
 	Calls, CallsLimit         int64 // unary calls under way
 	RepliesUnread             int64 // replies to unary calls
@@ -39,9 +38,6 @@ func declareSaturation(t *table) saturation {
 	declare("ckd_open_bytes_limit",
 		"Limit of ckd_open_bytes: inputs beyond it are refused.",
 		func(s *Saturation) int64 { return s.OpenBytesLimit })
-	declare("ckd_arriving_bytes",
-		"Bytes of the buffers of messages that are coming in, are unpacked or are worked on.",
-		func(s *Saturation) int64 { return s.ArrivingBytes })
 	declare("ckd_streams_limit",
 		"Limit of open streams over all models.",
 		func(s *Saturation) int64 { return s.StreamsLimit })

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -16,12 +15,11 @@ import (
 	"github.com/ckd-project/ckd/server/auth"
 )
 
-// testBudget returns a budget of 1000 bytes with a clock that stands still, and what it refused.
-func testBudget() (b *budget, now *time.Duration, refused map[refusedFor]int) {
-	now, refused = new(time.Duration), map[refusedFor]int{}
-	b = newBudget(1000, func(_ *account, why refusedFor) { refused[why]++ })
-	b.clock = func() int64 { return int64(*now) }
-	return b, now, refused
+// testBudget returns a budget of 1000 bytes, and what it refused.
+func testBudget() (b *budget, refused map[refusedFor]int) {
+	refused = map[refusedFor]int{}
+	b = newBudget(1000, func(why refusedFor) { refused[why]++ }, func() int64 { return 1 << 30 })
+	return b, refused
 }
 
 // identities returns the identities of an access file with these rights, by name.
@@ -52,54 +50,29 @@ func TestAccount(t *testing.T) {
 		bytes int64
 		want  refusedFor
 	}
-	later := step{who: "later"}
 	for name, c := range map[string]struct {
 		rights map[string]string // of identities; an account is called identity/connection
 		steps  []step
 	}{
 		"one alone": {nil, []step{{"a", 750, ""}, {"a", 1, refusedConnection}}},
-		"room for the next": {nil, []step{
-			{"a", 750, ""}, {"b", 250, ""}, {"b", 1, refusedFull}, {"c", 1, refusedFull},
-		}},
-		"more than a share, while nobody waits": {nil, []step{{"a", 600, ""}, {"b", 10, ""}, {"a", 100, ""}}},
-		"more than a share, while another waits": {nil, []step{
-			{"a", 700, ""}, {"b", 300, ""}, {"b", 50, refusedFull},
-			{"a", -150, ""}, {"a", 10, refusedShare}, {"b", 50, ""}, {"a", -100, ""}, {"a", 50, ""},
-		}},
-		"another waits no longer": {nil, []step{
-			{"a", 700, ""}, {"b", 300, ""}, {"b", 50, refusedFull}, {"a", -150, ""}, {"a", 10, refusedShare}, later, {"a", 10, ""},
-		}},
-		"who has more than a share does not wait": {nil, []step{
-			{"a", 600, ""}, {"b", 400, ""}, {"a", 1, refusedFull}, {"b", -20, ""}, {"b", 10, ""},
-		}},
-		"those without bytes have no share": {nil, []step{
-			{"a", 600, ""}, {"b", 300, ""}, {"c", 100, ""}, {"b", 10, refusedFull},
-			{"c", -100, ""}, {"a", -110, ""}, {"a", 10, ""}, {"a", 1, refusedShare},
+		"the reserve is for the little": {nil, []step{
+			{"a", 750, ""}, {"b", 125, ""}, {"b", 1, refusedFull}, {"c", 3, ""}, {"d", 3, ""}, {"c", 1, refusedFull}, {"a", -4, ""}, {"b", 0, refusedFull}, {"d", -3, ""}, {"c", -3, ""}, {"b", 4, ""},
 		}},
 		"identities, of many connections": {map[string]string{"x": "models: []", "y": "models: []"}, []step{
-			{"x/1", 400, ""}, {"x/2", 350, ""}, {"x/3", 1, refusedIdentity}, {"y/1", 187, ""}, {"y/1", 63, ""},
+			{"x/1", 400, ""}, {"x/2", 350, ""}, {"x/3", 1, refusedIdentity}, {"y/1", 60, ""}, {"y/1", 65, ""}, {"y/2", 1, refusedFull},
 		}},
-		"one connection of one identity": {map[string]string{"x": "models: []"}, []step{{"x/1", 750, ""}, {"x/1", 1, refusedIdentity}}},
-		"one of two connections of an identity": {map[string]string{"x": "models: []"}, []step{
-			{"x/2", 0, ""}, {"x/1", 563, ""}, {"x/1", 1, refusedConnection}, {"x/2", 187, ""}, {"x/2", 1, refusedIdentity},
-		}},
-		"within an identity that has its share": {map[string]string{"x": "bytes: 20%", "y": "bytes: 80%"}, []step{
-			{"x/1", 200, ""}, {"x/1", 1, refusedIdentity}, {"x/1", -50, ""}, {"x/2", 50, ""}, {"x/2", 10, refusedIdentity}, {"x/1", -30, ""}, {"x/1", 10, refusedShare}, {"x/2", 10, ""},
-			{"y/2", 0, ""}, {"y/1", 600, ""}, {"y/1", 1, refusedConnection}, {"y/2", 200, ""}, {"y/2", 1, refusedIdentity},
+		"an identity with a share of its own": {map[string]string{"x": "bytes: 20%", "y": "bytes: 100%"}, []step{
+			{"x/1", 200, ""}, {"x/2", 1, refusedIdentity}, {"y/1", 675, ""}, {"y/1", 1, refusedFull}, {"x/1", -200, ""}, {"y/2", 200, ""}, {"y/2", 1, refusedFull},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, now, refused := testBudget()
+			b, refused := testBudget()
 			who, open := identities(t, c.rights), map[string]*account{}
 			for i, s := range c.steps {
-				if s == later {
-					*now += patience
-					continue
-				}
 				a := open[s.who]
 				if a == nil {
 					identity, _, _ := strings.Cut(s.who, "/")
-					a = b.open(who[identity], s.who, nil)
+					a = b.open(nil).account(who[identity])
 					open[s.who] = a
 				}
 				if s.bytes < 0 {
@@ -121,10 +94,9 @@ func TestAccount(t *testing.T) {
 
 // TestRefusalSaysWhoHoldsWhat checks the words and details of refusals.
 func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
-	b, _, _ := testBudget()
+	b, _ := testBudget()
 	who := identities(t, map[string]string{"retina": "bytes: 50%"})["retina"]
-	one, two := b.open(who, "peer", nil), b.open(nil, "peer", nil)
-	b.open(who, "peer", nil)
+	one, two := b.open(nil).account(who), b.open(nil).account(nil)
 	one.Add(100)
 	b.shared.Add(850)
 	for name, c := range map[string]struct {
@@ -134,8 +106,8 @@ func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
 		retry time.Duration
 	}{
 		"no room":          {one, 60, []string{"all clients hold 950 bytes", "this connection holds 100 bytes, 10% of max-open-bytes", `identity "retina" holds 100 bytes`}, retryBudget},
-		"what one may":     {one, 280, []string{"this connection holds 100 bytes", "and may hold 375"}, retryBudget},
-		"more than it may": {one, 376, []string{"and may hold 375"}, 0},
+		"what one may":     {one, 480, []string{`identity "retina" holds 100 bytes`, "and may hold 500"}, retryBudget},
+		"more than it may": {one, 501, []string{"and may hold 500"}, 0},
 		"no identity":      {two, 60, []string{"all clients hold 950 bytes", "this connection holds 0 bytes"}, retryBudget},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,84 +125,45 @@ func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
 	}
 }
 
-// TestAccountsAddUp checks, under random traffic, that every account holds the sum of its children,
-// that nothing is lost when connections end, and that no account stays without bytes or connection.
-func TestAccountsAddUp(t *testing.T) {
-	names := []string{"", "x", "y"}
-	who := identities(t, map[string]string{"x": "models: []", "y": "bytes: 30%"})
+// TestReserve checks under random traffic what pool promises: the limit holds, holders of much leave
+// half of the reserve alone, and holders of little are refused only where little ones fill that half.
+func TestReserve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b, now, _ := testBudget()
-		type connection struct {
-			accounts *accounts
-			held     map[*account]int64
-			closed   bool
+		limit := rapid.Int64Range(256, 1<<20).Draw(t, "limit")
+		b := newBudget(limit, func(refusedFor) {}, nil)
+		all := make([]*account, 60)
+		for i := range all {
+			all[i] = b.open(nil).account(nil)
 		}
-		var all []*connection
 		t.Repeat(map[string]func(*rapid.T){
-			"connect": func(t *rapid.T) {
-				all = append(all, &connection{accounts: &accounts{budget: b}, held: map[*account]int64{}})
-			},
-			"charge": func(t *rapid.T) {
-				if len(all) == 0 {
-					t.Skip("no connection")
-				}
-				c := rapid.SampledFrom(all).Draw(t, "connection")
-				a := c.accounts.of(who[rapid.SampledFrom(names).Draw(t, "identity")])
-				bytes, limit := rapid.Int64Range(0, 600).Draw(t, "bytes"), a.limit() // it may fall by what is charged
-				if rapid.Bool().Draw(t, "added") {
-					a.Add(bytes)
-				} else if most := min(limit, b.limit-b.total()); !a.reserve(bytes) {
-					if bytes <= most-a.charged() && len(b.whole.children) == 1 && a.parent == b.whole {
-						t.Fatalf("%d bytes were refused to the only one, who holds %d of %d", bytes, a.charged(), most)
+			"take": func(t *rapid.T) {
+				a := rapid.SampledFrom(all).Draw(t, "account")
+				bytes := rapid.OneOf(rapid.Int64Range(0, b.little()), rapid.Int64Range(0, limit)).Draw(t, "bytes")
+				little := int64(0)
+				for _, other := range all {
+					if other.holdsLittle() {
+						little += other.own.Load()
 					}
-					_ = a.refuse("", bytes)
-					return
-				} else if a.charged() > limit || b.total() > b.limit {
-					t.Fatalf("%d reserved over the limit: %d of %d, in all %d", bytes, a.charged(), limit, b.total())
 				}
-				c.held[a] += bytes
+				taken := a.charge(bytes, rapid.Bool().Draw(t, "reply"))
+				if holds := a.own.Load() + bytes; !taken && holds <= b.little() && little+bytes <= limit/16 {
+					t.Fatalf("%d bytes were refused to one who then holds %d, where little ones hold %d of %d", bytes, holds, little, limit)
+				}
 			},
 			"release": func(t *rapid.T) {
-				for _, c := range all {
-					for a, held := range c.held {
-						bytes := rapid.Int64Range(0, held).Draw(t, "bytes")
-						a.release(bytes)
-						c.held[a] -= bytes
-					}
-				}
+				a := rapid.SampledFrom(all).Draw(t, "account")
+				a.release(rapid.Int64Range(0, a.own.Load()).Draw(t, "bytes"))
 			},
-			"end": func(t *rapid.T) {
-				if len(all) > 0 {
-					c := rapid.SampledFrom(all).Draw(t, "connection")
-					c.accounts.close()
-					c.closed = true
-				}
-			},
-			"wait": func(*rapid.T) { *now += patience / 2 },
 			"": func(t *rapid.T) {
-				want := map[*account]int64{}
-				for _, c := range all {
-					for a, held := range c.held {
-						for at := a; at != nil; at = at.parent {
-							want[at] += held
-						}
-						if _, is := a.parent.children[a]; is != (held > 0 || !c.closed) {
-							t.Fatalf("an account of %d bytes is known: %v; its connection has ended: %v", held, is, c.closed)
-						}
+				sum, much := int64(0), int64(0)
+				for _, a := range all {
+					sum += a.own.Load()
+					if !a.holdsLittle() {
+						much += a.own.Load()
 					}
 				}
-				for a, held := range want {
-					if a.charged() != held {
-						t.Fatalf("%q holds %d, want %d", a.name, a.charged(), held)
-					}
-				}
-				for a := range b.whole.children {
-					if a.share != nil && b.identities[a.share] != a {
-						t.Fatalf("identity %q has two accounts", a.name)
-					}
-				}
-				if got := b.heaviest(100); len(got) > 0 && got[0].charged() < got[len(got)-1].charged() {
-					t.Fatal("the heaviest is not the first")
+				if b.total() != sum || sum > limit || much > limit-limit/8/2 {
+					t.Fatalf("%d bytes are held, %d counted, %d by holders of much, of %d", sum, b.total(), much, limit)
 				}
 			},
 		})
@@ -239,100 +172,62 @@ func TestAccountsAddUp(t *testing.T) {
 
 // TestAccountsAtOnce checks that concurrent charges add up, and leave nothing behind.
 func TestAccountsAtOnce(t *testing.T) {
-	b := newBudget(1000, func(*account, refusedFor) {})
+	b := newBudget(1000, func(refusedFor) {}, nil)
 	who := identities(t, map[string]string{"x": "models: []"})["x"]
 	var group sync.WaitGroup
-	for i := range 8 {
+	for range 8 {
 		group.Go(func() {
 			for n := range 2000 {
-				c := accounts{budget: b, peer: fmt.Sprint(i)}
-				a := c.of([]*auth.Identity{nil, who}[n%2])
+				l := b.open(nil)
+				a := l.account([]*auth.Identity{nil, who}[n%2])
 				if bytes := int64(n % 400); a.reserve(bytes) {
-					c.close()
+					l.close()
 					a.release(bytes)
 				} else {
 					_ = a.refuse("", bytes)
 				}
 				a.Add(5)
-				c.close()
+				l.close()
 				a.Add(-5)
 			}
 		})
 	}
 	group.Wait()
-	left := len(b.whole.children) - len(b.identities)
-	for _, a := range b.identities {
-		left += len(a.children)
-	}
-	if b.total() != 0 || left != 0 {
-		t.Errorf("%d bytes are held, %d accounts are left", b.total(), left)
+	if held := b.identities[who.ByteShare()].held.Load(); b.total() != 0 || held != 0 || len(b.lines) != 0 {
+		t.Errorf("%d bytes are held, %d of them by the identity, %d connections are left", b.total(), held, len(b.lines))
 	}
 }
 
-// TestEndTheHeaviest checks that connections are found by what they hold and ended with a cause, and
-// what belongs to no connection never.
+// TestEndTheHeaviest checks that connections are ended by what they weigh: charges, calls and what has
+// arrived for them. Those that weigh little are spared, and so is what belongs to no connection.
 func TestEndTheHeaviest(t *testing.T) {
-	b, _, _ := testBudget()
+	b := newBudget(1<<20, func(refusedFor) {}, func() int64 { return 1 << 20 })
 	var ended []string
-	for peer, bytes := range map[string]int64{"small": 100, "large": 300, "none": 0} {
-		b.open(nil, peer, func(cause string) { ended = append(ended, peer+": "+cause) }).Add(bytes)
+	open := func(name string, calls, arrived int, charged int64) *line {
+		l := b.open(func(string) { ended = append(ended, name) })
+		for range calls {
+			l.begin()
+		}
+		l.received(arrived)
+		l.account(nil).Add(charged)
+		return l
 	}
-	b.shared.Add(500)
-	b.shared.end("never")
-	for _, a := range b.heaviest(3) {
-		a.end("too much")
+	open("charged", 0, 0, 900<<10)
+	open("half a message", 1, 800<<10, 0)
+	open("small", 1, 0, 0)
+	open("no call that it could be of", 0, 1<<30, 0)
+	read := open("messages that were read", 1, 0, 0)
+	for range 1000 {
+		read.received(20_000)
+		read.handed(19_900)
 	}
-	if diff := cmp.Diff([]string{"large: too much", "small: too much"}, ended); diff != "" {
-		t.Errorf("ended (-want +got):\n%s", diff)
-	}
-}
-
-// TestSmallOnesAreSpared checks that connections which hold little are not ended for what stands in no
-// account.
-func TestSmallOnesAreSpared(t *testing.T) {
-	b, _, _ := testBudget()
-	var ended []string
-	for peer, bytes := range map[string]int64{"large": 300, "next": 200, "small": 30, "none": 0} {
-		b.open(nil, peer, func(string) { ended = append(ended, peer) }).Add(bytes)
-	}
-	if n := b.endHeaviest(1 << 40); n != 2 || !slices.Equal(ended, []string{"large", "next"}) {
+	open("closed", 9, 1<<30, 0).close()
+	b.shared.Add(500 << 10)
+	if n := b.endHeaviest(100 << 10); n != 1 || !slices.Equal(ended, []string{"charged"}) {
 		t.Errorf("%d connections were ended: %q", n, ended)
 	}
-}
-
-// TestUnfinishedMessagesAreBounded checks that the connections with most bytes of unfinished messages
-// end when all together exceed the budget, however much the others hold.
-func TestUnfinishedMessagesAreBounded(t *testing.T) {
-	b, _, _ := testBudget()
-	ended := make(chan string, 10)
-	open := func(who *auth.Identity, peer string) *account {
-		var a *account
-		a = b.open(who, peer, func(string) {
-			ended <- peer
-			time.AfterFunc(10*time.Millisecond, func() { b.arrive(a, -a.unfinished.Load()) }) // as gRPC ends its calls
-		})
-		return a
-	}
-	ann := identities(t, map[string]string{"ann": "streams: 1"})["ann"]
-	small, large, holder := open(nil, "small"), open(ann, "large"), open(nil, "holder")
-	holder.Add(900)
-	b.arrive(small, 300)
-	b.arrive(large, 700)
-	b.arrive(small, -100)
-	b.arrive(small, 100)
-	select {
-	case peer := <-ended:
-		t.Fatalf("%s was ended with room for all", peer)
-	default:
-	}
-	b.arrive(small, 1)
-	if peer := <-ended; peer != "large" {
-		t.Errorf("%s was ended", peer)
-	}
-	if !within(func() bool { return !b.ending.Load() && b.unfinished.Load() == 301 && b.total() == 1201 }) {
-		t.Errorf("%d bytes are unfinished, %d held", b.unfinished.Load(), b.total())
-	}
-	if len(ended) > 0 {
-		t.Errorf("%s was ended too", <-ended)
+	ended = nil
+	if n := b.endHeaviest(1 << 40); n != 2 || !slices.Equal(ended, []string{"charged", "half a message"}) {
+		t.Errorf("%d connections were ended: %q", n, ended)
 	}
 }

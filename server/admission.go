@@ -10,14 +10,11 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 
 	"github.com/ckd-project/ckd/metrics"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
-	"github.com/ckd-project/ckd/server/internal/arriving"
-	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // admission lets calls in or refuses them, before any of their request is read. It counts
@@ -30,7 +27,6 @@ type admission struct {
 	budget   *budget
 	http     *HTTPConnections
 	overload *overload
-	arriving *arriving.Pool             // buffers of messages that are coming in
 	kinds    func() map[string]callKind // by the full name of a method
 
 	calls   atomic.Int64 // unary calls; see slot
@@ -43,24 +39,23 @@ type admission struct {
 // newAdmission returns the admission of a server. services is called with the first call.
 func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceInfo) *admission {
 	a := &admission{
-		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b, arriving: new(arriving.Pool),
-		http:  &HTTPConnections{budget: b, network: new(turns.Network), log: o.Logger},
+		limits: o.Limits, auth: o.Auth, metrics: o.Metrics, refusals: o.Refusals, budget: b,
+		http:  &HTTPConnections{budget: b, log: o.Logger},
 		kinds: sync.OnceValue(func() map[string]callKind { return callKinds(services()) }),
 	}
 	a.overload = &overload{
 		limit: o.MemoryLimit, budget: o.Limits.OpenInputBytes, log: o.Logger, metrics: o.Metrics,
-		held: a.held, idle: func() bool { return a.idle() && a.held() == 0 }, end: b.endHeaviest,
+		held: func() int64 { _, total := b.weigh(); return max(total, b.total()) },
+		idle: func() bool { return a.idle() && b.total() == 0 }, end: b.endHeaviest,
 	}
 	return a
 }
 
-// held returns the bytes that clients are known to hold: what is charged to them, which includes
-// messages that are not whole, or the buffers of messages, which include those that are unpacked.
-func (a *admission) held() int64 { return max(a.budget.total(), a.arriving.Held()) }
-
 // roomToUnpack reports whether there is room to unpack more of a message, which is given up otherwise.
-func (a *admission) roomToUnpack() bool {
-	if a.held() < a.budget.limit && a.overload.calm() {
+// Messages in the midst of being unpacked may take a quarter of the budget, and one may always be.
+func (a *admission) roomToUnpack(unpacked int64) bool {
+	most := min(max(a.budget.limit/4, a.budget.mostPerCall()), a.budget.limit-a.budget.total())
+	if unpacked < most && a.overload.calm() {
 		return true
 	}
 	a.metrics.MemoryRefused()
@@ -74,9 +69,8 @@ func (a *admission) idle() bool { return a.streams.Load() == 0 && a.calls.Load()
 func (a *admission) saturation() metrics.Saturation {
 	return metrics.Saturation{
 		OpenBytes: a.budget.total(), OpenBytesLimit: a.budget.limit,
-		ArrivingBytes: a.arriving.Held(),
-		StreamsLimit:  int64(a.limits.Streams),
-		Calls:         a.calls.Load(), CallsLimit: int64(a.limits.Calls),
+		StreamsLimit: int64(a.limits.Streams),
+		Calls:        a.calls.Load(), CallsLimit: int64(a.limits.Calls),
 		RepliesUnread: a.unread.Load(),
 		Watches:       a.watches.Load(), WatchesLimit: int64(a.limits.Watches),
 	}
@@ -85,11 +79,8 @@ func (a *admission) saturation() metrics.Saturation {
 // Health checks and reflection need no credentials.
 const (
 	// probeTime bounds how long a health check may take, and a watch until its request is there.
-	probeTime = 2 * time.Second
-	// probesPerConnection is how many health checks fit on a connection beside all other calls. Those of
-	// all connections are bounded by what they hold: see await.
-	probesPerConnection = 256
-	othersAtOnce        = 64
+	probeTime    = 2 * time.Second
+	othersAtOnce = 64
 )
 
 // callKind says by which limits a method is admitted.
@@ -163,7 +154,7 @@ func (a *admission) admit(ctx context.Context, call *tap.Info) (_ context.Contex
 	}()
 	kind := a.kinds()[call.FullMethodName]
 	if kind == streaming || kind == unary { // probes are exempt
-		if err := a.overload.refusal(); err != nil {
+		if err := a.overload.refusal(func() bool { return a.isSpared(ctx, who) }); err != nil {
 			return ctx, err
 		}
 	}
@@ -171,7 +162,7 @@ func (a *admission) admit(ctx context.Context, call *tap.Info) (_ context.Contex
 	case streaming:
 		return ctx, nil
 	case probe, watch:
-		return a.await(ctx, who, call.Header), nil
+		return a.await(ctx, who), nil
 	case other:
 		return a.enterOther(ctx)
 	}
@@ -193,8 +184,14 @@ func (a *admission) accountOf(ctx context.Context, who *auth.Identity) (*account
 	case c.inProcess:
 		return a.http.account(ctx, who)
 	default:
-		return c.accounts.of(who), nil
+		return c.line.account(who), nil
 	}
+}
+
+// isSpared reports whether calls of an identity over a connection are taken while memory is short.
+func (a *admission) isSpared(ctx context.Context, who *auth.Identity) bool {
+	account, err := a.accountOf(ctx, who)
+	return err == nil && account.isSpared()
 }
 
 // enterOther counts a call of reflection or channelz until it ends, or refuses it as one too many.
@@ -203,29 +200,27 @@ func (a *admission) enterOther(ctx context.Context) (context.Context, error) {
 		a.others.Add(-1)
 		return ctx, a.overloaded("calls of this kind under way", n, othersAtOnce)
 	}
-	context.AfterFunc(ctx, func() { a.others.Add(-1) }) // gRPC cancels ctx at the end of the call
+	line := lineOf(ctx)
+	line.begin()
+	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
+		a.others.Add(-1)
+		line.end()
+	})
 	return ctx, nil
 }
 
-// await lets in a health check or a watch whose request is still to come, and gives it probeTime.
-// What gRPC holds for it is charged as a message that is not whole: it takes no place that others
-// need, and where all of them hold too much, the connections end that have most of them.
-func (a *admission) await(ctx context.Context, who *auth.Identity, header metadata.MD) context.Context {
+// await lets in a health check or a watch whose request is still to come, and gives it probeTime. It
+// takes no place that others need.
+func (a *admission) await(ctx context.Context, who *auth.Identity) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &arrival{admission: a, who: who, charged: func() {}}
-	if c := connectionOf(ctx); c != nil && !c.inProcess { // within the process, requests come whole
-		account, bytes := c.accounts.of(nil), int64(callBytes)
-		for name, values := range header {
-			bytes += int64(len(name) + len(strings.Join(values, "")))
-		}
-		a.budget.arrive(account, bytes)
-		w.charged = sync.OnceFunc(func() { a.budget.arrive(account, -bytes) })
-	}
+	w := &arrival{admission: a, who: who}
 	w.late = time.AfterFunc(probeTime, func() { cancel(context.DeadlineExceeded) })
+	line := lineOf(ctx)
+	line.begin()
 	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call
 		cancel(nil)
 		w.late.Stop()
-		w.charged()
+		line.end()
 	})
 	return context.WithValue(causeContext{ctx}, arrivalKey{}, w)
 }
@@ -235,7 +230,6 @@ type arrival struct {
 	admission *admission
 	who       *auth.Identity
 	late      *time.Timer // ends the call
-	charged   func()      // gives back what it is charged with
 }
 
 // openWatch counts a watch of the health until its context ends, or refuses it as one too many of the
@@ -289,7 +283,6 @@ func (s *arrivingStream) RecvMsg(to any) error {
 	}
 	a := s.arrival
 	a.late.Stop()
-	a.charged()
 	return a.admission.openWatch(s.Context(), a.who)
 }
 

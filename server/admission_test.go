@@ -83,15 +83,14 @@ func (h *harness) call(ctx context.Context, t *testing.T, method string, request
 
 // TestProbesAreBounded checks health checks and watches whose request does not come. 6 KB/s of
 // their bare headers once took all places of a daemon, and every probe of others failed. They take
-// no place, what they hold is charged to their connection, and each has a moment only. Where they
-// hold too much, it is their connection that ends.
+// no place, each has a moment only, and their connection takes no more of them than it may carry.
 func TestProbesAreBounded(t *testing.T) {
 	for name, method := range map[string]string{
 		"probes": healthv1.Health_Check_FullMethodName, "watches": healthv1.Health_Watch_FullMethodName,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 4 << 20 })
+			h := newHarness(t)
 			other := healthv1.NewHealthClient(h.dial(t))
 			check := func() {
 				t.Helper()
@@ -106,7 +105,6 @@ func TestProbesAreBounded(t *testing.T) {
 					t.Errorf("a watch of another client: %v", err)
 				}
 			}
-			held := h.server.budget.total
 			for range 50 {
 				h.call(t.Context(), t, method, &healthv1.HealthCheckRequest{})
 			}
@@ -119,16 +117,19 @@ func TestProbesAreBounded(t *testing.T) {
 			if code := r.status(late, "its end", func(s string) bool { return s != "" }); code != codes.DeadlineExceeded {
 				t.Errorf("one that does not go on: %v", code)
 			}
-			if !within(func() bool { return held() == 0 }) {
-				t.Errorf("%d bytes are held after all have ended", held())
+			if weight := func() int64 { _, total := h.server.budget.weigh(); return total }; !within(func() bool { return weight() < 3*callBytes }) {
+				t.Errorf("connections weigh %d bytes after all have ended but watches", weight())
 			}
 			if n := h.logs.FilterMessage("finished call").FilterLevelExact(zap.WarnLevel).Len(); n != 0 {
 				t.Errorf("%d late ones have a warning of their own, want those of Refusals alone", n)
 			}
-			for range 400 { // of 25 KiB each
-				r.tryWrite(func() error { _, err := r.writeHeaders(headersOf("", method)); return err })
+			for range callsPerConnection {
+				r.open(headersOf("", method))
 			}
-			r.expectClosed() // it holds more than the budget
+			refused := r.open(headersOf("", method))
+			if code := r.reset(refused); code != http2.ErrCodeRefusedStream {
+				t.Errorf("one more than a connection may carry: %v", code)
+			}
 			check()
 		})
 	}
@@ -373,7 +374,7 @@ func TestUnreadReplies(t *testing.T) {
 
 // TestRetryDelay checks that refusals say when to try again, unless trying again cannot help.
 func TestRetryDelay(t *testing.T) {
-	one := newBudget(100, func(*account, refusedFor) {}).open(nil, "peer", nil)
+	one := newBudget(100, func(refusedFor) {}, nil).open(nil).account(nil)
 	one.Add(30)
 	for name, c := range map[string]struct {
 		err  error

@@ -12,7 +12,6 @@ import (
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -25,7 +24,6 @@ type answers struct {
 	out     *wire.Outgoing // the reply, from Begin to End
 	policy  uint32         // position of the group's policy in it
 	counted counter
-	turn    turns.Turn
 }
 
 // to returns the answers of a group, with scratch memory of its model for the current message.
@@ -98,10 +96,6 @@ func (a *answers) Close(input int, c *engine.Closing) {
 	}
 	a.observeCheck(c)
 	s.groups.ended(g, r)
-	if c.Err == nil && a.turn.Due(a.scratch.work.of(a.scratch.from, c.Passes)) {
-		a.counted.done() // nobody waits for a shard of the metrics meanwhile
-		turns.Yield()
-	}
 }
 
 // wireError returns an error of the engine in the words of the wire.

@@ -63,7 +63,7 @@ func newLoad(t testing.TB, p *policy.Policy, header *ckdv1.StreamHeader, of shap
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := context.WithValue(context.Background(), callKey{}, &callInfo{account: server.budget.open(nil, "peer", nil)})
+	ctx := context.WithValue(context.Background(), callKey{}, &callInfo{account: server.budget.open(nil).account(nil)})
 	l := &load{stream: newStream(server.decider, model, header, &scriptedStream{ctx: ctx}, i), next: 1 << 28}
 	l.add(t, of, blocks)
 	return l

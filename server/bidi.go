@@ -58,7 +58,7 @@ func exchangeTurns[Q, A any](
 	account := s.budget.of(of.Context())
 	for {
 		message := new(Q)
-		err := receive(of.RecvMsg, message)
+		err := receive(of.Context(), of.RecvMsg, message)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -27,9 +27,8 @@ type blockReader struct {
 	answers *answers
 
 	// Memory that is used again.
-	block  engine.Block
-	slots  []int32 // the input of each row of the block; negative for none
-	values pacedValues
+	block engine.Block
+	slots []int32 // the input of each row of the block; negative for none
 }
 
 // read returns a block that arrived at the given time as the engine takes it, valid until release,
@@ -49,8 +48,7 @@ func (r *blockReader) read(g *group, b *wire.Block, opened bool, now int64) (*en
 		rows = len(g.rows)
 	}
 	block := &r.block
-	r.values.of = &b.Values
-	*block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &r.values}
+	*block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &b.Values}
 	err := checkValues(&b.Values)
 	if err == nil && !fits(b.Values.Len(), block.Passes, rows, len(g.model.Policy().Classes)) {
 		err = wrongLength(g.model, b.Values.Len(), block.Passes, rows)
@@ -99,7 +97,7 @@ func valuesOf(b *wire.Block) int {
 
 // release drops what is not worth keeping for the next block.
 func (r *blockReader) release() {
-	r.block, r.values.of = engine.Block{}, nil
+	r.block = engine.Block{}
 	if cap(r.slots) > 4*sparedRows {
 		r.slots = nil
 	}

@@ -18,8 +18,6 @@ import (
 
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/server/internal/arriving"
-	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // connections wraps a server's credentials so that every call can find its connection.
@@ -29,7 +27,6 @@ type connections struct {
 	metrics *metrics.Metrics
 	log     *zap.Logger
 	budget  *budget
-	network *turns.Network
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -39,10 +36,9 @@ func (c connections) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 		return nil, nil, err
 	}
 	known := &connection{Conn: conn, of: c, inProcess: tlsfiles.IsInProcess(info)}
-	known.accounts = accounts{budget: c.budget, peer: conn.RemoteAddr().String(), hangUp: known.hangUp}
-	known.turns = c.network.NewConnection(known.inProcess)
-	known.reading = turns.New(known.turns)
-	known.frames = arriving.NewFrames(known.arrived)
+	if !known.inProcess {
+		known.line = c.budget.open(known.hangUp)
+	}
 	return known, tlsfiles.Connected{AuthInfo: info, Conn: known}, nil
 }
 
@@ -57,15 +53,8 @@ func (c connections) Clone() credentials.TransportCredentials {
 type connection struct {
 	net.Conn
 	of        connections
-	inProcess bool     // it carries the calls of all HTTP connections, and is never ended
-	accounts  accounts // of the calls that it carries, unless it is the one in the process
-	frames    *arriving.Frames
-	unwhole   *account // charged with messages that are not whole; nil before the first
-	turns     *turns.Connection
-	reading   turns.Turn   // of the goroutine that reads
-	ahead     []byte       // what was read and gRPC has not been given
-	buffer    []byte       // that ahead is the end of
-	light     bool         // what was read last was no more work than a piece
+	inProcess bool         // it carries the calls of all HTTP connections
+	line      *line        // nil within the process
 	moves     atomic.Int64 // replies, and parts of replies, that were written, those of streams included
 
 	mu     sync.Mutex
@@ -75,9 +64,17 @@ type connection struct {
 	quiet  int         // successive looks that saw no move
 }
 
-// quietLooks successive looks without a move close a connection. There are as many to a
-// send-stall-timeout.
+// quietLooks is how many successive looks without a move close a connection. So many looks take as
+// long as a client may read no reply.
 const quietLooks = 8
+
+// lineOf returns the line of a call that came by a connection of its own, and nil for any other.
+func lineOf(ctx context.Context) *line {
+	if c := connectionOf(ctx); c != nil {
+		return c.line
+	}
+	return nil
+}
 
 // connectionOf returns the connection of a call, or nil if it is unknown.
 func connectionOf(ctx context.Context) *connection {
@@ -158,7 +155,7 @@ func (c *connection) look() {
 	}
 	c.mu.Unlock()
 	c.of.metrics.ConnectionStalled()
-	c.of.log.Warn("a connection was closed: its client has read none of its replies to unary calls for send-stall-timeout",
+	c.of.log.Warn("a connection was closed: its client has read none of its replies to unary calls for too long",
 		zap.String("peer", c.RemoteAddr().String()), zap.Int("replies", replies), zap.Int64("bytes", bytes),
 		zap.String("identities", strings.Join(slices.Sorted(maps.Keys(who)), " ")), zap.Duration("send_stall_timeout", c.of.stall))
 	_ = c.Close() // nothing more can be done about it
@@ -175,84 +172,14 @@ func (c *connection) Close() error {
 	for s := range lost {
 		s.End()
 	}
-	c.frames.Close()
-	c.accounts.close()
+	c.line.close()
 	return err
 }
 
-// arrived charges what has arrived of messages that are not whole, or gives it back. Nobody knows yet
-// whose calls they are of, and so no identity is charged. c.frames calls it, once at a time.
-func (c *connection) arrived(bytes int64) {
-	if c.inProcess { // HTTP's bodies have been charged already, and it must not end
-		c.of.budget.shared.Add(bytes)
-		return
-	}
-	if c.unwhole == nil {
-		c.unwhole = c.accounts.of(nil)
-	}
-	c.of.budget.arrive(c.unwhole, bytes)
-}
-
-// Read implements net.Conn. A client that sends without a pause must not keep a processor reading, nor
-// begin calls by the hundred before others get their turn. So gRPC is given no more at once than it has
-// a piece of work with.
+// Read implements net.Conn.
 func (c *connection) Read(p []byte) (int, error) {
-	n, nanos := 0, int64(0)
-	if len(c.ahead) > 0 {
-		n, nanos = c.readAhead(p)
-	} else {
-		if !c.light {
-			p = p[:min(len(p), mostBuffer)]
-		}
-		came, err := c.Conn.Read(p)
-		if came == 0 || err != nil {
-			return came, err
-		}
-		n, nanos = c.frames.Read(p[:came], turns.Piece)
-		c.light = n == came
-		c.keep(p[n:came])
-	}
-	c.turns.Read()
-	if c.reading.Due(nanos) {
-		turns.Yield()
-	}
-	return n, nil
-}
-
-// keep keeps what was read for the next Read. If it is more than mostBuffer it counts as arriving.
-func (c *connection) keep(rest []byte) {
-	if len(rest) == 0 {
-		return
-	}
-	c.buffer = append(c.buffer[:0], rest...)
-	c.ahead = c.buffer
-	if len(rest) > mostBuffer {
-		c.frames.Hold(int64(len(rest)))
-	}
-}
-
-// readAhead reads what was kept.
-func (c *connection) readAhead(p []byte) (n int, nanos int64) {
-	n, nanos = c.frames.Read(c.ahead[:min(len(c.ahead), len(p))], turns.Piece)
-	copy(p, c.ahead[:n])
-	c.ahead = c.ahead[n:]
-	if kept := len(c.buffer); len(c.ahead) == 0 && kept > mostBuffer {
-		c.frames.Hold(-int64(kept))
-		c.buffer = nil
-	}
-	return n, nanos
-}
-
-// mostBuffer is what every connection may keep of what it reads ahead. So that it is rarely more, no more
-// is read at once until a read was little work.
-const mostBuffer = 16 << 10
-
-// Write implements net.Conn.
-func (c *connection) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	if n > 0 {
-		c.frames.Written(p[:n])
-	}
+	n, err := c.Conn.Read(p)
+	c.line.received(n)
 	return n, err
 }
 

@@ -97,7 +97,6 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 	defer account.release(held)
 	w := m.lean.get(account.run(m))
 	defer w.release()
-	w.turn = turnOf(ctx)
 	tensor := c.Tensor
 	c.Read(&tensor)
 	if err := w.batch.Reset(tensor); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // decider decides on the inputs of unary calls, by whatever protocol they come, and holds what
@@ -55,8 +54,8 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 // countable returns how many inputs to count for a refused request that states this many.
 func (l *Limits) countable(inputs int) int { return min(max(inputs, 1), l.InputsPerRequest) }
 
-// decideEach decides on the inputs of the tensor that w.batch was given, in order, and counts them. It
-// gives others their turn between inputs. check returns the id of an input and fills in its context,
+// decideEach decides on the inputs of the tensor that w.batch was given, in order, and counts them.
+// check returns the id of an input and fills in its context,
 // and may refuse it. result is called for each input, with w.outcome filled and what was issued, or
 // with the error of the input. decideEach returns the error of ctx if that ends first.
 func (d *decider) decideEach(
@@ -64,7 +63,7 @@ func (d *decider) decideEach(
 	check func(i int, x *inputContext) (id []byte, err error), result func(i int, is *issued, err error),
 ) error {
 	differs := m.calibration.differences(t.Passes, posterior)
-	decided, nanos := false, w.work.of(w.from, t.Passes)
+	decided := false
 	var refused refusedOfCall
 	defer func() { d.refusals.inputs(ctx, m, refused) }()
 	counted := d.newCounter(ctx)
@@ -92,10 +91,6 @@ func (d *decider) decideEach(
 			decided = true
 		}
 		result(i, &is, err)
-		if w.turn.Due(nanos) {
-			counted.done() // nobody waits for a shard of the metrics meanwhile
-			turns.Yield()
-		}
 	}
 	if decided {
 		m.logCall(ctx, d.log, differs, t.Passes, posterior)

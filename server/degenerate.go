@@ -106,7 +106,7 @@ func (m *model) look(log *zap.Logger, l looks) {
 
 // run returns the run of the calls that come over a connection for a model.
 func (a *account) run(m *model) *passcheck.Run {
-	if a.parent == nil || a.exempt {
+	if a.exempt {
 		return m.run // of no connection
 	}
 	if run, ok := a.runs.Load(m.run); ok {

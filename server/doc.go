@@ -6,8 +6,8 @@
 // engine decides into the reply; sender.go sends it. streams.go accepts streams, and supervise.go
 // ends what takes too long. unary.go answers whole tensors, decide.go calls of other protocols, both
 // through decider.go. receipts.go issues receipts and issued.go counts them. Interceptors are in
-// interceptors.go, and how messages go round them in messages.go. turn.go says after how much work others
-// get their turn.
+// interceptors.go, and how messages go round them in messages.go. account.go and
+// pool.go charge connections for what they hold, and line.go weighs them.
 //
 // Invariants:
 //   - A fault of one input fails that input alone. It counts among no decisions, and the stream goes

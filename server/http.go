@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -15,23 +14,21 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/server/auth"
-	"github.com/ckd-project/ckd/server/internal/turns"
 )
 
 // HTTPConnections charges what comes over HTTP to the HTTP connection that it came by. All such
 // calls share one connection inside the process, on which they name theirs.
 type HTTPConnections struct {
-	budget  *budget
-	network *turns.Network
-	log     *zap.Logger
-	last    atomic.Uint64 // number of the latest connection
-	open    sync.Map      // *httpConnection by number
+	budget *budget
+	log    *zap.Logger
+	last   atomic.Uint64 // number of the latest connection
+	open   sync.Map      // *httpConnection by number
 }
 
 // httpConnection is a connection of an HTTP server.
 type httpConnection struct {
-	number   string
-	accounts accounts
+	number string
+	line   *line
 }
 
 // httpKey is the context key of the httpConnection of a request.
@@ -69,74 +66,20 @@ func (h *HTTPConnections) Follow(s *http.Server) {
 	}
 }
 
-// Pace returns l, whose connections give others their turn while they are read.
-func (h *HTTPConnections) Pace(l net.Listener) net.Listener { return pacedListener{l, h.network} }
-
-type pacedListener struct {
-	net.Listener
-	network *turns.Network
-}
-
-// Accept implements net.Listener.
-func (l pacedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	p := &pacedConn{Conn: c, turns: l.network.NewConnection(false)}
-	p.reading = turns.New(p.turns)
-	return p, nil
-}
-
-// pacedConn is a connection of a pacedListener.
-type pacedConn struct {
-	net.Conn
-	turns   *turns.Connection
-	reading turns.Turn // of the goroutine that reads
-}
-
-// How long net/http takes for what it reads, at most and roughly, in nanoseconds: for frames of HTTP/2
-// without data, each of which it may read by itself.
-const (
-	httpReadNanos = 2_000
-	httpByteNanos = 200
-)
-
-// Read implements net.Conn.
-func (c *pacedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.turns.Read()
-		if c.reading.Due(httpReadNanos + httpByteNanos*int64(n)) {
-			turns.Yield()
-		}
-	}
-	return n, err
-}
-
-// CloseWrite ends what the server sends. net/http calls it before it closes a connection that still
-// receives.
-func (c *pacedConn) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
-
 func (h *HTTPConnections) begin(c net.Conn) *httpConnection {
 	one := &httpConnection{number: strconv.FormatUint(h.last.Add(1), 10)}
 	peer := c.RemoteAddr().String()
-	one.accounts = accounts{budget: h.budget, peer: peer, hangUp: func(cause string) {
+	one.line = h.budget.open(func(cause string) {
 		h.log.Warn("an HTTP connection was ended: "+cause, zap.String("peer", peer))
 		_ = c.Close() // nothing more can be done about it
-	}}
+	})
 	h.open.Store(one.number, one)
 	return one
 }
 
 func (h *HTTPConnections) end(one *httpConnection) {
 	h.open.Delete(one.number)
-	one.accounts.close()
+	one.line.close()
 }
 
 // account returns the account of an identity's calls over the HTTP connection that a call names.
@@ -149,7 +92,7 @@ func (h *HTTPConnections) account(ctx context.Context, who *auth.Identity) (*acc
 	if !ok {
 		return nil, status.Error(codes.Canceled, "the HTTP connection has ended")
 	}
-	return one.(*httpConnection).accounts.of(who), nil
+	return one.(*httpConnection).line.account(who), nil
 }
 
 // Outgoing returns the context of a call over the connection inside the process, which names the HTTP
@@ -167,7 +110,7 @@ type Holder struct{ account *account }
 // HolderOf returns who holds the bytes of the request that a context belongs to.
 func (h *HTTPConnections) HolderOf(ctx context.Context) Holder {
 	if one, ok := ctx.Value(httpKey{}).(*httpConnection); ok {
-		return Holder{one.accounts.of(auth.FromContext(ctx))}
+		return Holder{one.line.account(auth.FromContext(ctx))}
 	}
 	return Holder{h.budget.shared}
 }

@@ -61,6 +61,8 @@ func (a *admission) beginStream(srv any, stream grpc.ServerStream, info *grpc.St
 	c := &callInfo{bare: stream, account: account, conn: connectionOf(stream.Context())}
 	ctx := context.WithValue(stream.Context(), callKey{}, c)
 	c.begin(ctx, info.FullMethod, rpcmetrics.Kind(info.IsClientStream, info.IsServerStream))
+	account.line.begin()
+	defer account.line.end()
 	return handler(srv, &streamOfCall{stream, ctx, account})
 }
 

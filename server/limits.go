@@ -7,7 +7,6 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/arriving"
 )
 
 // Limits bounds what clients can make the daemon hold. internal/config validates the settings that
@@ -41,10 +40,13 @@ type Limits struct {
 const maxSendBytes = math.MaxInt32
 
 // DefaultLimits returns limits for a sidecar with some hundred MiB of memory.
-func DefaultLimits() Limits {
+func DefaultLimits() Limits { return LimitsFor(128 << 20) }
+
+// LimitsFor returns limits for a budget of open bytes. One unary call may be under way for each MiB.
+func LimitsFor(openBytes int64) Limits {
 	return Limits{
 		Streams:             512,
-		Calls:               128,
+		Calls:               int(min(max(openBytes>>20, 16), 1024)),
 		Watches:             512,
 		OpenInputsPerStream: 4096,
 		OpenGroupsPerStream: 4096,
@@ -52,7 +54,7 @@ func DefaultLimits() Limits {
 		PassesPerInput:      100_000,
 		InputIDBytes:        256,
 		ReplyBytes:          16 << 20,
-		OpenInputBytes:      128 << 20,
+		OpenInputBytes:      openBytes,
 		Classes:             10_000,
 		CallTime:            time.Minute,
 		FirstMessage:        15 * time.Second,
@@ -63,8 +65,9 @@ func DefaultLimits() Limits {
 	}
 }
 
-// WorstCase is the memory that a daemon takes at most, in bytes, by what takes it. It does not count
-// garbage between two collections, which a memory limit of the Go runtime bounds.
+// WorstCase estimates the memory that a daemon takes whose clients use all that the limits allow, in
+// bytes, by what takes it. It does not count garbage between two collections. Clients that send parts of
+// messages over many connections can make it take more: a memory limit bounds that.
 type WorstCase struct {
 	Itself      int64 // the daemon and its models
 	Open        int64 // open inputs, requests, bodies over HTTP and replies that are not sent
@@ -87,25 +90,25 @@ const (
 	connectionBytes = 192 << 10
 )
 
-// WorstCase returns the memory that clients can make a daemon take which serves a number of models and
-// takes a number of connections, over HTTP too or not:
+// WorstCase returns the estimate for a daemon that serves a number of models and takes a number of
+// connections, over HTTP too or not:
 //
 //	Itself      = 56 MiB + 8 MiB x models
 //	Open        = max-open-bytes
 //	Decoded     = max-open-bytes with HTTP
-//	Arriving    = max-open-bytes: when messages that are not whole take more, connections are ended
-//	Calls       = (max-streams + max-watches + max-calls + 64) x (25 KiB + 64 KiB of headers + 256 KiB)
+//	Arriving    = max-open-bytes
+//	Calls       = (2 x max-streams + calls + 64) x (25 KiB + 64 KiB of headers + 256 KiB)
 //	Connections = connections x 192 KiB
 //
-// The 256 KiB are messages of a stream that are whole and wait; what is more counts into Arriving.
-// 64 is how many calls of reflection are taken at one time; health checks count into Arriving.
+// The 256 KiB are half a window of a stream, which may wait to be read. 64 is how many calls of
+// reflection are taken at one time.
 func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
 	calls := int64(l.Streams + l.Watches + l.Calls + othersAtOnce)
 	w := WorstCase{
 		Itself:      daemonBytes + modelBytes*int64(models),
 		Open:        l.OpenInputBytes,
 		Arriving:    l.OpenInputBytes,
-		Calls:       calls * (callBytes + headerBytes + arriving.Waiting),
+		Calls:       calls * (callBytes + headerBytes + uncharged),
 		Connections: connectionBytes * int64(connections),
 	}
 	if overHTTP {

@@ -97,9 +97,10 @@ func (o *overload) logLevel(was, is pressure.Level, r pressure.Reading, m *press
 // calm reports whether new work is taken.
 func (o *overload) calm() bool { return pressure.Level(o.level.Load()) == pressure.Calm }
 
-// refusal returns the status of new work while memory is short, and nil otherwise.
-func (o *overload) refusal() error {
-	if o.calm() {
+// refusal returns the status of new work while memory is short, and nil otherwise. Work of whoever is
+// spared is taken for as long as the memory limit is not reached.
+func (o *overload) refusal(isSpared func() bool) error {
+	if o.calm() || math.Float64frombits(o.pressure.Load()) < 1 && isSpared() {
 		return nil
 	}
 	o.metrics.MemoryRefused()

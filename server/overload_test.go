@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -12,10 +13,15 @@ import (
 )
 
 // TestShortMemoryRefuses checks that while memory is short new calls and streams are refused, with a
-// delay before another attempt, and that probes and open streams go on.
+// delay before another attempt, and that probes and open streams go on. A connection that takes next
+// to nothing is spared, until the memory limit is reached.
 func TestShortMemoryRefuses(t *testing.T) {
 	h := newHarness(t)
 	open := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
+	for range fewCalls {
+		h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
+	}
+	little := ckdv1.NewUncertaintyServiceClient(h.dial(t))
 	for _, level := range []pressure.Level{pressure.Refuse, pressure.End} {
 		t.Run(level.String(), func(t *testing.T) {
 			h.server.admission.overload.level.Store(int32(level))
@@ -28,6 +34,13 @@ func TestShortMemoryRefuses(t *testing.T) {
 			if err == nil {
 				_, err = s.Recv()
 			}
+			expectFault(t, err, "OVERLOADED")
+			if _, err := little.Decompose(t.Context(), tensor(ctg(t), 1)); err != nil {
+				t.Errorf("a call of one that takes next to nothing: %v", err)
+			}
+			h.server.admission.overload.pressure.Store(math.Float64bits(1))
+			defer h.server.admission.overload.pressure.Store(0)
+			_, err = little.Decompose(t.Context(), tensor(ctg(t), 1))
 			expectFault(t, err, "OVERLOADED")
 			probe := healthv1.NewHealthClient(h.conn)
 			if _, err := probe.Check(t.Context(), &healthv1.HealthCheckRequest{}); status.Code(err) != codes.OK {
@@ -42,8 +55,8 @@ func TestShortMemoryRefuses(t *testing.T) {
 			}
 		})
 	}
-	if got := h.metric(t, "ckd_memory_refused_total"); got != 4 {
-		t.Errorf("%v refusals were counted, want 4", got)
+	if got := h.metric(t, "ckd_memory_refused_total"); got != 6 {
+		t.Errorf("%v refusals were counted, want 6", got)
 	}
 	open.sendPasses(segment{group: 1, n: 3}, 0, 30)
 	if results := open.rest(); len(results) != 3 {

@@ -6,7 +6,6 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/passcheck"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -27,9 +26,6 @@ type scratch struct {
 	unreliable   []uint32
 	c3           []float64
 	pairA, pairB []uint32
-
-	turn turns.Turn // of a unary call
-	work inputWork
 }
 
 // pool returns the scratch pool for a detail.
@@ -56,7 +52,6 @@ func (p *scratchPool) get(run *passcheck.Run) *scratch {
 
 func (w *scratch) release() {
 	w.batch.Clear()
-	w.turn = turns.Turn{}
 	w.from.pool.Put(w)
 }
 

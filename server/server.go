@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/experimental"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -25,8 +24,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/auth"
-	"github.com/ckd-project/ckd/server/internal/arriving"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
+	"github.com/ckd-project/ckd/server/internal/unpack"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -50,8 +49,6 @@ type Options struct {
 	Referred Referred
 	// Refusals logs what is refused outside streams. Nil makes one that writes to Logger.
 	Refusals *Refusals
-	// RefuseCompressed refuses calls whose messages may be compressed.
-	RefuseCompressed bool
 	// MemoryLimit is the memory limit of the Go runtime in bytes, which GuardMemory keeps to. 0 is none.
 	MemoryLimit int64
 }
@@ -82,10 +79,14 @@ const headerBytes = 64 << 10
 // readBufferBytes is the read buffer of a connection: large messages come in fewer reads.
 const readBufferBytes = 128 << 10
 
+// callsPerConnection is how many calls of all kinds a connection may have under way. Clients wait with
+// further ones, or open another connection. Calls over HTTP share one connection.
+const callsPerConnection = 256
+
 // Windows of HTTP/2. gRPC would raise them to 16 MiB as it measures the bandwidth, for each stream. A
 // message may be larger: gRPC makes room for the one that is being read.
 const (
-	streamWindow     = 2 * arriving.Waiting
+	streamWindow     = 512 << 10
 	connectionWindow = 1 << 20
 )
 
@@ -101,10 +102,11 @@ func New(o Options) (*Server, error) {
 		catalog: newCatalog(o), lifecycle: newLifecycle(),
 		receipts: &receipts{limits: o.Limits, log: o.Logger},
 	}
-	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.BytesRefused(string(why)) })
-	s.budget.ended = o.Metrics.MemoryConnectionsEnded
+	s.budget = newBudget(o.Limits.OpenInputBytes,
+		func(why refusedFor) { o.Metrics.BytesRefused(string(why)) },
+		func() int64 { return int64(s.MessageBytes()) + streamWindow })
 	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
-	arriving.LimitUnpacking(s.MessageBytes, s.admission.roomToUnpack)
+	unpack.Limit(s.MessageBytes, s.admission.roomToUnpack)
 	rpc, err := rpcmetrics.New(o.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("rpc metrics: %w", err)
@@ -128,27 +130,22 @@ func New(o Options) (*Server, error) {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(wire.Codec{Unsent: s.budget.shared, Largest: s.MessageBytes}),
-		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget, s.admission.http.network}),
+		grpc.Creds(connections{o.Credentials, o.Limits.SendStall, o.Metrics, o.Logger, s.budget}),
 		grpc.InTapHandle(s.admission.tap),
 		grpc.ReadBufferSize(readBufferBytes),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
-		experimental.BufferPool(s.admission.arriving),
 		grpc.MaxRecvMsgSize(o.Limits.mostReceived()),
 		grpc.MaxSendMsgSize(maxSendBytes),
 		grpc.MaxHeaderListSize(headerBytes),
-		// All calls that may be in flight: those that come over HTTP share one connection.
-		grpc.MaxConcurrentStreams(uint32(o.Limits.Streams + o.Limits.Watches + o.Limits.Calls + probesPerConnection + othersAtOnce)),
+		grpc.MaxConcurrentStreams(callsPerConnection),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
-	}
-	if o.RefuseCompressed {
-		options = append(options, grpc.ChainStreamInterceptor(refuseCompressedStream))
 	}
 	if o.Tracing != nil {
 		options = append(options, grpc.StatsHandler(o.Tracing))
 	}
-	s.grpc = registrar{grpc.NewServer(options...), o.RefuseCompressed}
+	s.grpc = registrar{grpc.NewServer(options...)}
 	s.grpc.RegisterService(&service, s)
 	healthv1.RegisterHealthServer(s.grpc, s.lifecycle.health)
 	reflection.Register(s.grpc)

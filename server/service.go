@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/arriving"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -39,15 +38,18 @@ func handleDecomposeStream(s any, stream grpc.ServerStream) error {
 	return s.(*Server).streams.decompose(stream)
 }
 
+// uncharged is the size up to which the message of a unary call is not charged. It is half a window.
+const uncharged = streamWindow / 2
+
 //nolint:revive // the order is gRPC's
 func handleDecompose(s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wire.Incoming)
 	defer in.Free()
-	if err := take(read, in); err != nil {
+	if err := take(ctx, read, in); err != nil {
 		return nil, err
 	}
-	// Every call may hold as much as waits uncounted. A larger message counts until it is answered.
-	if bytes := int64(in.Size()); bytes > arriving.Waiting {
+	// A larger message is charged until it is answered.
+	if bytes := int64(in.Size()); bytes > uncharged {
 		account := s.(*Server).budget.of(ctx)
 		if !account.reserve(bytes) {
 			return nil, statusOf(account.refuse("values", bytes), location{}).Err()
@@ -78,17 +80,17 @@ func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
 		d.Methods[i].Handler = withSlot(func(
 			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
 		) (any, error) {
-			return handler(s, ctx, func(to any) error { return receive(read, to) }, intercept)
+			return handler(s, ctx, func(to any) error { return receive(ctx, read, to) }, intercept)
 		})
 	}
 	return &d
 }
 
 // receive reads and decodes a message.
-func receive(read func(any) error, to any) error {
+func receive(ctx context.Context, read func(any) error, to any) error {
 	var in wire.Incoming
 	defer in.Free()
-	if err := take(read, &in); err != nil {
+	if err := take(ctx, read, &in); err != nil {
 		return err
 	}
 	if err := in.Message(to.(proto.Message)); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// slot is a unary call's share of max-calls and of its identity's calls. It belongs first to
+// slot is a unary call's share of the calls under way and of its identity's calls. It belongs first to
 // the stream of the call, while the request arrives, then to the handler, and at last to the
 // reply, since the transport keeps a reply until the client reads it. Whoever has it at the end
 // gives it back.
@@ -89,6 +89,7 @@ func (a *admission) takeSlot(ctx context.Context, who *auth.Identity, limit time
 		own.Release()
 		return ctx, a.overloaded("calls under way", n, most)
 	}
+	account.line.begin()
 	s := &slot{admission: a, who: who, stream: ctx}
 	s.account, s.conn = account, connectionOf(ctx)
 	s.deadline = time.Now().Add(limit)
@@ -109,6 +110,7 @@ func (s *slot) abandon() {
 func (s *slot) giveBack() {
 	s.admission.calls.Add(-1)
 	s.who.Calls().Release()
+	s.account.line.end()
 }
 
 // Begin implements wire.Sending: the reply takes the slot from the handler.

@@ -49,8 +49,7 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
 	st.reply = replyBuilder{sender: &st.sender, limits: &d.limits, bound: m, notes: &st.notes}
 	st.blocks = blockReader{reply: &st.reply, answers: &st.answers}
-	st.answers = answers{stream: st, counted: d.newCounter(of.Context()), turn: turnOf(of.Context())}
-	st.blocks.values.turn = &st.answers.turn
+	st.answers = answers{stream: st, counted: d.newCounter(of.Context())}
 	return st
 }
 

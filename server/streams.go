@@ -130,12 +130,12 @@ const freeMessage = 16 << 10
 // next receives and decodes a message.
 func (r *requests) next() error {
 	r.free()
-	if err := take(r.from.RecvMsg, &r.in); err != nil {
+	if err := take(r.from.Context(), r.from.RecvMsg, &r.in); err != nil {
 		return err
 	}
 	if bytes := int64(r.in.Size()); bytes > freeMessage {
 		r.charged = bytes
-		r.account.budget.arrive(r.account, bytes)
+		r.account.Add(bytes)
 	}
 	if err := r.message.Decode(&r.in); err != nil {
 		return undecodable(err)
@@ -148,7 +148,7 @@ func (r *requests) free() {
 	r.in.Free()
 	r.message.Free()
 	if r.charged > 0 {
-		r.account.budget.arrive(r.account, -r.charged)
+		r.account.release(r.charged)
 		r.charged = 0
 	}
 }

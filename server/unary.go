@@ -10,7 +10,6 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -69,8 +68,7 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 	defer account.release(held)
 	w := m.pool(r.Detail).get(account.run(m))
 	defer w.release()
-	w.turn = turnOf(ctx)
-	tensor := r.tensor(&w.turn)
+	tensor := r.tensor()
 	if err := w.batch.Reset(tensor); err != nil {
 		if shape := (*decomp.ShapeError)(nil); errors.As(err, &shape) {
 			if f := wrongLength(m, shape.Got, shape.Passes, shape.Inputs); f.classes {
@@ -174,10 +172,10 @@ func (l *Limits) checkCounts(inputs, passes int64) error {
 }
 
 // tensor returns the passes of the request.
-func (r *call) tensor(turn *turns.Turn) decomp.Tensor {
+func (r *call) tensor() decomp.Tensor {
 	n := r.Values.Len()
 	r.values = slices.Grow(r.values[:0], n)[:n]
-	(&pacedValues{&r.Values, turn}).Next(r.values)
+	r.Values.Next(r.values)
 	t := decomp.Tensor{Passes: int(r.Passes), Inputs: int(r.Inputs), Float32: r.values}
 	if r.Layout == ckdv1.Layout_LAYOUT_NSK {
 		t.Layout = decomp.NSK

@@ -18,7 +18,6 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/turns"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -65,7 +64,7 @@ func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoa
 		}
 		l.requests = append(l.requests, mem.BufferSlice{mem.SliceBuffer(raw)})
 	}
-	conn := &connection{turns: new(turns.Network).NewConnection(false), of: connections{stall: DefaultLimits().SendStall}, accounts: accounts{budget: server.budget}}
+	conn := &connection{of: connections{stall: DefaultLimits().SendStall}, line: server.budget.open(nil)}
 	l.peer = &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}, AuthInfo: tlsfiles.Connected{Conn: conn, AuthInfo: tlsfiles.Plaintext{}}}
 	l.md = metadata.MD{":authority": {"x"}, "content-type": {"application/grpc"}, "user-agent": {"grpc-go/1"}}
 	for _, m := range service.Methods {

@@ -101,32 +101,15 @@ type Metrics struct {
 
 // Limits holds what clients may use, and for how long.
 type Limits struct {
-	ShutdownGrace time.Duration `default:"10s" placeholder:"TIME" env:"CKD_SHUTDOWN_GRACE" help:"How long open inputs may go on after SIGTERM, or when their stream has reached its age. (${default})"`
+	MaxOpenBytes             int64 `default:"134217728" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes that open inputs, requests and unread replies of all clients may hold; one unary call may be under way for each MiB, 16 to 1024. Raise it, with the container's memory, for large inputs or many callers; lower it in a small sidecar. (${default})"`
+	MaxMessageBytes          int   `default:"0" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. 0 means room for 64 inputs of each model, within an eighth of max-open-bytes, and at least 512 KiB. Raise it for a client that sends larger batches at once. (${default})"`
+	MaxStreams               int   `default:"512" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time, and as many health watches. Raise it for more workers than that on one daemon; lower it in a small sidecar. (${default})"`
+	MaxConnections           int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS" help:"Connections of clients over gRPC and HTTP together. 0 means the limit on open files less 128, and at most 1024. Raise it for a fleet of more clients without a mesh. (${default})"`
+	MaxConnectionsPerAddress int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS_PER_ADDRESS" help:"Connections from one IP address. Set it where clients without identities reach the daemon directly. 0 means no limit, as a proxy has one address. (${default})"`
 
-	MaxMessageBytes          int   `default:"0" placeholder:"N" env:"CKD_MAX_MESSAGE_BYTES" help:"Bytes of one message received. 0 means room for 64 inputs of each model, within an eighth of max-open-bytes, and at least 512 KiB. (${default})"`
-	MaxStreams               int   `default:"512" placeholder:"N" env:"CKD_MAX_STREAMS" help:"Streams open at one time. (${default})"`
-	MaxCalls                 int   `default:"128" placeholder:"N" env:"CKD_MAX_CALLS" help:"Unary calls under way at one time. (${default})"`
-	MaxConnections           int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS" help:"Connections of clients over gRPC and HTTP together. 0 means the limit on open files less 128, and at most 1024. (${default})"`
-	MaxConnectionsPerAddress int   `default:"0" placeholder:"N" env:"CKD_MAX_CONNECTIONS_PER_ADDRESS" help:"Connections from one IP address. 0 means no limit. (${default})"`
-	MaxWatches               int   `default:"0" placeholder:"N" env:"CKD_MAX_WATCHES" help:"Health watches open at one time; a client that balances load holds one for each connection. 0 means as many as max-streams. (${default})"`
-	MaxOpenInputs            int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_INPUTS" help:"Inputs open at one time on one stream. (${default})"`
-	MaxOpenGroups            int   `default:"4096" placeholder:"N" env:"CKD_MAX_OPEN_GROUPS" help:"Groups open at one time on one stream. (${default})"`
-	MaxInputsPerRequest      int   `default:"65536" placeholder:"N" env:"CKD_MAX_INPUTS_PER_REQUEST" help:"Inputs in one unary request. (${default})"`
-	MaxPasses                int   `default:"100000" placeholder:"N" env:"CKD_MAX_PASSES" help:"Passes of one input. (${default})"`
-	MaxIDBytes               int   `default:"256" placeholder:"N" env:"CKD_MAX_ID_BYTES" help:"Bytes of one input id. (${default})"`
-	MaxReplyBytes            int   `default:"16777216" placeholder:"N" env:"CKD_MAX_REPLY_BYTES" help:"Bytes, about, of one reply; bounds the inputs of a group or request by the detail asked for. (${default})"`
-	MaxOpenBytes             int64 `default:"134217728" placeholder:"N" env:"CKD_MAX_OPEN_BYTES" help:"Bytes held by the open inputs of all streams. (${default})"`
-
-	MaxClasses int `default:"10000" placeholder:"N" env:"CKD_MAX_CLASSES" help:"Classes of one model. (${default})"`
-
-	Compression string `default:"on" enum:"on,off" env:"CKD_COMPRESSION" help:"Whether clients may compress messages with gzip: ${enum}. (${default})"`
-
-	CallTimeout           time.Duration `default:"1m" placeholder:"TIME" env:"CKD_CALL_TIMEOUT" help:"How long a unary call may take, from its headers to its answer. (${default})"`
-	FirstMessageTimeout   time.Duration `default:"15s" placeholder:"TIME" env:"CKD_FIRST_MESSAGE_TIMEOUT" help:"How long the first message of a call or stream may take to arrive whole. (${default})"`
-	ConnectionIdleTimeout time.Duration `default:"5m" placeholder:"TIME" env:"CKD_CONNECTION_IDLE_TIMEOUT" help:"How long a connection may be without calls before it is closed. (${default})"`
-	SendStallTimeout      time.Duration `default:"30s" placeholder:"TIME" env:"CKD_SEND_STALL_TIMEOUT" help:"How long a client may leave results unread before its stream is ended. (${default})"`
-	InputIdleTimeout      time.Duration `default:"5m" placeholder:"TIME" env:"CKD_INPUT_IDLE_TIMEOUT" help:"How long an open input may be without passes before it fails. (${default})"`
-	MaxStreamAge          time.Duration `default:"0s" placeholder:"TIME" env:"CKD_MAX_STREAM_AGE" help:"Age at which a stream takes no new inputs and ends, give or take a twentieth, so that its client can open one elsewhere. 0 means never, which suits a sidecar. (${default})"`
+	ShutdownGrace    time.Duration `default:"10s" placeholder:"TIME" env:"CKD_SHUTDOWN_GRACE" help:"How long open inputs may go on after SIGTERM, or when their stream has reached its age. Raise it, with the pod's own grace, where passes take longer. (${default})"`
+	InputIdleTimeout time.Duration `default:"5m" placeholder:"TIME" env:"CKD_INPUT_IDLE_TIMEOUT" help:"How long an open input may be without passes before it fails. Raise it where a model takes longer between passes. (${default})"`
+	MaxStreamAge     time.Duration `default:"0s" placeholder:"TIME" env:"CKD_MAX_STREAM_AGE" help:"Age at which a stream takes no new inputs and ends, give or take a twentieth, so that its client can open one elsewhere. Set it with several replicas; 0 means never, which suits a sidecar. (${default})"`
 }
 
 // Off turns an address off.
@@ -231,28 +214,15 @@ func (m *Metrics) check(report reporter) {
 
 func (l *Limits) check(report reporter) {
 	inRange(report, "shutdown-grace", l.ShutdownGrace, 0, time.Hour)
-	inRange(report, "call-timeout", l.CallTimeout, 10*time.Millisecond, time.Hour)
-	inRange(report, "first-message-timeout", l.FirstMessageTimeout, 10*time.Millisecond, time.Hour)
-	inRange(report, "connection-idle-timeout", l.ConnectionIdleTimeout, time.Second, 24*time.Hour)
-	inRange(report, "send-stall-timeout", l.SendStallTimeout, 10*time.Millisecond, time.Hour)
 	inRange(report, "input-idle-timeout", l.InputIdleTimeout, 10*time.Millisecond, 24*time.Hour)
 	inRange(report, "max-stream-age", l.MaxStreamAge, 0, 365*24*time.Hour)
 	if l.MaxMessageBytes != 0 {
 		inRange(report, "max-message-bytes", l.MaxMessageBytes, 1<<10, 1<<30)
 	}
 	inRange(report, "max-streams", l.MaxStreams, 1, 1<<20)
-	inRange(report, "max-calls", l.MaxCalls, 1, 1<<20)
 	inRange(report, "max-connections", l.MaxConnections, 0, 1<<20)
 	inRange(report, "max-connections-per-address", l.MaxConnectionsPerAddress, 0, 1<<20)
-	inRange(report, "max-watches", l.MaxWatches, 0, 1<<20)
-	inRange(report, "max-open-inputs", l.MaxOpenInputs, 1, 1<<24)
-	inRange(report, "max-open-groups", l.MaxOpenGroups, 1, 1<<24)
-	inRange(report, "max-inputs-per-request", l.MaxInputsPerRequest, 1, 1<<24)
-	inRange(report, "max-passes", l.MaxPasses, 2, 1<<30)
-	inRange(report, "max-id-bytes", l.MaxIDBytes, 1, 1<<16)
 	inRange(report, "max-open-bytes", l.MaxOpenBytes, 1<<10, math.MaxInt64)
-	inRange(report, "max-reply-bytes", l.MaxReplyBytes, 1<<10, 1<<30)
-	inRange(report, "max-classes", l.MaxClasses, 2, 100_000)
 }
 
 // checkCaseURL returns what is wrong with a template of links to inputs; empty for nothing. Whoever names

@@ -55,7 +55,7 @@ func TestDefault(t *testing.T) {
 // TestChanged checks that Changed returns the settings that differ from their defaults, however
 // they were set, and no secret.
 func TestChanged(t *testing.T) {
-	path := write(t, "policy: [p.yaml]\nmax-streams: 64\nmax-calls: 128\n")
+	path := write(t, "policy: [p.yaml]\nmax-streams: 64\nmax-open-bytes: 134217728\n")
 	t.Setenv("CKD_LOG_LEVEL", "warn")
 	c, err := parse("--config", path, "--shutdown-grace", "1500ms", "--trace-endpoint", "https://me:secret@collector:4317/v1?token=secret", "--channelz")
 	if err != nil {
@@ -84,20 +84,20 @@ listen:
   - 127.0.0.1:1
   - unix:/tmp/x.sock
 max-streams: 7
-max-passes: 8
-max-id-bytes: 9
+max-open-bytes: 8192
+max-connections: 9
 shutdown-grace: 3s
 log-level: warn
 `)
 	t.Setenv("CKD_CONFIG", path)
-	t.Setenv("CKD_MAX_PASSES", "80")
-	t.Setenv("CKD_MAX_ID_BYTES", "90")
-	c, err := parse("--max-id-bytes", "900")
+	t.Setenv("CKD_MAX_OPEN_BYTES", "80000")
+	t.Setenv("CKD_MAX_CONNECTIONS", "90")
+	c, err := parse("--max-connections", "900")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(c.Policy, []string{"a.yaml", "b,c.yaml"}) || len(c.Listen) != 2 || c.MaxStreams != 7 || c.MaxPasses != 80 ||
-		c.MaxIDBytes != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.Pprof != "127.0.0.1:6" || !c.AdminReload || c.ClassLabels != 32 {
+	if !slices.Equal(c.Policy, []string{"a.yaml", "b,c.yaml"}) || len(c.Listen) != 2 || c.MaxStreams != 7 || c.MaxOpenBytes != 80_000 ||
+		c.MaxConnections != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.Pprof != "127.0.0.1:6" || !c.AdminReload || c.ClassLabels != 32 {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -187,12 +187,12 @@ func TestFaults(t *testing.T) {
 		want []string
 	}{
 		"many in the file": {
-			"policy: {a: b}\nmax-streems: 5\nmax-passes: lots\nlog-level: loud\nshutdown-grace: soon\n", nil,
-			[]string{":1:9: policy: ", `:2:1: max-streems: `, `did you mean "max-streams"?`, ":3:13: max-passes: ", ":4:12: log-level: ", ":5:17: shutdown-grace: "},
+			"policy: {a: b}\nmax-streems: 5\nmax-connections: lots\nlog-level: loud\nshutdown-grace: soon\n", nil,
+			[]string{":1:9: policy: ", `:2:1: max-streems: `, `did you mean "max-streams"?`, ":3:18: max-connections: ", ":4:12: log-level: ", ":5:17: shutdown-grace: "},
 		},
 		"out of range": {
-			"policy: [p.yaml]\nmax-streams: 0\nmax-message-bytes: 5\n", []string{"--max-passes", "1"},
-			[]string{":2:14: max-streams: 0, expected 1 to 1048576", ":3:20: max-message-bytes: 5, expected 1024", "max-passes: 1, expected 2"},
+			"policy: [p.yaml]\nmax-streams: 0\nmax-message-bytes: 5\n", []string{"--max-open-bytes", "1"},
+			[]string{":2:14: max-streams: 0, expected 1 to 1048576", ":3:20: max-message-bytes: 5, expected 1024", "max-open-bytes: 1, expected 1024"},
 		},
 		"addresses":     {"policy: [p.yaml]\nlisten: [here, 'unix:', '127.0.0.1:notaport']\nadmin: unix:/x\n", nil, []string{`:2:9: listen: "here": expected HOST:PORT`, `"unix:": expected a path`, `"notaport" is no port`, `:3:8: admin: "unix:/x"`}},
 		"no mapping":    {"- a\n", nil, []string{":1:1: "}},

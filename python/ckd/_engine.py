@@ -463,7 +463,7 @@ class Batch:
         """Raises an error if a new stream takes other inputs than the one before."""
         classes, most = tuple(info.classes), info.limits.open_inputs_per_stream
         if most and len(self.ids) > most:
-            raise ValueError(f"found a batch of {len(self.ids)} inputs, expected at most {most}: the daemon's max-open-inputs")
+            raise ValueError(f"found a batch of {len(self.ids)} inputs, expected at most {most}, which a stream may have open")
         if self.classes is None:
             self.classes = classes
         elif self.classes != classes:

@@ -21,7 +21,8 @@ const (
 	endAt, endUntil       = 0.90, 0.85
 )
 
-// heldShare is the share of their budget that clients must hold before the level leaves Calm.
+// heldShare is the share of their budget, or of what the limit leaves if that is less, that clients
+// must hold before the level leaves Calm.
 const heldShare = 0.1
 
 // collectEvery is the least time from one collection that a Manager asks for to the next.
@@ -89,7 +90,7 @@ func (m *Manager) Next(r Reading) Verdict {
 		m.pressure = atMost
 	}
 	switch {
-	case float64(r.Held) < heldShare*float64(m.budget), atMost < refuseUntil:
+	case float64(r.Held) < heldShare*float64(min(m.budget, m.available())), atMost < refuseUntil:
 		m.level = Calm
 		return Verdict{Level: Calm}
 	case measured:

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
-	"github.com/ckd-project/ckd/server/internal/arriving"
+	"github.com/ckd-project/ckd/server/internal/unpack"
 )
 
 // Codec implements encoding.CodecV2 for the server: see grpc.ForceServerCodecV2.
@@ -167,7 +167,7 @@ func (in *Incoming) keep(data mem.BufferSlice) {
 			in.size += len(s)
 		}
 	}
-	in.cut = arriving.Cut(in.segments)
+	in.cut = unpack.Cut(in.segments)
 }
 
 // joined returns the message in one piece, which may be a buffer of the transport.

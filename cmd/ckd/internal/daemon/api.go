@@ -29,6 +29,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 	if err != nil {
 		return nil, err
 	}
+	l := limits(c)
 	handler := gateway.New(conn, gateway.Options{
 		MessageBytes: s.MessageBytes,
 		Holder:       func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
@@ -38,11 +39,11 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 			refusals.HTTP(code, zap.String("request_id", requestID))
 		},
 	})
-	a := &api{pipe: pipe, conn: conn, server: gateway.NewServer(handler, zap.NewStdLog(log), c.FirstMessageTimeout, c.CallTimeout+c.SendStallTimeout)}
+	a := &api{pipe: pipe, conn: conn, server: gateway.NewServer(handler, zap.NewStdLog(log), l.FirstMessage, l.CallTime+l.SendStall)}
 	if certs := security.certificates; certs != nil {
 		a.server.TLSConfig, a.server.ConnState = certs.TLSConfig(), certs.ConnState
 	}
-	a.server.IdleTimeout = c.ConnectionIdleTimeout
+	a.server.IdleTimeout = l.ConnectionIdle
 	connections.Follow(a.server)
 	return a, nil
 }

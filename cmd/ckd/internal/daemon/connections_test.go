@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -121,30 +120,5 @@ func TestAdminConnections(t *testing.T) {
 				t.Fatalf("not %s", want)
 			}
 		}
-	}
-}
-
-// TestIdleConnections checks that connections without calls are closed, over gRPC and HTTP.
-func TestIdleConnections(t *testing.T) {
-	d := start(t, withHTTP, func(c *config.Config) { c.ConnectionIdleTimeout = time.Second })
-	for name, hello := range map[string]struct{ address, text string }{
-		"gRPC": {d.Targets()[0], "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
-		"HTTP": {strings.TrimPrefix(d.HTTPURL(), "http://"), "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, err := net.Dial("tcp", hello.address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			if _, err := io.WriteString(c, hello.text); err != nil {
-				t.Fatal(err)
-			}
-			_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute)) // against hanging
-			if _, err := io.Copy(io.Discard, c); err != nil && !strings.Contains(err.Error(), "reset") {
-				t.Errorf("the connection stays: %v", err)
-			}
-		})
 	}
 }

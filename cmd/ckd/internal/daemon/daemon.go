@@ -94,7 +94,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	options := server.Options{
 		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz, Refusals: refusals,
 		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Referred: referred,
-		MemoryLimit: limitMemory(log, cgroupMemory), RefuseCompressed: c.Compression == config.Off,
+		MemoryLimit: limitMemory(log, cgroupMemory),
 	}
 	if d.tracer != nil {
 		options.Tracing = d.tracer.Handler()
@@ -165,7 +165,7 @@ func (d *Daemon) openHTTP(c *config.Config, registry *prometheus.Registry, m *me
 		if d.api, err = newAPI(c, d.rpc.server, d.security, m, refusals, d.log); err != nil {
 			return fmt.Errorf("http: %w", err)
 		}
-		d.http = web.NewServer(d.api.server, d.rpc.server.HTTPConnections().Pace(l))
+		d.http = web.NewServer(d.api.server, l)
 	}
 	if l := d.sockets.pprof; l != nil {
 		d.pprof = web.NewServer(web.NewHTTP(web.Profiler(), d.log), l)

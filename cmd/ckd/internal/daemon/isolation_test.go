@@ -111,13 +111,6 @@ func (c *opener) fill() string {
 	return ""
 }
 
-// finish has the inputs of a group decided, as far as there is room for their results.
-func (c *opener) finish(group uint64) {
-	c.t.Helper()
-	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: group, Final: true}}})
-	c.receive()
-}
-
 // held returns the share of the budget that is held.
 func (d *started) held() float64 {
 	d.t.Helper()
@@ -151,27 +144,33 @@ func (d *started) expectAlive() {
 	}
 }
 
-// TestOneClientLeavesRoom checks on real sockets that a client alone gets three quarters of the
-// budget, that the next one is served at once, and that the first gets no more than its share while
-// another waits.
-func TestOneClientLeavesRoom(t *testing.T) {
-	d := start(t, withLittleRoom)
-	one := overGRPC(t, d, "")
-	expectRefusal(t, one.fill(), "this connection holds", "and may hold 786432")
+// TestLittleOnesFindRoom checks that one client gets three quarters of the budget, and that three
+// who take all they get leave room for forty small calls of others, over gRPC and HTTP.
+func TestLittleOnesFindRoom(t *testing.T) {
+	d := start(t, withHTTP, withLittleRoom)
+	expectRefusal(t, overGRPC(t, d, "").fill(), "this connection holds", "and may hold 786432")
 	if held := d.held(); held < 0.7 || held > 0.76 {
-		t.Errorf("%v of the budget are held", held)
+		t.Errorf("%v of the budget are held by the first", held)
 	}
-	two := overGRPC(t, d, "")
-	if _, refusal := two.open(1); refusal != "" {
-		t.Errorf("the second client is refused: %s", refusal)
+	for range 2 {
+		expectRefusal(t, overGRPC(t, d, "").fill(), "all clients hold", "this connection holds")
 	}
-	d.expectAlive()
-	expectRefusal(t, two.fill(), "all clients hold", "this connection holds") // and waits now
-	one.finish(1)
-	_, refusal := one.open(50)
-	expectRefusal(t, refusal, "more than an equal share among 2, while others wait")
-	if _, refusal := two.open(10); refusal != "" {
-		t.Errorf("what the first gave back is not the second's: %s", refusal)
+	if held := d.held(); held < 0.86 || held > 0.88 {
+		t.Errorf("%v of the budget are held by three", held)
+	}
+	little := ckdv1.NewUncertaintyServiceClient(dial(t, d.Targets()[0]))
+	for range 20 {
+		if _, err := little.Decompose(t.Context(), &ckdv1.DecomposeRequest{
+			Model: "m", Layout: ckdv1.Layout_LAYOUT_SNK, Inputs: 1, Passes: 4, Values: []float32{0.5, 0.5, 0.25, 0.75, 0.5, 0.5, 0.25, 0.75},
+		}); err != nil {
+			t.Errorf("a small call: %v", err)
+		}
+		code, text := request(t, http.MethodPost, d.HTTPURL()+"/v1/models/m:decompose", func(r *http.Request) {
+			r.Body = io.NopCloser(strings.NewReader(`{"layout": "LAYOUT_SNK", "inputs": 1, "passes": 4, "values": [0.5, 0.5, 0.25, 0.75, 0.5, 0.5, 0.25, 0.75]}`))
+		})
+		if code != http.StatusOK {
+			t.Errorf("a small call over HTTP: %d %s", code, text)
+		}
 	}
 	d.expectAlive()
 }
@@ -179,7 +178,7 @@ func TestOneClientLeavesRoom(t *testing.T) {
 // TestTenantsLeaveRoom checks that an identity may hold no more by opening more
 // connections, and that the access file bounds what it may hold.
 func TestTenantsLeaveRoom(t *testing.T) {
-	d := start(t, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
+	d := start(t, withHTTP, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
 	for range 3 {
 		overGRPC(t, d, "large").fill()
 	}

@@ -84,7 +84,7 @@ func logWorstCase(log *zap.Logger, w server.WorstCase, limit int64) {
 	if limit > 0 && w.Total() > limit {
 		write = log.Warn
 		message += " is more than its limit: under such a load calls are refused and connections ended;" +
-			" raise the limit, or lower max-open-bytes, max-streams, max-calls or max-connections"
+			" raise the limit, or lower max-open-bytes, max-streams or max-connections"
 	}
 	write(message, zap.Int64("bytes", w.Total()), zap.Int64("limit_bytes", limit),
 		zap.Int64("daemon_bytes", w.Itself), zap.Int64("open_bytes", w.Open), zap.Int64("decoded_bytes", w.Decoded),

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"net"
 	"sync"
 	"time"
@@ -28,27 +27,11 @@ func newRPC(s *server.Server, log *zap.Logger, end *shutdown) *rpc {
 
 // limits returns the limits of the settings in the server's terms.
 func limits(c *config.Config) server.Limits {
-	return server.Limits{
-		MessageBytes:        c.MaxMessageBytes,
-		Streams:             c.MaxStreams,
-		Calls:               c.MaxCalls,
-		Watches:             cmp.Or(c.MaxWatches, c.MaxStreams),
-		OpenInputsPerStream: c.MaxOpenInputs,
-		OpenGroupsPerStream: c.MaxOpenGroups,
-		InputsPerRequest:    c.MaxInputsPerRequest,
-		PassesPerInput:      c.MaxPasses,
-		InputIDBytes:        c.MaxIDBytes,
-		ReplyBytes:          c.MaxReplyBytes,
-		OpenInputBytes:      c.MaxOpenBytes,
-		Classes:             c.MaxClasses,
-		CallTime:            c.CallTimeout,
-		FirstMessage:        c.FirstMessageTimeout,
-		ConnectionIdle:      c.ConnectionIdleTimeout,
-		SendStall:           c.SendStallTimeout,
-		InputIdle:           c.InputIdleTimeout,
-		StreamAge:           c.MaxStreamAge,
-		DrainGrace:          c.ShutdownGrace,
-	}
+	l := server.LimitsFor(c.MaxOpenBytes)
+	l.MessageBytes = c.MaxMessageBytes
+	l.Streams, l.Watches = c.MaxStreams, c.MaxStreams
+	l.InputIdle, l.StreamAge, l.DrainGrace = c.InputIdleTimeout, c.MaxStreamAge, c.ShutdownGrace
+	return l
 }
 
 // serve serves calls at l until they have ended. It does not wait for peers in the midst of

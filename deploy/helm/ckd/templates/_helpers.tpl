@@ -116,8 +116,8 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 {{- $s := .Values.settings -}}
 {{- $open := mul (int64 (index $s "max-open-bytes")) (ternary 3 2 .Values.http.enabled) -}}
 {{- $streams := int64 (index $s "max-streams") -}}
-{{- $watches := int64 (index $s "max-watches" | default $streams) -}}
-{{- $calls := mul 353280 (add $streams $watches (int64 (index $s "max-calls")) 64) -}}
+{{- $unary := min 1024 (max 16 (div (int64 (index $s "max-open-bytes")) 1048576)) -}}
+{{- $calls := mul 353280 (add (mul 2 $streams) $unary 64) -}}
 {{- $connections := mul 196608 (int64 (index $s "max-connections" | default 1024)) -}}
 {{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $calls $connections)))) 9 -}}
 {{- end -}}

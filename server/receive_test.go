@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -52,51 +51,4 @@ func (s *Server) fillBudget(t *testing.T) func() {
 	t.Helper()
 	s.budget.shared.Add(s.budget.limit)
 	return func() { s.budget.shared.release(s.budget.limit) }
-}
-
-// TestCompressionOff checks that no method takes compressed messages, and that the others are served.
-func TestCompressionOff(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.RefuseCompressed = true })
-	zipped := grpc.UseCompressor("gzip")
-	probe := healthv1.NewHealthClient(h.conn)
-	for name, call := range map[string]func(...grpc.CallOption) error{
-		"Decompose": func(o ...grpc.CallOption) error {
-			_, err := h.client.Decompose(t.Context(), tensor(ctg(t), 1), o...)
-			return err
-		},
-		"ListModels": func(o ...grpc.CallOption) error {
-			_, err := h.client.ListModels(t.Context(), &ckdv1.ListModelsRequest{}, o...)
-			return err
-		},
-		"DecomposeStream": func(o ...grpc.CallOption) error {
-			s, err := h.client.DecomposeStream(t.Context(), o...)
-			if err != nil {
-				return err
-			}
-			_ = s.Send(header(&ckdv1.StreamHeader{Model: "ctg"})) // Recv says how it went
-			_, err = s.Recv()
-			return err
-		},
-		"Check": func(o ...grpc.CallOption) error {
-			_, err := probe.Check(t.Context(), &healthv1.HealthCheckRequest{Service: "ctg"}, o...)
-			return err
-		},
-		"Watch": func(o ...grpc.CallOption) error {
-			s, err := probe.Watch(t.Context(), &healthv1.HealthCheckRequest{Service: "ctg"}, o...)
-			if err != nil {
-				return err
-			}
-			_, err = s.Recv()
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := call(zipped); status.Code(err) != codes.Unimplemented {
-				t.Errorf("compressed: %v, want UNIMPLEMENTED", err)
-			}
-			if err := call(); err != nil {
-				t.Errorf("not compressed: %v", err)
-			}
-		})
-	}
 }

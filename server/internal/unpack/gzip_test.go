@@ -1,91 +1,17 @@
-package arriving
+package unpack
 
 import (
 	"bytes"
 	"io"
-	"runtime"
 	"slices"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-	"pgregory.net/rapid"
 )
 
-// TestPoolCounts takes buffers and gives them back in any order, and compares the count with the
-// capacities of those that are out.
-func TestPoolCounts(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p, want := new(Pool), int64(0)
-		var out []*[]byte
-		for range rapid.IntRange(1, 50).Draw(t, "steps") {
-			if len(out) > 0 && rapid.Bool().Draw(t, "put") {
-				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
-				want -= counted(out[i])
-				p.Put(out[i])
-				out[i] = out[len(out)-1]
-				out = out[:len(out)-1]
-			} else {
-				n := rapid.OneOf(rapid.IntRange(0, 5000), rapid.IntRange(0, 100_000)).Draw(t, "length")
-				b := p.Get(n)
-				if len(*b) != n {
-					t.Fatalf("a buffer of %d bytes, want %d", len(*b), n)
-				}
-				if wasted := cap(*b) > max(2*n, 1<<smallest); wasted {
-					t.Fatalf("a buffer with room for %d bytes, want %d", cap(*b), n)
-				}
-				want += counted(b)
-				out = append(out, b)
-			}
-			if got := p.Held(); got != want {
-				t.Fatalf("%d bytes are held, want %d", got, want)
-			}
-		}
-	})
-}
-
-// counted returns what a buffer counts.
-func counted(b *[]byte) int64 {
-	if mem.IsBelowBufferPoolingThreshold(cap(*b)) {
-		return 0
-	}
-	return int64(cap(*b))
-}
-
-// TestPoolForgetsLostBuffers checks that buffers that nobody gives back stop counting when the
-// collector has found them, while those in use count on.
-func TestPoolForgetsLostBuffers(t *testing.T) {
-	p := new(Pool)
-	kept := p.Get(10_000)
-	var lost []*[]byte
-	for range 20 {
-		lost = append(lost, p.Get(10_000))
-	}
-	big := p.Get(1 << 20)
-	if got, want := p.Held(), int64(21<<14+1<<20); got != want {
-		t.Fatalf("%d bytes are held, want %d", got, want)
-	}
-	runtime.KeepAlive(lost) // until here
-	p.Put(big)
-	held := int64(0)
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		runtime.GC()
-		if held = p.Held(); held == 1<<14 {
-			break
-		}
-	}
-	if held != 1<<14 {
-		t.Errorf("%d bytes are held, want %d", held, 1<<14)
-	}
-	p.Put(kept)
-	if got := p.Held(); got != 0 {
-		t.Errorf("%d bytes are held, want none", got)
-	}
-}
-
-// TestLimitUnpacking unpacks a message as gRPC does, while there is room and after.
-func TestLimitUnpacking(t *testing.T) {
+// TestLimit unpacks a message as gRPC does, while there is room and after.
+func TestLimit(t *testing.T) {
 	t.Cleanup(func() { unpacking.Store(nil) })
 	z := encoding.GetCompressor("gzip")
 	var packed bytes.Buffer
@@ -110,12 +36,11 @@ func TestLimitUnpacking(t *testing.T) {
 		"too large":     {2 << 20, 1 << 18, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := new(Pool)
-			LimitUnpacking(func() int { return c.largest }, func() bool { return p.Held() < c.limit })
+			Limit(func() int { return c.largest }, func(unpacked int64) bool { return unpacked < c.limit })
 			var unpacked mem.BufferSlice
 			r, err := z.Decompress(bytes.NewReader(packed.Bytes()))
 			if err == nil {
-				unpacked, err = mem.ReadAll(r, p)
+				unpacked, err = mem.ReadAll(r, mem.DefaultBufferPool())
 				_ = r.(io.Closer).Close()
 			}
 			if err != nil {
@@ -136,8 +61,8 @@ func TestLimitUnpacking(t *testing.T) {
 				t.Errorf("%d bytes were unpacked, want few more than %d", got, c.largest)
 			}
 			unpacked.Free()
-			if p.Held() != 0 {
-				t.Errorf("%d bytes are held after all", p.Held())
+			if n := inHand.Load(); n != 0 {
+				t.Errorf("%d bytes count after the end", n)
 			}
 		})
 	}

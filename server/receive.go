@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -14,12 +13,8 @@ import (
 )
 
 // registrar registers services at a gRPC server. Their unary calls end at once if tap has refused
-// them and, with refuse, if they announce compressed messages; beginStream and refuseCompressedStream
-// do so for streams.
-type registrar struct {
-	*grpc.Server
-	refuse bool
-}
+// them; beginStream does so for streams.
+type registrar struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (r registrar) RegisterService(of *grpc.ServiceDesc, implementation any) {
@@ -33,35 +28,10 @@ func (r registrar) RegisterService(of *grpc.ServiceDesc, implementation any) {
 			if err := refusalOf(ctx); err != nil {
 				return nil, err
 			}
-			if r.refuse {
-				if err := refuseCompressed(ctx); err != nil {
-					read = func(any) error { return err }
-				}
-			}
 			return handler(s, ctx, read, intercept)
 		}
 	}
 	r.Server.RegisterService(&d, implementation)
-}
-
-// refuseCompressedStream is the interceptor that refuses streams with compressed messages.
-func refuseCompressedStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if err := refuseCompressed(stream.Context()); err != nil {
-		return err
-	}
-	return handler(srv, stream)
-}
-
-// refuseCompressed returns the status of a call whose client announces compressed messages, and nil
-// for any other.
-func refuseCompressed(ctx context.Context) error {
-	switch name := compressionOf(ctx); name {
-	case "", encoding.Identity:
-		return nil
-	default:
-		return status.Errorf(codes.Unimplemented,
-			"messages compressed with %s are not accepted: the daemon's setting compression is off; send them uncompressed", clip(name))
-	}
 }
 
 // compressionOf returns how the messages of a call are compressed; empty for not at all.
@@ -78,11 +48,14 @@ var errNoRoom = statusOf(&fault{
 	value: "a compressed message", expected: "a later attempt, or an uncompressed message",
 }, location{}).Err()
 
-// take receives a message with read. A message that is too large, or was not unpacked for lack of
+// take receives a message of a call with read. A message that is too large, or was not unpacked for lack of
 // room, is an error.
-func take(read func(any) error, into *wire.Incoming) error {
+func take(ctx context.Context, read func(any) error, into *wire.Incoming) error {
 	if err := read(into); err != nil {
 		return err
+	}
+	if c := callOf(ctx); c != nil && c.conn != nil {
+		c.conn.line.handed(into.Size())
 	}
 	if err := into.Oversize(); err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error()) // no details, as from gRPC itself: clients look for none

@@ -1,4 +1,4 @@
-package arriving
+package unpack
 
 import (
 	"bytes"
@@ -10,19 +10,24 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// unpacking is what LimitUnpacking was called with last; nil for no limit.
-var unpacking atomic.Pointer[limit]
+// unpacking is what Limit was called with last; nil for no limit.
+var unpacking atomic.Pointer[limits]
 
-type limit struct {
+type limits struct {
 	largest func() int
-	more    func() bool
+	more    func(unpacked int64) bool
 }
 
-// LimitUnpacking makes every message that is being unpacked end soon after its largest size, and
+// inHand counts the bytes of all messages that are being unpacked.
+var inHand atomic.Int64
+
+// Limit makes every message that is being unpacked end soon after its largest size, and
 // ask before each further piece of at most 32 KiB whether there is room for more. If there is not,
 // the message is cut: see Cut. gRPC keeps its compressors for the process, and so the last caller
 // decides for all servers in it.
-func LimitUnpacking(largest func() int, more func() bool) { unpacking.Store(&limit{largest, more}) }
+func Limit(largest func() int, more func(unpacked int64) bool) {
+	unpacking.Store(&limits{largest, more})
+}
 
 // cut ends a message that was not unpacked to its end. gRPC would turn an error of its decompressor
 // into INTERNAL and tell that to the client at once. No message of protobuf ends like this, because
@@ -46,7 +51,7 @@ func Cut(pieces [][]byte) bool {
 	return false
 }
 
-// bounded is gRPC's own gzip with the limit of LimitUnpacking.
+// bounded is gRPC's own gzip with the limit of Limit.
 type bounded struct{ encoding.Compressor }
 
 func init() { encoding.RegisterCompressor(bounded{encoding.GetCompressor(gzip.Name)}) }
@@ -77,9 +82,10 @@ func (r *reader) Read(into []byte) (int, error) {
 	if !r.short {
 		limit := unpacking.Load()
 		over := limit != nil && r.size > limit.largest()
-		if !over && (limit == nil || limit.more()) {
+		if !over && (limit == nil || limit.more(inHand.Load())) {
 			n, err := r.unpacked.Read(into)
 			r.size += n
+			inHand.Add(int64(n))
 			return n, err
 		}
 		if r.short = true; !over { // what is over is refused for its size
@@ -97,6 +103,7 @@ func (r *reader) Read(into []byte) (int, error) {
 
 // Close implements io.Closer. gRPC calls it once, at the end.
 func (r *reader) Close() error {
+	inHand.Add(-int64(r.size))
 	closeReader(r.unpacked)
 	*r = reader{}
 	readers.Put(r)
