@@ -76,23 +76,6 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestTLS12 checks that tls-min-version 1.2 accepts TLS 1.2, and still nothing older. Without
-// identities, the daemon warns of TLS that asks nobody for a certificate.
-func TestTLS12(t *testing.T) {
-	t.Parallel()
-	v := newVault(t)
-	s := serveSite(t, append(v.tls(v.servers.Issue(t)), "--tls-min-version", "1.2")...)
-	for address, protocol := range map[string]string{s.GRPC[0]: "h2", strings.TrimPrefix(s.HTTP, "https://"): "http/1.1"} {
-		if state, err := shake(address, upTo(tls.VersionTLS12, trusting(v.servers)), protocol); err != nil || state.Version != tls.VersionTLS12 {
-			t.Errorf("%s: TLS 1.2: %v", protocol, err)
-		}
-		if _, err := shake(address, upTo(tls.VersionTLS11, trusting(v.servers)), protocol); err == nil {
-			t.Errorf("%s: TLS 1.1 is accepted", protocol)
-		}
-	}
-	s.says("whoever reaches the daemon may use it")
-}
-
 // TestCertificateExpires lets a certificate expire while the daemon runs. The daemon warns of it,
 // open streams go on, clients refuse new connections, and a new certificate recovers.
 func TestCertificateExpires(t *testing.T) {

@@ -61,7 +61,7 @@ func BenchmarkObserve(b *testing.B) {
 			for _, o := range inputs {
 				of = append(of, o.Result)
 			}
-			model := newDaemon(b, 0).put(withReference(p, of, of.classes()[:min(k, DefaultClassLabels)]...), m)
+			model := newDaemon(b, 0).put(withReference(p, of, of.classes()[:min(k, defaultClassLabels)]...), m)
 			b.ReportAllocs()
 			for b.Loop() {
 				rec := model.Record(0)
@@ -91,8 +91,8 @@ type ofClientGolang struct {
 	classes   []classOfClientGolang
 	pairs     []pairOfClientGolang
 
-	mutualInformation, entropy, epistemicSum prometheus.Histogram
-	passes, degenerate, saturated            prometheus.Counter
+	mutualInformation, entropy    prometheus.Histogram
+	passes, degenerate, saturated prometheus.Counter
 }
 
 type classOfClientGolang struct {
@@ -108,11 +108,10 @@ type pairOfClientGolang struct {
 func newOfClientGolang(p *policy.Policy, plan *decomp.Plan) *ofClientGolang {
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "n"}) }
 	m := &ofClientGolang{
-		labels: newClassLabels(p, DefaultClassLabels), threshold: p.ReliabilityThreshold,
+		labels: newClassLabels(p, defaultClassLabels), threshold: p.ReliabilityThreshold,
 		decisions:         make(map[decision]prometheus.Counter),
 		mutualInformation: histogramOfClientGolang(sharded.Total),
 		entropy:           histogramOfClientGolang(sharded.Entropy),
-		epistemicSum:      histogramOfClientGolang(sharded.Total),
 		passes:            counter(), degenerate: counter(), saturated: counter(),
 	}
 	for range m.labels.names {
@@ -170,7 +169,6 @@ func (m *ofClientGolang) observe(r *decomp.Result, d policy.Decision) {
 	}
 	observe(m.mutualInformation, r.MI)
 	observe(m.entropy, r.Entropy)
-	observe(m.epistemicSum, r.SumC)
 	m.passes.Add(float64(r.Passes))
 	if r.Degenerate {
 		m.degenerate.Inc()

@@ -47,11 +47,6 @@ const (
 	refusedShare      refusedFor = "share"      // it holds its equal share, and others wait
 )
 
-// BudgetReasons returns every value that the label reason of refused bytes can have.
-func BudgetReasons() []string {
-	return []string{string(refusedFull), string(refusedConnection), string(refusedIdentity), string(refusedShare)}
-}
-
 // newBudget returns a budget of which nothing is held.
 func newBudget(limit int64, refused func(*account, refusedFor)) *budget {
 	begun := time.Now()

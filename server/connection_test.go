@@ -360,7 +360,7 @@ func TestStalledConnection(t *testing.T) {
 	}
 	r.expectClosed()
 	h.holds(t, 0)
-	h.eventually(t, 1, "ckd_connections_stalled_total")
+	h.eventually(t, 1, "ckd_connections_ended_total", "reason", "unread")
 	lines := h.logs.FilterMessageSnippet("a connection was closed").All()
 	if len(lines) != 1 || lines[0].ContextMap()["identities"] != "eve" || lines[0].ContextMap()["replies"] != int64(2) {
 		t.Errorf("log lines %v", lines)
@@ -509,7 +509,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	if !within(func() bool { return h.server.budget.total() < 100_000 }) {
 		t.Errorf("%d bytes are held", h.server.budget.total())
 	}
-	h.eventually(t, 1, "ckd_memory_connections_ended_total")
+	h.eventually(t, 1, "ckd_connections_ended_total", "reason", "memory")
 	select {
 	case <-few.closed:
 		t.Error("the connection with few was closed")

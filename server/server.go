@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/experimental"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -38,8 +37,6 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Registry gets the metrics of the RPCs.
 	Registry prometheus.Registerer
-	// Channelz serves gRPC's channelz.
-	Channelz bool
 	// Tracing makes the spans of calls. May be nil.
 	Tracing stats.Handler
 	// Credentials secures the connections. Nil takes plaintext.
@@ -99,10 +96,10 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		catalog: newCatalog(o), lifecycle: newLifecycle(),
-		receipts: &receipts{limits: o.Limits, log: o.Logger},
+		receipts: &receipts{limits: o.Limits, log: o.Logger, metrics: o.Metrics},
 	}
-	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.BytesRefused(string(why)) })
-	s.budget.ended = o.Metrics.MemoryConnectionsEnded
+	s.budget = newBudget(o.Limits.OpenInputBytes, func(_ *account, why refusedFor) { o.Metrics.Refused("open_bytes", string(why)) })
+	s.budget.ended = func(n int) { o.Metrics.ConnectionsEnded("memory", n) }
 	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
 	arriving.LimitUnpacking(s.MessageBytes, s.admission.roomToUnpack)
 	rpc, err := rpcmetrics.New(o.Registry)
@@ -152,12 +149,9 @@ func New(o Options) (*Server, error) {
 	s.grpc.RegisterService(&service, s)
 	healthv1.RegisterHealthServer(s.grpc, s.lifecycle.health)
 	reflection.Register(s.grpc)
-	if o.Channelz {
-		channelz.RegisterChannelzServiceToServer(s.grpc)
-	}
 	own := ckdv1.UncertaintyService_ServiceDesc.ServiceName
 	rpc.Create(own, s.grpc.GetServiceInfo()[own])
-	o.Metrics.ReadSaturation(s.admission.saturation)
+	o.Metrics.ReadUse(s.admission.inUse)
 	o.Metrics.ReadFullPassChecks(s.FullPassChecks)
 	return s, nil
 }

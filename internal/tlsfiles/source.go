@@ -26,8 +26,6 @@ type Options struct {
 	// ClientCertOptional lets in clients without a certificate, who identify themselves otherwise.
 	// A certificate that is shown is verified all the same.
 	ClientCertOptional bool
-	// TLS12 also accepts TLS 1.2, with forward secrecy and AEAD only.
-	TLS12 bool
 
 	files files.System // of tests; nil for the machine's
 }

@@ -18,9 +18,8 @@ const (
 	NeedNothing
 	// NeedIdentity suits what checks a right of its own, as models do.
 	NeedIdentity
-	// NeedAdmin and NeedReload ask for the right of that name.
+	// NeedAdmin asks for the right admin.
 	NeedAdmin
-	NeedReload
 )
 
 // Refuse writes the answer to a refused request, with the code that HTTPCode returns. The header
@@ -108,8 +107,6 @@ func (i *Identity) meets(what Need) bool {
 		return true
 	case NeedAdmin:
 		return i.MayAdmin()
-	case NeedReload:
-		return i.MayReload()
 	}
 	return false
 }

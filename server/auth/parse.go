@@ -258,8 +258,8 @@ func (d *drafts) roster() *roster {
 			jwts[n] = fmt.Sprintf("%s %q", rule.issuer, rule.claims)
 		}
 		slices.Sort(jwts)
-		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %t %d %d %d %g\n", i.name, sums, e.certificates, jwts,
-			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.reload, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches, i.bytes)
+		fmt.Fprintf(&meaning, "%s %q %q %q %q %t %t %t %t %t %t %d %d %d %g\n", i.name, sums, e.certificates, jwts,
+			slices.Sorted(maps.Keys(i.models)), i.allModels, i.admin, i.recent, i.outcomes, i.clear, i.issue, i.streams, i.calls, i.watches, i.bytes)
 	}
 	r.meaning = meaning.String()
 	return r

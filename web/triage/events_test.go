@@ -210,7 +210,7 @@ func TestTooManyWatchers(t *testing.T) {
 // TestWatcherThatDoesNotRead checks that such a watcher is cut off and makes nobody wait.
 func TestWatcherThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyClasses("m", 32, 16, "pairs: all"))
+	d := newDaemon(t, Options{}, 32, manyClasses("m", 32, 16, "pairs: all"))
 	d.page.watchers.patience = 2 * time.Second // for watchers that read, too
 	server := httptest.NewUnstartedServer(d.page.Handler())
 	server.Listener = narrow{server.Listener}

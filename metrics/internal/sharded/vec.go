@@ -16,6 +16,7 @@ type Vec[P any] struct {
 	labels []string
 	shards int
 	sum    func(into, part *P)
+	empty  func(sum *P) bool // not nil: a scrape leaves out the series that are empty
 	write  func(into *dto.Metric, sum *P, created *timestamppb.Timestamp)
 
 	// mu may be locked while a shard is locked, never the other way round.
@@ -56,14 +57,22 @@ func NewCounterVec(shards int, name, help string, labels []string) *CounterVec {
 	}
 }
 
+// NewSparseCounterVec returns a vector of counters of which a scrape sees only those above 0.
+func NewSparseCounterVec(shards int, name, help string, labels []string) *CounterVec {
+	v := NewCounterVec(shards, name, help, labels)
+	v.empty = func(sum *float64) bool { return *sum == 0 }
+	return v
+}
+
 // NewHistogramVec returns a vector of histograms without series. It takes at most four labels.
-func NewHistogramVec(shards int, name, help string, l *Layout, labels []string) *HistogramVec {
+// Without classic a scrape sees native buckets alone.
+func NewHistogramVec(shards int, name, help string, l *Layout, classic bool, labels []string) *HistogramVec {
 	return &HistogramVec{
 		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
 		series: make(map[labelValues]*Histogram),
 		sum:    (*Counts).add,
 		write: func(into *dto.Metric, sum *Counts, created *timestamppb.Timestamp) {
-			into.Histogram = sum.histogram(l, created)
+			into.Histogram = sum.histogram(l, classic, created)
 		},
 	}
 }
@@ -188,7 +197,9 @@ func (s *scrape[P]) Add(shard int) {
 
 func (s *scrape[P]) Collect(to chan<- prometheus.Metric) {
 	for i, one := range s.series {
-		to <- &sample[P]{s.of, one, &s.sums[i]}
+		if s.of.empty == nil || !s.of.empty(&s.sums[i]) {
+			to <- &sample[P]{s.of, one, &s.sums[i]}
+		}
 	}
 }
 

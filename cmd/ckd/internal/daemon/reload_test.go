@@ -29,12 +29,12 @@ type reloading struct {
 	file string
 }
 
-func startReloading(t *testing.T, allowHTTP bool) *reloading {
+func startReloading(t *testing.T) *reloading {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, file, firstPolicy)
 	d := &reloading{start(t, func(c *config.Config) {
-		c.Policy, c.AdminReload, c.Pprof = []string{filepath.Dir(file)}, allowHTTP, "127.0.0.1:0"
+		c.Policy, c.Pprof = []string{filepath.Dir(file)}, "127.0.0.1:0"
 	}), file}
 	d.eventually("/healthz", `version "one"`) // it runs and receives signals
 	return d
@@ -73,7 +73,7 @@ func (d *reloading) eventually(path, part string) {
 // TestReloadOnChange checks that a changed file comes into force, that a bad one does not, and that
 // the next good one does.
 func TestReloadOnChange(t *testing.T) {
-	d := startReloading(t, false)
+	d := startReloading(t)
 	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
 	d.write(badPolicy)
 	d.eventually("/metrics", "ckd_policy_last_reload_successful 0")
@@ -89,12 +89,11 @@ func TestReloadOnChange(t *testing.T) {
 
 // TestReloadTellsChanges checks that the log says what a reload has changed, model by model.
 func TestReloadTellsChanges(t *testing.T) {
-	d := startReloading(t, true)
+	d := startReloading(t)
 	reload := func(text string) (lines []string) {
 		t.Helper()
 		d.logs.TakeAll()
 		d.write(text)
-		d.request(http.MethodPost, "/-/reload") // or the change of the file has done it
 		for range 6000 {
 			for _, e := range d.logs.All() {
 				if strings.HasPrefix(e.Message, "policy ") && e.Message != "policy in force" {
@@ -135,7 +134,7 @@ func TestReloadTellsChanges(t *testing.T) {
 func TestReloadOnHangup(t *testing.T) {
 	// Without a handler, a signal before or after the run would end the test.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	d := startReloading(t, false)
+	d := startReloading(t)
 	for range 6000 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
@@ -148,31 +147,9 @@ func TestReloadOnHangup(t *testing.T) {
 	t.Errorf("no reload for SIGHUP: %v", d.logs.All())
 }
 
-// TestReloadOverHTTP checks that reloading over HTTP is off unless it is allowed, and returns
-// faults.
-func TestReloadOverHTTP(t *testing.T) {
-	d := startReloading(t, false)
-	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusForbidden || !strings.Contains(body, "--admin-reload") {
-		t.Errorf("reload where it is off: %d %s", code, body)
-	}
-	d = startReloading(t, true)
-	if code, _ := d.request(http.MethodGet, "/-/reload"); code != http.StatusMethodNotAllowed {
-		t.Errorf("reload by GET: %d", code)
-	}
-	d.write(badPolicy)
-	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusInternalServerError || !strings.Contains(body, "policy.yaml:1:") {
-		t.Errorf("reload of a bad policy: %d %s", code, body)
-	}
-	d.write(secondPolicy)
-	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusOK {
-		t.Errorf("reload of a good policy: %d %s", code, body)
-	}
-	d.eventually("/healthz", `version "two"`)
-}
-
 // TestPprofIsApart checks that the admin address does not serve the profiler.
 func TestPprofIsApart(t *testing.T) {
-	d := startReloading(t, false)
+	d := startReloading(t)
 	if code, _ := d.request(http.MethodGet, "/debug/pprof/"); code != http.StatusNotFound {
 		t.Errorf("/debug/pprof/ on the admin address: %d", code)
 	}
