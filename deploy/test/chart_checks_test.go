@@ -113,10 +113,7 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	number := func(name string) float64 { n, _ := settings[name].(float64); return n }
 	itself := float64(56+8*countModels(t, r)) * (1 << 20)
 	limits := server.Limits{
-		OpenInputBytes: int64(number("max-open-bytes")), Streams: int(number("max-streams")), Watches: int(number("max-watches")), Calls: int(number("max-calls")),
-	}
-	if limits.Watches == 0 {
-		limits.Watches = limits.Streams
+		OpenInputBytes: int64(number("max-open-bytes")), Streams: int(number("max-streams")), Watches: int(number("max-streams")), Calls: 128,
 	}
 	connections := int(number("max-connections"))
 	if connections == 0 {

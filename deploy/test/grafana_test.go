@@ -307,7 +307,7 @@ func checkPanels(t *testing.T, d *dashboard) {
 		checkDatasource(t, where, p.Datasource)
 		for _, target := range p.Targets {
 			checkDatasource(t, where, target.Datasource)
-			if strings.Contains(target.Expr, "ckd_expected_misses_total") || strings.Contains(target.Expr, "ckd_policy_expected_critical_") {
+			if strings.Contains(target.Expr, "ckd_expected_misses_total") || strings.Contains(target.Expr, `ckd_policy_expected{figure="critical_`) {
 				checkNeverGreen(t, where, &p)
 			}
 		}
@@ -399,11 +399,11 @@ func TestDashboardsShow(t *testing.T) {
 	cert, key, authority := certificate(t)
 
 	// Two of the seven digits share a label.
-	start := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--policy", policies, "--class-labels", "5",
+	start := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--policy", policies, "--class-labels", "5", "--class-buckets",
 		"--receipt-keys", keys, "--ledger", t.TempDir())
 	start.Env = append(os.Environ(), "GOMEMLIMIT=1GiB")
 	plain := testbed.Start(t, start, 1)
-	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5",
+	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5", "--class-buckets",
 		"--tls-cert", cert, "--tls-key", key, "--max-open-bytes", "1048576", "--receipt-keys", keys, "--ledger-at", plain.GRPC[0])
 	p := testbed.StartPrometheus(t, binary, prometheusConfig(t, foreign(t), plain, encrypted))
 	await(t, p, "count(ckd_build_info) == 2") // every counter is scraped at 0
@@ -563,7 +563,7 @@ var outcomeShares = []share{
 
 var stoppingShares = []share{
 	{"triage.json", "Passes used", "digits", `sum(ckd_passes_used_sum{model="digits"}) / sum(ckd_passes_used_count{model="digits"})`},
-	{"triage.json", "Evidence against the certificate", "digits", `max(ckd_settle_evidence{model="digits"}) / 50000`},
+	{"triage.json", "Evidence against the certificate", "digits", `max(ckd_early_stop_evidence{model="digits"})`},
 }
 
 // showsShares compares panels with the counters behind them, which began at 0 within the range of

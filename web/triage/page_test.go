@@ -887,8 +887,8 @@ func TestNotFinite(t *testing.T) {
 	}
 	b.with = 0
 	d.feed(t, "m", randomInputs(1, 10, 5, 3))
-	if s := d.later(t, "m").Spans[0]; s.Inputs != 10 {
-		t.Errorf("%v inputs, expected 10", s.Inputs)
+	if s := d.later(t, "m").Spans[0]; s.Inputs != 74 {
+		t.Errorf("%v inputs, expected 64 and 10", s.Inputs)
 	}
 }
 

@@ -46,7 +46,7 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 
 {{- define "ckd.image" -}}
 {{- with .Values.image -}}
-{{- $repository := required "image.repository: none given, expected where your image of ckd is, such as registry.example/ckd" .repository -}}
+{{- $repository := .repository -}}
 {{- with ($.Values.global).imageRegistry | default .registry -}}
 {{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
 {{- end -}}
@@ -116,8 +116,8 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 {{- $s := .Values.settings -}}
 {{- $open := mul (int64 (index $s "max-open-bytes")) (ternary 3 2 .Values.http.enabled) -}}
 {{- $streams := int64 (index $s "max-streams") -}}
-{{- $watches := int64 (index $s "max-watches" | default $streams) -}}
-{{- $calls := mul 353280 (add $streams $watches (int64 (index $s "max-calls")) 64) -}}
+{{- /* As many watches as streams, 128 calls and 64 others. */ -}}
+{{- $calls := mul 353280 (add $streams $streams 192) -}}
 {{- $connections := mul 196608 (int64 (index $s "max-connections" | default 1024)) -}}
 {{- div (mul 10 (add (include "ckd.memoryOfModels" .) (include "ckd.mebibytes" (add $open $calls $connections)))) 9 -}}
 {{- end -}}
@@ -132,16 +132,6 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 1
 {{- else -}}
 {{- ternary .Values.autoscaling.minReplicas .Values.replicas .Values.autoscaling.enabled | int -}}
-{{- end -}}
-{{- end -}}
-
-{{/* ckd.pods converts a number or percentage of pods to a number, rounded up as Kubernetes does. */}}
-{{- define "ckd.pods" -}}
-{{- $n := toString (index . 0) -}}
-{{- if hasSuffix "%" $n -}}
-{{- div (add (mul (trimSuffix "%" $n | int) (index . 1)) 99) 100 -}}
-{{- else -}}
-{{- $n -}}
 {{- end -}}
 {{- end -}}
 
@@ -160,5 +150,6 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 
 {{/* ckd.terminationGrace adds the 30 s of a model server, which stops first. */}}
 {{- define "ckd.terminationGrace" -}}
-{{- .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (include "ckd.alone" . | eq "true"))) -}}
+{{- $given := .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (include "ckd.alone" . | eq "true"))) -}}
+{{- max $given (include "ckd.leastGrace" . | int64) -}}
 {{- end -}}
