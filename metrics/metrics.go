@@ -61,6 +61,7 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 		o.ClassLabels = defaultClassLabels
 	}
 	m := &Metrics{options: o, collector: newCollector(o), models: make(map[string]*Model)}
+	m.collector.traffic.create("", withoutRoom)
 	m.unknown = modelTraffic{families: &m.collector.traffic, onDemand: new(onDemand)}
 	if err := m.collector.daemon.create(o); err != nil {
 		return nil, err

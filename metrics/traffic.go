@@ -55,6 +55,22 @@ func (o *onDemand) count(v *prometheus.CounterVec, n int, labels ...string) {
 	}
 }
 
+// These reasons to refuse have series from the start, since an alert must see their first burst:
+// inputs of a model that are faulty, and what found no room before it named a model.
+var (
+	faultyInputs = []string{"not_finite", "negative", "above_one", "sum_not_one", "not_logits", "too_few_passes", "wrong_length", "wrong_classes"}
+	withoutRoom  = []string{"overloaded", "too_many_streams", "out_of_memory_budget"}
+)
+
+// create creates the series of some reasons, as far as they are among those to refuse for.
+func (f *traffic) create(model string, reasons []string) {
+	for _, reason := range reasons {
+		if slices.Contains(f.reasons, reason) {
+			f.rejected.WithLabelValues(model, reason)
+		}
+	}
+}
+
 // modelTraffic holds the traffic of one model. It may be shared.
 type modelTraffic struct {
 	families        *traffic
@@ -69,6 +85,9 @@ func (f *traffic) model(name string) modelTraffic {
 	if f.onDemand[name] == nil {
 		f.onDemand[name] = new(onDemand)
 	}
+	f.create(name, faultyInputs)
+	f.mismatches.WithLabelValues(name, "passes")
+	f.mismatches.WithLabelValues(name, "posterior")
 	return modelTraffic{
 		families: f, onDemand: f.onDemand[name], model: name,
 		late:       f.late.WithLabelValues(name),
