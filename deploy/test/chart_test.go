@@ -197,38 +197,6 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestChartForms checks what each form adds.
-func TestChartForms(t *testing.T) {
-	t.Parallel()
-	kindsOf := func(r []runtime.Object) string {
-		var all []string
-		for _, o := range r {
-			all = append(all, o.GetObjectKind().GroupVersionKind().Kind)
-		}
-		slices.Sort(all)
-		return strings.Join(slices.Compact(all), " ")
-	}
-	for form, want := range map[string]string{
-		"default": "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget Service ServiceAccount",
-		"sidecar": "ConfigMap Deployment NetworkPolicy PodDisruptionBudget ServiceAccount",
-		"everything": "Certificate ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy Pod PodDisruptionBudget " +
-			"PrometheusRule Service ServiceAccount ServiceMonitor",
-		"everything of a sidecar": "ConfigMap Deployment NetworkPolicy PodDisruptionBudget PodMonitor PrometheusRule ServiceAccount",
-		"what other charts have": "ConfigMap Deployment GRPCRoute HTTPRoute Ingress NetworkPolicy Pod PodDisruptionBudget Service " +
-			"ServiceAccount",
-		"nothing": "ConfigMap Deployment Service",
-		"library": "ConfigMap PodMonitor PrometheusRule",
-		"ledger":  "Certificate ConfigMap NetworkPolicy Pod Service ServiceAccount ServiceMonitor StatefulSet",
-	} {
-		t.Run(form, func(t *testing.T) {
-			t.Parallel()
-			if got := kindsOf(renderChart(t, chartForms[form])); got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
-		})
-	}
-}
-
 // TestChartLedger checks that the ledger is one pod with a volume, and that other releases know it.
 func TestChartLedger(t *testing.T) {
 	t.Parallel()
@@ -756,22 +724,5 @@ func TestExampleManifests(t *testing.T) {
 	}
 	if decoded < 5 {
 		t.Errorf("%d manifests of Kubernetes", decoded)
-	}
-}
-
-// TestChartMemoryLimit checks that the request of memory never exceeds a given limit.
-func TestChartMemoryLimit(t *testing.T) {
-	t.Parallel()
-	for values, want := range map[string]string{
-		"resources: {limits: {memory: 128Mi}}":                            "128Mi",
-		"resources: {limits: {memory: 128Mi}, requests: {memory: 100Mi}}": "100Mi",
-		"": "192Mi",
-	} {
-		for _, d := range objectsOf[*apps.Deployment](renderChart(t, values)) {
-			r := d.Spec.Template.Spec.Containers[0].Resources
-			if got := r.Requests.Memory(); got.String() != want || got.Cmp(*r.Limits.Memory()) > 0 {
-				t.Errorf("%q: request %v, limit %v, want %s", values, got, r.Limits.Memory(), want)
-			}
-		}
 	}
 }
