@@ -29,18 +29,18 @@ func declareClasses(t *table) classes {
 			"Skewness ratio of the class, one observation per input; above the reliability "+
 				"threshold its C_k is not to be trusted.",
 			layouts.Ratio, "model", "class"),
-		unreliable: t.sparse("ckd_class_unreliable_total",
+		unreliable: t.sharded("ckd_class_unreliable_total",
 			"Inputs in which the skewness ratio of the class is above the policy's "+
 				"reliability threshold.",
 			"model", "class"),
-		predicted: t.sparse("ckd_class_predicted_total",
+		predicted: t.sharded("ckd_class_predicted_total",
 			"Inputs that predict this class: it has the largest mean prediction.",
 			"model", "class"),
-		dominant: t.sparse("ckd_class_dominant_total",
+		dominant: t.sharded("ckd_class_dominant_total",
 			"Inputs in which this class has the largest C_k; an input whose C_k are all 0 has "+
 				"none.",
 			"model", "class"),
-		deciding: t.sparse("ckd_class_deciding_total",
+		deciding: t.sharded("ckd_class_deciding_total",
 			"Deferred inputs whose score this class set: for c_crit_max the class with the "+
 				"largest C_k, for cbec the critical class with the largest share.",
 			"model", "class"),

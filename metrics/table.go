@@ -48,14 +48,6 @@ func (t *table) sharded(name, help string, labels ...string) *sharded.CounterVec
 	return v
 }
 
-// sparse declares a counter that every input may update, and whose series appear once they are
-// above 0.
-func (t *table) sparse(name, help string, labels ...string) *sharded.CounterVec {
-	v := sharded.NewSparseCounterVec(t.shards, name, help, labels)
-	t.add(name, "counter", help, labels, v)
-	return v
-}
-
 // histogram declares a histogram that every input updates. One by class has classic buckets only
 // where Options ask for them.
 func (t *table) histogram(name, help string, l *sharded.Layout, labels ...string) *sharded.HistogramVec {

@@ -16,7 +16,6 @@ type Vec[P any] struct {
 	labels []string
 	shards int
 	sum    func(into, part *P)
-	empty  func(sum *P) bool // not nil: a scrape leaves out the series that are empty
 	write  func(into *dto.Metric, sum *P, created *timestamppb.Timestamp)
 
 	// mu may be locked while a shard is locked, never the other way round.
@@ -55,13 +54,6 @@ func NewCounterVec(shards int, name, help string, labels []string) *CounterVec {
 			into.Counter = &dto.Counter{Value: sum, CreatedTimestamp: created}
 		},
 	}
-}
-
-// NewSparseCounterVec returns a vector of counters of which a scrape sees only those above 0.
-func NewSparseCounterVec(shards int, name, help string, labels []string) *CounterVec {
-	v := NewCounterVec(shards, name, help, labels)
-	v.empty = func(sum *float64) bool { return *sum == 0 }
-	return v
 }
 
 // NewHistogramVec returns a vector of histograms without series. It takes at most four labels.
@@ -197,9 +189,7 @@ func (s *scrape[P]) Add(shard int) {
 
 func (s *scrape[P]) Collect(to chan<- prometheus.Metric) {
 	for i, one := range s.series {
-		if s.of.empty == nil || !s.of.empty(&s.sums[i]) {
-			to <- &sample[P]{s.of, one, &s.sums[i]}
-		}
+		to <- &sample[P]{s.of, one, &s.sums[i]}
 	}
 }
 
