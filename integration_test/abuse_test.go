@@ -591,10 +591,12 @@ func TestAbuse(t *testing.T) {
 			t.Errorf("%s: a health check: %v", a.name, err)
 		}
 		for name, most := range map[string]float64{
-			"ckd_open_bytes": 0, "ckd_calls_open": 0, "ckd_inputs_open": 0, "ckd_watches_open": 0, "ckd_streams_open": 1,
-			"go_goroutines": goroutines + 10, "process_open_fds": descriptors + 10,
+			"ckd_inputs_open": 0, "go_goroutines": goroutines + 10, "process_open_fds": descriptors + 10,
 		} {
 			s.fallsTo(name, most)
+		}
+		for resource, most := range map[string]float64{"open_bytes": 0, "calls": 0, "watches": 0, "streams": 1} {
+			s.fallsTo("ckd_in_use", most, "resource", resource)
 		}
 	}
 	if strings.Contains(s.Log(), "panic") {

@@ -70,11 +70,11 @@ func serveGuarded(t *testing.T) *guarded {
   - {name: ann, tokens: [{file: ann.token}], models: [fetal-health], streams: 2}
   - {name: ben, tokens: [{sha256: `+g.benHash+`}], models: [retina, retinas]}
   - {name: dan, tokens: [{sha256: `+danHash+`}], models: [fetal-health], calls: 1}
-  - {name: chief, tokens: [{file: chief.token}], models: ["*"], admin: true, reload: true}
+  - {name: chief, tokens: [{file: chief.token}], models: ["*"], admin: true}
 `))
 	socket := "unix:" + g.path("ckd.sock")
 	g.daemon = serveSite(t, append(g.tls(g.servers.Issue(t)), "--policy", writePolicy(t, twoModels), "--access", access,
-		"--listen", socket, "--admin-reload", "--log-level", "debug")...)
+		"--listen", socket, "--log-level", "debug")...)
 	overTCP := slices.IndexFunc(g.GRPC, func(address string) bool { return !strings.HasPrefix(address, "unix:") })
 	config := trusting(g.servers)
 	g.tcp, g.socket = dialTLS(t, g.GRPC[overTCP], config), dialTLS(t, socket, nil)
@@ -146,7 +146,7 @@ func (g *guarded) testCredentials(t *testing.T) {
 		t.Errorf("a stream without a token: %v", err)
 	}
 	for _, reason := range []string{"unknown_token", "no_credential", "bad_credential"} {
-		if g.gauge("ckd_access_refused_total", "reason", reason) == 0 {
+		if g.gauge("ckd_refused_total", "resource", "access", "reason", reason) == 0 {
 			t.Errorf("%s is not counted", reason)
 		}
 	}
@@ -203,10 +203,6 @@ func (g *guarded) testAdmin(t *testing.T) {
 		name, method, path, token string
 		want                      int
 	}{
-		{"reload by nobody", http.MethodPost, "/-/reload", "", 401},
-		{"reload with a wrong token", http.MethodPost, "/-/reload", g.wrong, 401},
-		{"reload by ann", http.MethodPost, "/-/reload", g.ann, 403},
-		{"reload by the chief", http.MethodPost, "/-/reload", g.chief, 200},
 		{"triage by nobody", http.MethodGet, "/triage/state", "", 401},
 		{"triage by ann", http.MethodGet, "/triage/state", g.ann, 403},
 		{"triage by the chief", http.MethodGet, "/triage/state", g.chief, 200},
@@ -393,7 +389,7 @@ func TestTokenRevoked(t *testing.T) {
 	if r := s.mustAsk(http.MethodGet, "/v1/models", "", "Authorization", "Bearer "+old); r.code != http.StatusUnauthorized {
 		t.Errorf("a call: %d %s", r.code, r.body)
 	}
-	s.fallsTo("ckd_streams_open", 0)
+	s.fallsTo("ckd_in_use", 0, "resource", "streams")
 	if decided := s.gauge("ckd_decisions_total"); decided != 0 {
 		t.Errorf("%v inputs are decided", decided)
 	}

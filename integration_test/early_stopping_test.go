@@ -52,7 +52,7 @@ func TestEarlyStopping(t *testing.T) {
 	if factor, err := strconv.ParseFloat(figures[1], 64); err != nil || factor < 2.5 {
 		t.Errorf("%s times fewer passes: %v", figures[1], err)
 	}
-	saved, late, checked := d.gauge("ckd_passes_saved_total"), d.gauge("ckd_passes_late_total"), d.gauge("ckd_settle_audited_total")
+	saved, late, checked := d.gauge("ckd_passes_saved_total"), d.gauge("ckd_passes_late_total"), d.gauge("ckd_early_stop_checked_total")
 	if saved < 2*inputs*30/2 || late > saved/100 || checked < 400 || checked > inputs {
 		t.Errorf("%v passes saved, %v late, %v inputs checked", saved, late, checked)
 	}
@@ -70,13 +70,13 @@ func TestEarlyStopping(t *testing.T) {
 	}
 	d.replacePolicy(file, regexp.MustCompile(`(retain|defer): -?[0-9.]+`).ReplaceAllString(string(good), "$1: 999999"))
 	replay("--settle")
-	eventually(t, "full-pass checks stop the rule", func() bool { return d.gauge("ckd_settle_stopped") == 1 })
+	eventually(t, "full-pass checks stop the rule", func() bool { return d.gauge("ckd_early_stop_halted") == 1 })
 	health("load another policy: ")
 	if _, summary := replay("--settle"); !strings.Contains(summary, "ckd: no early stopping: ") {
 		t.Errorf("after the stop replay says %s", summary)
 	}
 	d.replacePolicy(file, string(good))
-	if _, summary := replay("--settle"); d.gauge("ckd_settle_stopped") != 0 || strings.Contains(summary, "no early stopping") {
+	if _, summary := replay("--settle"); d.gauge("ckd_early_stop_halted") != 0 || strings.Contains(summary, "no early stopping") {
 		t.Errorf("after another policy replay says %s", summary)
 	}
 }

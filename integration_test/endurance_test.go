@@ -88,7 +88,7 @@ func TestThousandStreams(t *testing.T) {
 	if finished.Load() != 250 || cut.Load() != 250 {
 		t.Errorf("%d streams finished, %d wrote to their end; want 250 each", finished.Load(), cut.Load())
 	}
-	d.fallsTo("ckd_streams_open", 0)
+	d.fallsTo("ckd_in_use", 0, "resource", "streams")
 	d.fallsTo("ckd_inputs_open", 0)
 	d.fallsTo("go_goroutines", goroutines+10)
 	if panics := d.gauge("ckd_panics_total"); panics != 0 {

@@ -126,9 +126,9 @@ func (d *daemon) gauge(name string, labels ...string) float64 {
 }
 
 // fallsTo waits until a metric is at most bound.
-func (d *daemon) fallsTo(name string, bound float64) {
+func (d *daemon) fallsTo(name string, bound float64, labels ...string) {
 	d.t.Helper()
-	eventually(d.t, fmt.Sprintf("%s is at most %v", name, bound), func() bool { return d.gauge(name) <= bound })
+	eventually(d.t, fmt.Sprintf("%s is at most %v", name, bound), func() bool { return d.gauge(name, labels...) <= bound })
 }
 
 // says waits until the log contains a text.

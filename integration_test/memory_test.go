@@ -124,8 +124,8 @@ func survives(t *testing.T, d *daemon, a memoryAttack) {
 		look()
 	}
 	t.Logf("pressure at most %.2f; the victim: %d answered, %d refused; ended: %v; resident %.0f MiB",
-		most, answered, refused, d.gauge("ckd_memory_connections_ended_total"), resident/(1<<20))
-	if ended := d.gauge("ckd_memory_connections_ended_total"); a.ends && ended == 0 {
+		most, answered, refused, d.gauge("ckd_connections_ended_total", "reason", "memory"), resident/(1<<20))
+	if ended := d.gauge("ckd_connections_ended_total", "reason", "memory"); a.ends && ended == 0 {
 		t.Error("no connection was ended")
 	}
 	// How far the limit is overshot between two looks at the memory is for the clock to say. That
@@ -137,7 +137,7 @@ func survives(t *testing.T, d *daemon, a memoryAttack) {
 	for _, p := range attackers {
 		_ = p.conn.Close()
 	}
-	d.fallsTo("ckd_open_bytes", 0) // buffers that were lost wait for the next collection
+	d.fallsTo("ckd_in_use", 0, "resource", "open_bytes") // buffers that were lost wait for the next collection
 	if err := served(); err != nil {
 		t.Errorf("the victim afterwards: %v", err)
 	}

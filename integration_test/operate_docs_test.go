@@ -5,43 +5,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/timed"
 )
-
-// TestOperateReaders checks that docs/metric-readers.md names a reader for exactly the metrics of
-// docs/metrics.md.
-func TestOperateReaders(t *testing.T) {
-	t.Parallel()
-	rows := func(page string) (names []string) {
-		for _, m := range regexp.MustCompile("(?m)^\\| `(ckd_\\w+)` \\|(.*)$").FindAllStringSubmatch(readPage(t, page), -1) {
-			if !regexp.MustCompile(`\w`).MatchString(m[2]) {
-				t.Errorf("%s says nothing of %s", page, m[1])
-			}
-			names = append(names, m[1])
-		}
-		slices.Sort(names)
-		return names
-	}
-	declared, read := rows("metrics.md"), rows("metric-readers.md")
-	for _, name := range declared {
-		if !slices.Contains(read, name) {
-			t.Errorf("docs/metric-readers.md does not say who reads %s", name)
-		}
-	}
-	for _, name := range read {
-		if !slices.Contains(declared, name) {
-			t.Errorf("docs/metric-readers.md speaks of %s, which docs/metrics.md does not have", name)
-		}
-	}
-	if len(declared) < 40 || len(slices.Compact(read)) != len(declared) {
-		t.Errorf("%d metrics are declared, and %d read", len(declared), len(read))
-	}
-}
 
 // TestSizingCommands runs the commands of docs/sizing.md from the project's root.
 func TestSizingCommands(t *testing.T) {

@@ -214,7 +214,7 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 		{query: `sum by (status) (increase(ckd_outcomes_total{status=~`},
 		{query: `sum by (model) (rate(ckd_passes_used_sum[5m]))`},
 		{query: `1 + sum by (model) (rate(ckd_passes_saved_total[5m]))`},
-		{query: `sum by (model) (increase(ckd_settle_disagreements_total[1d]))`},
+		{query: `sum by (model) (increase(ckd_early_stop_disagreements_total[1d]))`},
 		{
 			query: `histogram_quantile(0.9, sum by (model, class, le) (rate(ckd_class_epistemic_nats_bucket[`,
 			needs: "classic",

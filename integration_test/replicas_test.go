@@ -77,7 +77,7 @@ func TestRollingRestart(t *testing.T) {
 		rest := l.hold(r.daemon)
 		r.signal(syscall.SIGTERM)
 		eventually(t, "the replica has answered all but what is held, and counted just that", func() bool {
-			return r.gauge("ckd_inputs_open") == loadBatch && r.gauge("ckd_streams_open") == 1 &&
+			return r.gauge("ckd_inputs_open") == loadBatch && r.gauge("ckd_in_use", "resource", "streams") == 1 &&
 				r.gauge("grpc_server_started_total", "grpc_method", "Decompose") == r.gauge("grpc_server_handled_total", "grpc_method", "Decompose") &&
 				int(r.gauge("ckd_decisions_total")) == l.answered(r.version)
 		})

@@ -27,20 +27,20 @@ type collector struct {
 	earlyStop  earlyStops
 	policies   policies
 	promises   promises
-	saturation saturation
+	saturation *saturation
 	daemon     daemonEvents
 }
 
-func newCollector() *collector {
+func newCollector(o Options) *collector {
 	shards := sharded.NewShards()
-	c := &collector{shards: shards, table: table{shards: len(shards)}}
+	c := &collector{shards: shards, table: table{shards: len(shards), classBuckets: o.ClassBuckets}}
 	t := &c.table
 	c.inputs = declareInputs(t)
 	c.risks = declareRisks(t)
 	c.reviews = declareReviews(t)
 	c.classes = declareClasses(t)
 	c.drift = declareDrift(t)
-	c.traffic = declareTraffic(t)
+	c.traffic = declareTraffic(t, o.RejectReasons)
 	c.earlyStop = declareEarlyStops(t)
 	c.policies = declarePolicies(t)
 	c.promises = declarePromises(t)
@@ -107,7 +107,7 @@ func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Mo
 		reviews:      c.reviews.of(p, &o),
 		classes:      c.classes.of(p, labels, plan.Pairs()),
 		drift:        c.drift.of(p, &labels),
-		modelTraffic: c.traffic.of(p.Name, o),
+		modelTraffic: c.traffic.model(p.Name),
 		earlyStop:    c.earlyStop.of(p),
 	}
 	for i := range m.recorders {
@@ -130,6 +130,7 @@ func (c *collector) dropStale(before, next *Model) {
 // remove deletes all series of a model.
 func (c *collector) remove(name string) {
 	c.drift.remove(name)
+	c.traffic.remove(name)
 	c.earlyStop.remove(name)
 	c.deleteModel(name)
 }

@@ -6,10 +6,13 @@
 // daemon.
 //
 // Invariants:
-//   - Every series that a policy can lead to exists, at zero, from the moment that the policy is in
-//     force, so that rates and shares are never missing.
-//   - Labels come from policies and from lists fixed at start, never from what a client sent; the
-//     number of series is bounded whatever the number of classes.
+//   - A series exists from the start, at zero, where an alert or a share needs its rate from the first
+//     event on: decisions that the policy can take, what classes share, what is lost or abandoned, faulty inputs, reviews, memory, panics.
+//     These are few for a model. Every other series appears with its cause: a reason to
+//     refuse, a drift alarm, a window that is full.
+//   - Labels come from policies and from lists fixed in the code, never from what a client sent; the
+//     number of series is bounded whatever the number of classes. Fifty models of a hundred classes
+//     have fewer than 15,000 samples, by a test.
 //   - Counting an input allocates nothing, looks up no series and shares no memory with other
 //     processors: inputs are counted in a few shards, which a scrape adds up. Memory does not grow
 //     with streams. Drift is computed for blocks of eight inputs of a shard, under a lock.

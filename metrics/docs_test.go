@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ func TestReference(t *testing.T) {
 	}
 	var declared []string
 	names := make(map[string]bool)
-	for _, f := range newCollector().families {
+	for _, f := range newCollector(Options{}).families {
 		declared = append(declared, row(f))
 		names[f.name] = true
 		if f.kind == "histogram" {
@@ -50,6 +51,30 @@ func TestReference(t *testing.T) {
 	for _, name := range regexp.MustCompile(`\bckd_\w+`).FindAllString(string(text), -1) {
 		if !names[name] {
 			t.Errorf("docs/metrics.md speaks of %s, which is not declared", name)
+		}
+	}
+}
+
+// TestReaders checks that something reads every series: a dashboard, a rule, the triage page or the
+// runbook.
+func TestReaders(t *testing.T) {
+	var text strings.Builder
+	for _, pattern := range []string{"../deploy/grafana/*.json", "../deploy/prometheus/rules/*.yaml", "../web/triage/scrape.go", "../docs/runbook.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(data)
+		}
+	}
+	for _, f := range newCollector(Options{}).families {
+		if !regexp.MustCompile(`\b` + f.name + `(_bucket|_sum|_count)?\b`).MatchString(text.String()) {
+			t.Errorf("nothing reads %s", f.name)
 		}
 	}
 }

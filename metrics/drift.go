@@ -16,8 +16,7 @@ import (
 // reference.
 type driftWatches struct {
 	z, shift, alarm *computedGauge // by class and signal
-	visible, filled *computedGauge // by window
-	alarms, inputs  *prometheus.CounterVec
+	alarms          *prometheus.CounterVec
 	shards          int
 	watches         map[string]*driftWatch // by model, under the collector's lock
 }
@@ -26,32 +25,20 @@ func declareDrift(t *table) driftWatches {
 	return driftWatches{
 		z: t.computed("ckd_drift_z",
 			"How far the last inputs of a model have moved from its calibration, in standard "+
-				"errors: their C_k, their skewness ratio, or how often the class is predicted. 0 "+
-				"until the window has had all its inputs.",
+				"errors: their C_k, their skewness ratio, or how often the class is predicted. "+
+				"Absent until the window has had all its inputs since the reference came into force.",
 			"model", "class", "signal", "window"),
 		shift: t.computed("ckd_drift_shift",
 			"The same as a share: the probability that a live value is above one of the "+
 				"calibration, less 1/2; for predicted, the live share less that of the "+
 				"calibration.",
 			"model", "class", "signal", "window"),
-		visible: t.computed("ckd_drift_smallest_visible_shift",
-			"The smallest ckd_drift_shift of epistemic and skewness that is an alarm over the "+
-				"window.",
-			"model", "window"),
 		alarm: t.computed("ckd_drift_alarm",
 			"1 while ckd_drift_z of the class is above 5.5 or below -5.5 over any window, else 0.",
 			"model", "class", "signal"),
 		alarms: t.counter("ckd_drift_alarms_total",
 			"How often ckd_drift_alarm rose to 1.",
 			"model", "class", "signal"),
-		inputs: t.counter("ckd_drift_inputs_total",
-			"Inputs compared with the calibration; the last few wait for others, at most 7 "+
-				"after a scrape.",
-			"model"),
-		filled: t.computed("ckd_drift_window_filled",
-			"1 once the window has had all its inputs since the reference came into force, "+
-				"else 0: until then its ckd_drift_z says nothing.",
-			"model", "window"),
 		shards:  t.shards,
 		watches: make(map[string]*driftWatch),
 	}
@@ -75,10 +62,6 @@ type driftWatch struct {
 	waiting driftInputs
 	block   []drift.Block
 	alarms  []drift.Alarms // alarms that were already counted
-
-	compared prometheus.Counter
-	visible  [len(drift.Windows)]gaugeSample
-	filled   [len(drift.Windows)]gaugeSample
 }
 
 // watchedClass is a class of the reference, with its series.
@@ -103,7 +86,7 @@ var signalNames = [driftSignals]string{"epistemic", "skewness", "predicted"}
 type signalSeries struct {
 	z, shift [len(drift.Windows)]gaugeSample
 	alarm    gaugeSample
-	raised   prometheus.Counter
+	raised   func()
 }
 
 // modelDrift compares the inputs of one policy. It is nil without a reference.
@@ -189,27 +172,20 @@ func (f *driftWatches) newWatch(model string, inputs int, classes []watchedClass
 		for signal, name := range signalNames {
 			of := &c.series[signal]
 			of.alarm = f.alarm.with(model, c.name, name)
-			of.raised = f.alarms.WithLabelValues(model, c.name, name)
+			of.raised = func() { f.alarms.WithLabelValues(model, c.name, name).Inc() }
 			for w, inputs := range drift.Windows {
 				of.z[w] = f.z.with(model, c.name, name, strconv.Itoa(inputs))
 				of.shift[w] = f.shift.like(of.z[w])
 			}
 		}
 	}
-	w := &driftWatch{
+	return &driftWatch{
 		model: model, inputs: inputs, classes: classes, shards: make([]driftInputs, f.shards),
-		monitor:  drift.NewMonitor(reference),
-		waiting:  newDriftInputs(len(classes)),
-		block:    make([]drift.Block, len(classes)),
-		alarms:   make([]drift.Alarms, len(classes)),
-		compared: f.inputs.WithLabelValues(model),
+		monitor: drift.NewMonitor(reference),
+		waiting: newDriftInputs(len(classes)),
+		block:   make([]drift.Block, len(classes)),
+		alarms:  make([]drift.Alarms, len(classes)),
 	}
-	for i, inputs := range drift.Windows {
-		w.visible[i] = f.visible.with(model, strconv.Itoa(inputs))
-		w.visible[i].value = drift.SmallestVisible(inputs, w.inputs)
-		w.filled[i] = f.filled.with(model, strconv.Itoa(inputs))
-	}
-	return w
 }
 
 // retire ends the watch.
@@ -229,9 +205,6 @@ func (f *driftWatches) dropCounters(before *driftWatch, next []watchedClass) {
 		for _, signal := range signalNames {
 			f.alarms.DeleteLabelValues(before.model, c.name, signal)
 		}
-	}
-	if len(next) == 0 {
-		f.inputs.DeleteLabelValues(before.model)
 	}
 }
 
@@ -307,7 +280,6 @@ func (w *driftWatch) compare(in *driftInputs) {
 	if w.retired {
 		return
 	}
-	w.compared.Add(drift.BlockInputs)
 	if !w.monitor.Add(w.block) {
 		return
 	}
@@ -315,7 +287,7 @@ func (w *driftWatch) compare(in *driftInputs) {
 		before, series := w.alarms[k], &w.classes[k].series
 		count := func(signal int, now, before bool) {
 			if now && !before {
-				series[signal].raised.Inc()
+				series[signal].raised()
 			}
 		}
 		count(epistemicSignal, now.Epistemic, before.Epistemic)
@@ -331,8 +303,9 @@ func (w *driftWatch) collect(to chan<- prometheus.Metric) {
 	set := func(of gaugeSample, value float64) { found = append(found, of.at(value)) }
 	w.mu.Lock()
 	for i := range drift.Windows {
-		set(w.visible[i], w.visible[i].value)
-		set(w.filled[i], oneIf(w.monitor.Filled(i)))
+		if !w.monitor.Filled(i) {
+			continue
+		}
 		for k, s := range w.monitor.Signals(i) {
 			for signal, value := range [driftSignals]drift.Signal{s.Epistemic, s.Skewness, s.Predicted} {
 				set(w.classes[k].series[signal].z[i], value.Z)

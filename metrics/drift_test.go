@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -55,18 +54,14 @@ func TestDrift(t *testing.T) {
 		t.Helper()
 		total += inputs
 		values := d.values(t)
-		if got := values[`ckd_drift_inputs_total{model="m"}`]; got != float64(total) {
-			t.Errorf("%v inputs compared, want %d", got, total)
-		}
 		alarms := 0.0
 		for w, inputs := range drift.Windows {
-			labels := fmt.Sprintf(`model="m",window="%d"`, inputs)
-			if got := values["ckd_drift_window_filled{"+labels+"}"]; got != oneIf(total >= inputs) {
-				t.Errorf("window %d filled %v after %d inputs", inputs, got, total)
+			_, filled := values[fmt.Sprintf(`ckd_drift_z{class="0",model="m",signal="epistemic",window="%d"}`, inputs)]
+			if filled != (total >= inputs) {
+				t.Errorf("window %d filled %v after %d inputs", inputs, filled, total)
 			}
-			visible := values["ckd_drift_smallest_visible_shift{"+labels+"}"]
-			if want := 5.5 * math.Sqrt((1/float64(inputs)+1/float64(len(id)))/12); math.Abs(visible-want) > 1e-12 {
-				t.Errorf("the smallest visible shift of window %d is %v, want %v", inputs, visible, want)
+			if !filled {
+				continue
 			}
 			for k, s := range monitor.Signals(w) {
 				for signal, want := range map[string]drift.Signal{"epistemic": s.Epistemic, "skewness": s.Skewness, "predicted": s.Predicted} {
@@ -125,43 +120,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// race is set by the race detector, which slows everything down.
-var race bool
-
-// TestDriftNoFalseAlarm checks that a million inputs drawn like those of the calibration raise no
-// alarm, as the daemon counts them.
-func TestDriftNoFalseAlarm(t *testing.T) {
-	d := newDaemon(t, 0)
-	id, m := ofRecording(t, "digits-id")
-	model := d.put(withReference(m.Policy(), id, id.classes()...), m)
-	inputs := 1_000_000
-	if testing.Short() || race {
-		inputs /= 10
-	}
-	rng := rand.New(rand.NewPCG(4, 0))
-	rec := model.Record(0)
-	for range inputs {
-		rec.Observe(id[rng.IntN(len(id))], &observed)
-	}
-	rec.Done()
-	values := d.values(t)
-	if got := values[`ckd_drift_inputs_total{model="m"}`]; got != float64(inputs) {
-		t.Errorf("%v inputs compared, want %d", got, inputs)
-	}
-	for _, name := range namesOf(values, "ckd_drift_alarms_total") {
-		if values[name] > 0 {
-			t.Errorf("%s is %v", name, values[name])
-		}
-	}
-	for _, name := range namesOf(values, "ckd_drift_window_filled") {
-		if values[name] != 1 {
-			t.Errorf("%s is %v", name, values[name])
-		}
-	}
-}
-
-// TestDriftShards checks that a scrape lacks at most 7 inputs of all shards, and that the shards of
-// inputs make no difference.
+// TestDriftShards checks that the shards of inputs make no difference, nor do scrapes.
 func TestDriftShards(t *testing.T) {
 	id, m := ofRecording(t, "digits-id")
 	ood, _ := ofRecording(t, "digits-ood")
@@ -173,11 +132,8 @@ func TestDriftShards(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for i, r := range slices.Concat(id, ood)[:1024] {
 			model.Observe(rng.Uint32(), r, observed)
-			if !scrapes || i%3 > 0 {
-				continue
-			}
-			if got := d.values(t)[`ckd_drift_inputs_total{model="m"}`]; got < float64(i+1-7) || got > float64(i+1) {
-				t.Fatalf("%v inputs of %d compared", got, i+1)
+			if scrapes && i%3 == 0 {
+				d.values(t)
 			}
 		}
 		signals := only(d.values(t), "ckd_drift_z")
@@ -247,13 +203,8 @@ func TestDriftReload(t *testing.T) {
 	// deleted.
 	next := d.put(withReference(m.Policy(), id[:400], 4, 5, 6), m)
 	got := d.values(t)
-	if sumOf(got, "ckd_drift_z") != 0 || sumOf(got, "ckd_drift_shift") != 0 || sumOf(got, "ckd_drift_alarm{") != 0 ||
-		sumOf(got, "ckd_drift_window_filled") != 0 {
+	if len(namesOf(got, "ckd_drift_z")) != 0 || sumOf(got, "ckd_drift_alarm{") != 0 {
 		t.Error("another reference did not begin the windows anew")
-	}
-	compared := `ckd_drift_inputs_total{model="m"}`
-	if got[compared] != values[compared] {
-		t.Errorf("%v inputs, want %v from before", got[compared], values[compared])
 	}
 	for _, name := range namesOf(values, "ckd_drift_alarms_total") {
 		n, there := got[name]
@@ -286,46 +237,8 @@ func TestDriftReload(t *testing.T) {
 		t.Errorf("series without a policy: %q", left)
 	}
 	d.put(p, m)
-	if got := d.values(t); sumOf(got, "ckd_drift_inputs_total") != 0 || sumOf(got, "ckd_drift_window_filled") != 0 {
+	if len(namesOf(d.values(t), "ckd_drift_z")) > 0 {
 		t.Error("a model that comes back does not begin anew")
-	}
-}
-
-// TestDriftConcurrent counts, scrapes and reloads at once: no input is lost.
-func TestDriftConcurrent(t *testing.T) {
-	setProcessors(t, 4)
-	d := newDaemon(t, 0)
-	id, m := ofRecording(t, "digits-id")
-	p := withReference(m.Policy(), id, id.classes()...)
-	other := withReference(m.Policy(), id[:300], 1, 2)
-	models := []*Model{d.put(p, m), d.put(p, m)}
-	var inputs [8]int
-	meanwhile(len(inputs), func(w int) {
-		for i := range 5 {
-			models[i%2].Observe(uint32(w), id[i], observed)
-		}
-		inputs[w] += 5
-	}, func() {
-		for i := range 50 {
-			next := *p
-			next.Version = strconv.Itoa(i)
-			d.put(&next, m)
-			elsewhere := *other
-			elsewhere.Name = "n"
-			d.put(&elsewhere, m)
-			d.Remove("n")
-		}
-	}, func() {
-		for range 50 {
-			d.values(t)
-		}
-	})
-	total := 0
-	for _, n := range inputs {
-		total += n
-	}
-	if got := d.values(t)[`ckd_drift_inputs_total{model="m"}`]; got != float64(total/8*8) {
-		t.Errorf("%v inputs of %d compared", got, total)
 	}
 }
 

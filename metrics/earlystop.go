@@ -25,14 +25,13 @@ type earlyStops struct {
 // earlyStopCounts declares what is counted of inputs that may be stopped early.
 type earlyStopCounts struct {
 	used                         *prometheus.HistogramVec // passes
-	saved, onChecks              *prometheus.CounterVec   // passes
+	saved                        *prometheus.CounterVec   // passes
 	checked, disagreements, lost *prometheus.CounterVec
 }
 
 // checkGauges declares what full-pass checks say at a scrape.
 type checkGauges struct {
-	low, high, certified             *computedGauge
-	evidence, evidenceLimit, stopped *computedGauge
+	disagreement, evidence, halted *computedGauge
 }
 
 func declareEarlyStops(t *table) earlyStops {
@@ -46,43 +45,30 @@ func declareEarlyStops(t *table) earlyStops {
 				"Passes that inputs decided early did not use. Checked inputs use all, and "+
 					"save none.",
 				"model"),
-			onChecks: t.counter("ckd_settle_passes_audited_total",
-				"Passes that checked inputs used only for the full-pass check: its cost.",
-				"model"),
-			checked: t.counter("ckd_settle_audited_total",
+			checked: t.counter("ckd_early_stop_checked_total",
 				"Inputs that ran on to their last pass to compare the early decision with "+
 					"that of all passes.",
 				"model"),
-			disagreements: t.counter("ckd_settle_disagreements_total",
+			disagreements: t.counter("ckd_early_stop_disagreements_total",
 				"Checked inputs whose early decision differs from that of all passes, by how.",
 				"model", "verdict"),
-			lost: t.counter("ckd_settle_audits_lost_total",
+			lost: t.counter("ckd_early_stop_checks_lost_total",
 				"Inputs chosen for a full-pass check that ended without their last pass: nothing could "+
 					"be compared.",
 				"model"),
 		},
 		gauges: checkGauges{
-			low: t.computed("ckd_settle_disagreement_low",
-				"Lower end of the 95% interval, valid at all times at once, of a share: for "+
-					"all, of inputs decided early otherwise than by all passes; for deferred, "+
-					"among inputs that all passes defer, of those that would be retained early.",
-				"model", "of"),
-			high: t.computed("ckd_settle_disagreement_high",
-				"Upper end of the interval of ckd_settle_disagreement_low.",
-				"model", "of"),
-			certified: t.computed("ckd_settle_disagreement_certified",
-				"The certified upper bound of the share of ckd_settle_disagreement_low; "+
-					"absent without one.",
-				"model", "of"),
-			evidence: t.computed("ckd_settle_evidence",
-				"Evidence from full-pass checks that a certified share is exceeded; at "+
-					"ckd_settle_evidence_limit the daemon stops deciding early.",
+			disagreement: t.computed("ckd_early_stop_disagreement",
+				"A share: for all, of inputs decided early otherwise than by all passes; for "+
+					"deferred, among inputs that all passes defer, of those that would be retained "+
+					"early. The ends low and high of its 95% interval, valid at all times at once, "+
+					"and its certified upper bound, if there is one.",
+				"model", "inputs", "bound"),
+			evidence: t.computed("ckd_early_stop_evidence",
+				"Evidence from full-pass checks that a certified share is exceeded; at 1 the daemon "+
+					"stops deciding early.",
 				"model"),
-			evidenceLimit: t.computed("ckd_settle_evidence_limit",
-				"The ckd_settle_evidence that ends early decisions: also the least mean "+
-					"number of full-pass checks until a stop without cause.",
-				"model"),
-			stopped: t.computed("ckd_settle_stopped",
+			halted: t.computed("ckd_early_stop_halted",
 				"1 if the daemon has stopped deciding early because full-pass checks disagreed, until "+
 					"the policy changes; else 0.",
 				"model"),
@@ -94,10 +80,10 @@ func declareEarlyStops(t *table) earlyStops {
 
 // modelEarlyStop holds the counts of a model whose policy has a rule in force.
 type modelEarlyStop struct {
-	used            prometheus.Observer
-	saved, onChecks prometheus.Counter // passes
-	checked, lost   prometheus.Counter
-	disagreements   map[fullpass.Verdict]prometheus.Counter
+	used          prometheus.Observer
+	saved         prometheus.Counter // passes
+	checked, lost prometheus.Counter
+	disagreements map[fullpass.Verdict]prometheus.Counter
 }
 
 // of creates the series of a model, or finds those that exist. If its policy has no rule in force,
@@ -112,7 +98,6 @@ func (f *earlyStops) of(p *policy.Policy) *modelEarlyStop {
 	m := &modelEarlyStop{
 		used:          c.used.WithLabelValues(p.Name),
 		saved:         c.saved.WithLabelValues(p.Name),
-		onChecks:      c.onChecks.WithLabelValues(p.Name),
 		checked:       c.checked.WithLabelValues(p.Name),
 		lost:          c.lost.WithLabelValues(p.Name),
 		disagreements: make(map[fullpass.Verdict]prometheus.Counter),
@@ -130,7 +115,7 @@ func (f *earlyStops) remove(model string) {
 	}
 	delete(f.inForce, model)
 	c := &f.counts
-	for _, v := range []vec{c.used, c.saved, c.onChecks, c.checked, c.disagreements, c.lost} {
+	for _, v := range []vec{c.used, c.saved, c.checked, c.disagreements, c.lost} {
 		v.DeletePartialMatch(prometheus.Labels{"model": model})
 	}
 }
@@ -152,16 +137,15 @@ func (f *earlyStops) collect(checks map[string]fullpass.Status, to chan<- promet
 		if !f.inForce[model] {
 			continue
 		}
-		for of, rate := range map[string]fullpass.Rate{"all": now.All, "deferred": now.Deferred} {
-			to <- g.low.with(model, of).at(rate.Low)
-			to <- g.high.with(model, of).at(rate.High)
+		for inputs, rate := range map[string]fullpass.Rate{"all": now.All, "deferred": now.Deferred} {
+			to <- g.disagreement.with(model, inputs, "low").at(rate.Low)
+			to <- g.disagreement.with(model, inputs, "high").at(rate.High)
 			if rate.Certified > 0 {
-				to <- g.certified.with(model, of).at(rate.Certified)
+				to <- g.disagreement.with(model, inputs, "certified").at(rate.Certified)
 			}
 		}
-		to <- g.evidence.with(model).at(now.Evidence)
-		to <- g.evidenceLimit.with(model).at(now.RunLength)
-		to <- g.stopped.with(model).at(oneIf(now.Stop != nil))
+		to <- g.evidence.with(model).at(now.Evidence / now.RunLength)
+		to <- g.halted.with(model).at(oneIf(now.Stop != nil))
 	}
 }
 
@@ -174,15 +158,13 @@ func (m *Model) PassesUsed(used, all int) {
 	}
 }
 
-// FullPassChecked counts a checked input, which had all passes. would is the number of passes after
-// which the rule would have stopped it, or all if the rule would not have.
-func (m *Model) FullPassChecked(v fullpass.Verdict, would, all int) {
+// FullPassChecked counts a checked input, which had all passes.
+func (m *Model) FullPassChecked(v fullpass.Verdict, all int) {
 	s := m.earlyStop
 	if s == nil {
 		return
 	}
 	s.used.Observe(float64(all))
-	s.onChecks.Add(float64(max(all-would, 0)))
 	s.checked.Inc()
 	if counter := s.disagreements[v]; counter != nil {
 		counter.Inc()

@@ -33,7 +33,7 @@ func newDaemon(t testing.TB, classLabels int) daemon {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	m, err := New(registry, Options{
-		ClassLabels: classLabels, RejectReasons: testReasons, MessageReasons: []string{"group_open"}, AccessReasons: []string{"no_credential"}, BytesReasons: []string{"full"}, Version: "v1.2.3", Revision: "abc",
+		ClassLabels: classLabels, RejectReasons: testReasons, Version: "v1.2.3", Revision: "abc",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 
 // inputs declares what is counted of a decided input as a whole.
 type inputs struct {
-	decisions                                *sharded.CounterVec
-	mutualInformation, entropy, epistemicSum *sharded.HistogramVec
-	fallback, passes, degenerate, saturated  *sharded.CounterVec
+	decisions                               *sharded.CounterVec
+	mutualInformation, entropy              *sharded.HistogramVec
+	fallback, passes, degenerate, saturated *sharded.CounterVec
 }
 
 func declareInputs(t *table) inputs {
@@ -25,9 +25,6 @@ func declareInputs(t *table) inputs {
 		entropy: t.histogram("ckd_predictive_entropy_nats",
 			"Entropy of the mean prediction of an input, its whole uncertainty, in nats.",
 			layouts.Entropy, "model"),
-		epistemicSum: t.histogram("ckd_epistemic_sum_nats",
-			"Sum over classes of C_k of an input, near the mutual information where skewness is small, in nats.",
-			layouts.Total, "model"),
 		fallback: t.sharded("ckd_inputs_fallback_total",
 			"Inputs decided by the policy's fallback score, as its gate chose.",
 			"model"),
@@ -46,12 +43,12 @@ func declareInputs(t *table) inputs {
 
 // modelInputs holds the series of the inputs of one model.
 type modelInputs struct {
-	families                                 *inputs
-	model                                    string
-	decisions                                []decisionSeries
-	scores                                   [1 + policy.ByFallback]policy.Score // by outcome of the gate; 0 is the guard's
-	mutualInformation, entropy, epistemicSum *sharded.Histogram
-	fallback, passes, degenerate, saturated  *sharded.Counter
+	families                                *inputs
+	model                                   string
+	decisions                               []decisionSeries
+	scores                                  [1 + policy.ByFallback]policy.Score // by outcome of the gate; 0 is the guard's
+	mutualInformation, entropy              *sharded.Histogram
+	fallback, passes, degenerate, saturated *sharded.Counter
 }
 
 // decisionSeries is the counter of a decision that the policy can take.
@@ -66,7 +63,6 @@ func (f *inputs) of(p *policy.Policy) *modelInputs {
 		families: f, model: p.Name,
 		mutualInformation: f.mutualInformation.With(p.Name),
 		entropy:           f.entropy.With(p.Name),
-		epistemicSum:      f.epistemicSum.With(p.Name),
 		fallback:          f.fallback.With(p.Name),
 		passes:            f.passes.With(p.Name),
 		degenerate:        f.degenerate.With(p.Name),
@@ -90,9 +86,9 @@ func (m *modelInputs) counter(d decision) *sharded.Counter {
 type inputParts struct {
 	total, entropyLayout *sharded.Layout
 
-	decisions                                [1 + policy.ByFallback][policy.Reasons]*float64 // nil where the policy cannot decide so
-	mutualInformation, entropy, epistemicSum *sharded.Counts
-	fallback, passes, degenerate, saturated  *float64
+	decisions                               [1 + policy.ByFallback][policy.Reasons]*float64 // nil where the policy cannot decide so
+	mutualInformation, entropy              *sharded.Counts
+	fallback, passes, degenerate, saturated *float64
 }
 
 // bind finds the parts in a shard.
@@ -102,7 +98,6 @@ func (m *modelInputs) bind(b *sharded.Binder) inputParts {
 		total: layouts.Total, entropyLayout: layouts.Entropy,
 		mutualInformation: b.Histogram(m.mutualInformation),
 		entropy:           b.Histogram(m.entropy),
-		epistemicSum:      b.Histogram(m.epistemicSum),
 	}
 	for _, d := range m.decisions {
 		n := b.Counter(d.counter)
@@ -125,7 +120,6 @@ func (p *inputParts) observe(res *decomp.Result, d *policy.Decision) bool {
 	}
 	p.mutualInformation.Observe(p.total, res.MI)
 	p.entropy.Observe(p.entropyLayout, res.Entropy)
-	p.epistemicSum.Observe(p.total, res.SumC)
 	if d.Gate == policy.ByFallback {
 		*p.fallback++
 	}

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,24 +9,19 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// DefaultClassLabels is how many classes of a model have series of their own by default.
-const DefaultClassLabels = 32
+// defaultClassLabels is Options.ClassLabels unless they say otherwise.
+const defaultClassLabels = 16
 
 // Options configures New.
 type Options struct {
-	// ClassLabels is how many classes of a model have series of their own; 0 means
-	// DefaultClassLabels. Critical classes come first, then the others, both in the policy's order.
-	// The remaining classes share one further label. A model has at most
-	// ClassLabels*(ClassLabels-1)/2 pairs.
+	// ClassLabels is how many classes of a model have series of their own; 0 means 16. Critical
+	// classes come first, then the others, both in the policy's order. The remaining classes share
+	// one further label. A model has at most ClassLabels*(ClassLabels-1)/2 pairs.
 	ClassLabels int
-	// RejectReasons lists all reasons that an input can be refused for.
+	// ClassBuckets gives histograms by class classic buckets beside the native ones.
+	ClassBuckets bool
+	// RejectReasons lists all reasons that an input or a message can be refused for.
 	RejectReasons []string
-	// MessageReasons lists all reasons that a message of a stream can be refused for.
-	MessageReasons []string
-	// AccessReasons lists all reasons that a call can be refused for who made it.
-	AccessReasons []string
-	// BytesReasons lists all reasons that bytes can be refused for.
-	BytesReasons []string
 	// Receipts says that clients can take receipts.
 	Receipts bool
 	// Version and Revision of the build.
@@ -39,7 +33,7 @@ type Metrics struct {
 	collector *collector
 	options   Options
 	models    map[string]*Model // under the collector's lock
-	rejected  *reasonCounters   // without a model
+	unknown   modelTraffic      // without a model
 }
 
 // Model holds the series of one model under one policy. It may be shared.
@@ -61,20 +55,14 @@ type Model struct {
 func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 	if o.ClassLabels < 0 {
 		return nil, fmt.Errorf("metrics: %d class labels: expected at least 1, or 0 for the default of %d",
-			o.ClassLabels, DefaultClassLabels)
+			o.ClassLabels, defaultClassLabels)
 	}
 	if o.ClassLabels == 0 {
-		o.ClassLabels = DefaultClassLabels
+		o.ClassLabels = defaultClassLabels
 	}
-	o.RejectReasons, o.MessageReasons = slices.Clone(o.RejectReasons), slices.Clone(o.MessageReasons)
-
-	m := &Metrics{options: o, collector: newCollector(), models: make(map[string]*Model)}
-	for _, reason := range o.RejectReasons {
-		if _, err := m.collector.traffic.rejected.GetMetricWithLabelValues("", reason); err != nil {
-			return nil, fmt.Errorf("metrics: reject reason %q: %w", reason, err)
-		}
-	}
-	m.rejected = newReasonCounters(m.collector.traffic.rejected, "", o.RejectReasons)
+	m := &Metrics{options: o, collector: newCollector(o), models: make(map[string]*Model)}
+	m.collector.traffic.create("", withoutRoom)
+	m.unknown = modelTraffic{families: &m.collector.traffic, onDemand: new(onDemand)}
 	if err := m.collector.daemon.create(o); err != nil {
 		return nil, err
 	}
@@ -113,4 +101,4 @@ func (m *Metrics) Remove(name string) {
 
 // RejectedUnknownModel counts n refused inputs that named no served model. The series have no model
 // label: the name came from a client.
-func (m *Metrics) RejectedUnknownModel(reason string, n int) { m.rejected.add(reason, n) }
+func (m *Metrics) RejectedUnknownModel(reason string, n int) { m.unknown.Rejected(reason, n) }

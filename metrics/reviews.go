@@ -8,8 +8,8 @@ import (
 
 // reviews declares what is counted of inputs whose clients take receipts.
 type reviews struct {
-	eligible, reviews, receipts, propensity *sharded.CounterVec // by stratum
-	exceeded                                *sharded.CounterVec
+	eligible, reviews, propensity *sharded.CounterVec // by stratum
+	exceeded                      *sharded.CounterVec
 }
 
 func declareReviews(t *table) reviews {
@@ -21,9 +21,6 @@ func declareReviews(t *table) reviews {
 		reviews: t.sharded("ckd_reviews_total",
 			"Inputs that a person was asked to look at: deferred ones, and audits drawn of those "+
 				"retained.",
-			"model", "stratum"),
-		receipts: t.sharded("ckd_receipts_total",
-			"Receipts handed out with results.",
 			"model", "stratum"),
 		propensity: t.sharded("ckd_audit_propensity_total",
 			"Reviews that were to be expected: the sum of the probabilities that ckd_reviews_total was "+
@@ -42,7 +39,7 @@ type modelReviews struct {
 	exceeded *sharded.Counter
 }
 
-type stratumReviews struct{ eligible, reviews, receipts, propensity *sharded.Counter }
+type stratumReviews struct{ eligible, reviews, propensity *sharded.Counter }
 
 // of creates the series of a model, or finds those that exist.
 func (f *reviews) of(p *policy.Policy, o *Options) *modelReviews {
@@ -53,7 +50,7 @@ func (f *reviews) of(p *policy.Policy, o *Options) *modelReviews {
 	for s := receipt.Deferred; s < receipt.Strata; s++ {
 		name := s.String()
 		m.strata[s] = stratumReviews{
-			f.eligible.With(p.Name, name), f.reviews.With(p.Name, name), f.receipts.With(p.Name, name), f.propensity.With(p.Name, name),
+			f.eligible.With(p.Name, name), f.reviews.With(p.Name, name), f.propensity.With(p.Name, name),
 		}
 	}
 	return m
@@ -61,7 +58,7 @@ func (f *reviews) of(p *policy.Policy, o *Options) *modelReviews {
 
 // reviewParts holds the parts of modelReviews in one shard; nil for series that do not exist.
 type reviewParts struct {
-	strata   [receipt.Strata]struct{ eligible, reviews, receipts, propensity *float64 }
+	strata   [receipt.Strata]struct{ eligible, reviews, propensity *float64 }
 	exceeded *float64
 }
 
@@ -72,16 +69,15 @@ func (m *modelReviews) bind(b *sharded.Binder) (parts reviewParts) {
 	}
 	for s := receipt.Deferred; s < receipt.Strata; s++ {
 		of, to := &m.strata[s], &parts.strata[s]
-		to.eligible, to.reviews = b.Counter(of.eligible), b.Counter(of.reviews)
-		to.receipts, to.propensity = b.Counter(of.receipts), b.Counter(of.propensity)
+		to.eligible, to.reviews, to.propensity = b.Counter(of.eligible), b.Counter(of.reviews), b.Counter(of.propensity)
 	}
 	parts.exceeded = b.Counter(m.exceeded)
 	return parts
 }
 
 // ObserveReview counts an input whose client takes receipts, and that Observe or ObserveUnsampled has
-// counted. receipted says that it has a receipt. The propensity is that of being drawn for a review.
-func (r *Recorder) ObserveReview(s receipt.Stratum, review, receipted, exceeded bool, propensity float64) {
+// counted. The propensity is that of being drawn for a review.
+func (r *Recorder) ObserveReview(s receipt.Stratum, review, exceeded bool, propensity float64) {
 	n := &r.reviews.strata[s]
 	if off || n.eligible == nil {
 		return
@@ -90,9 +86,6 @@ func (r *Recorder) ObserveReview(s receipt.Stratum, review, receipted, exceeded 
 	*n.propensity += propensity
 	if review {
 		*n.reviews++
-	}
-	if receipted {
-		*n.receipts++
 	}
 	if exceeded {
 		*r.reviews.exceeded++

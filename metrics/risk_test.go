@@ -28,13 +28,9 @@ func TestRisk(t *testing.T) {
 		r.ObserveRisk(input.risk, input.action)
 		r.Done()
 	}
-	values := d.values(t)
 	compare(t, map[string]float64{
 		`ckd_risk{model="m"}`: 4, `ckd_risk_sum{model="m"}`: 1.5, `ckd_expected_misses_total{model="m"}`: 0.75,
-	}, map[string]float64{
-		`ckd_risk{model="m"}`: values[`ckd_risk{model="m"}`], `ckd_risk_sum{model="m"}`: values[`ckd_risk_sum{model="m"}`],
-		`ckd_expected_misses_total{model="m"}`: values[`ckd_expected_misses_total{model="m"}`],
-	}, 0)
+	}, riskSeries(d.values(t)), 0)
 }
 
 // TestRiskIsAbsentWithoutAModel checks that there are no series of risk where it is not known, nor

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -9,8 +11,9 @@ import (
 
 // table lists the families of series that the groups declare.
 type table struct {
-	shards   int
-	families []family
+	shards       int
+	classBuckets bool // classic buckets in histograms by class
+	families     []family
 }
 
 // family holds the series of one name, and what the documentation says of them.
@@ -45,9 +48,11 @@ func (t *table) sharded(name, help string, labels ...string) *sharded.CounterVec
 	return v
 }
 
-// histogram declares a histogram that every input updates.
+// histogram declares a histogram that every input updates. One by class has classic buckets only
+// where Options ask for them.
 func (t *table) histogram(name, help string, l *sharded.Layout, labels ...string) *sharded.HistogramVec {
-	v := sharded.NewHistogramVec(t.shards, name, help, l, labels)
+	classic := t.classBuckets || !slices.Contains(labels, "class")
+	v := sharded.NewHistogramVec(t.shards, name, help, l, classic, labels)
 	t.add(name, "histogram", help, labels, v)
 	return v
 }

@@ -1,28 +1,30 @@
 package metrics
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// traffic declares what comes in for a model: open inputs and streams, refusals, and inputs and
-// passes that no decision counts.
+// traffic declares what comes in for a model: open inputs, refusals, and inputs and passes that no
+// decision counts.
 type traffic struct {
-	late, rejected, abandoned, messages, mismatches, slices *prometheus.CounterVec
-	inputsOpen, streamsOpen                                 *prometheus.GaugeVec
+	late, rejected, abandoned, mismatches *prometheus.CounterVec
+	inputsOpen                            *prometheus.GaugeVec
+	reasons                               []string             // to refuse for
+	onDemand                              map[string]*onDemand // by model, under the collector's lock
 }
 
-func declareTraffic(t *table) traffic {
+func declareTraffic(t *table, reasons []string) traffic {
 	return traffic{
 		late: t.counter("ckd_passes_late_total",
 			"Passes ignored because their input was already decided or had failed.",
 			"model"),
 		rejected: t.counter("ckd_inputs_rejected_total",
 			"Inputs refused with an error. A refused call counts the inputs that it states, a "+
-				"refused stream one; model is empty if the call named no served model.",
-			"model", "reason"),
-		messages: t.counter("ckd_messages_refused_total",
-			"Messages of streams refused without blaming one input: for a group that is "+
-				"already open, or a row that its group does not have.",
+				"refused stream or message of a stream one; model is empty if the call named no "+
+				"served model.",
 			"model", "reason"),
 		abandoned: t.counter("ckd_inputs_abandoned_total",
 			"Inputs that ended undecided because their call was cancelled or broke.",
@@ -31,40 +33,76 @@ func declareTraffic(t *table) traffic {
 			"Inputs decided with another number of passes than the calibration, or from a "+
 				"client that states another posterior. The thresholds do not carry over.",
 			"model", "what"),
-		slices: t.counter("ckd_slices_undeclared_total",
-			"Slices of inputs that clients state and the policy's audit does not declare, by name or "+
-				"value. Receipts leave them out.",
-			"model"),
 		inputsOpen: t.gauge("ckd_inputs_open",
 			"Inputs open on streams, whose passes are still arriving.",
 			"model"),
-		streamsOpen: t.gauge("ckd_streams_open",
-			"Open streams.",
-			"model"),
+		reasons:  slices.Clone(reasons),
+		onDemand: make(map[string]*onDemand),
+	}
+}
+
+// onDemand counts in series that are created by their first count, until the model is removed.
+type onDemand struct {
+	mu      sync.Mutex
+	removed bool
+}
+
+func (o *onDemand) count(v *prometheus.CounterVec, n int, labels ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.removed {
+		v.WithLabelValues(labels...).Add(float64(n))
+	}
+}
+
+// These reasons to refuse have series from the start, since an alert must see their first burst:
+// inputs of a model that are faulty, and what found no room before it named a model.
+var (
+	faultyInputs = []string{"not_finite", "negative", "above_one", "sum_not_one", "not_logits", "too_few_passes", "wrong_length", "wrong_classes"}
+	withoutRoom  = []string{"overloaded", "too_many_streams", "out_of_memory_budget"}
+)
+
+// create creates the series of some reasons, as far as they are among those to refuse for.
+func (f *traffic) create(model string, reasons []string) {
+	for _, reason := range reasons {
+		if slices.Contains(f.reasons, reason) {
+			f.rejected.WithLabelValues(model, reason)
+		}
 	}
 }
 
 // modelTraffic holds the traffic of one model. It may be shared.
 type modelTraffic struct {
-	late, abandoned             prometheus.Counter
-	rejected, messages          *reasonCounters
-	otherPasses, otherPosterior prometheus.Counter
-	slices                      prometheus.Counter
-	inputsOpen, streamsOpen     prometheus.Gauge
+	families        *traffic
+	onDemand        *onDemand
+	model           string
+	late, abandoned prometheus.Counter
+	inputsOpen      prometheus.Gauge
 }
 
-// of creates the series of a model, or finds those that exist.
-func (f *traffic) of(model string, o Options) modelTraffic {
+// model returns the series of a model, and creates those that alerts need from the start.
+func (f *traffic) model(name string) modelTraffic {
+	if f.onDemand[name] == nil {
+		f.onDemand[name] = new(onDemand)
+	}
+	f.create(name, faultyInputs)
+	f.mismatches.WithLabelValues(name, "passes")
+	f.mismatches.WithLabelValues(name, "posterior")
 	return modelTraffic{
-		late:           f.late.WithLabelValues(model),
-		abandoned:      f.abandoned.WithLabelValues(model),
-		rejected:       newReasonCounters(f.rejected, model, o.RejectReasons),
-		messages:       newReasonCounters(f.messages, model, o.MessageReasons),
-		otherPasses:    f.mismatches.WithLabelValues(model, "passes"),
-		otherPosterior: f.mismatches.WithLabelValues(model, "posterior"),
-		slices:         f.slices.WithLabelValues(model),
-		inputsOpen:     f.inputsOpen.WithLabelValues(model),
-		streamsOpen:    f.streamsOpen.WithLabelValues(model),
+		families: f, onDemand: f.onDemand[name], model: name,
+		late:       f.late.WithLabelValues(name),
+		abandoned:  f.abandoned.WithLabelValues(name),
+		inputsOpen: f.inputsOpen.WithLabelValues(name),
+	}
+}
+
+// remove ends the counts of a model, before its series are deleted.
+func (f *traffic) remove(name string) {
+	if o := f.onDemand[name]; o != nil {
+		o.mu.Lock()
+		o.removed = true
+		o.mu.Unlock()
+		delete(f.onDemand, name)
 	}
 }
 
@@ -72,51 +110,22 @@ func (f *traffic) of(model string, o Options) modelTraffic {
 // negative.
 func (m *modelTraffic) Late(n int) { m.late.Add(float64(n)) }
 
-// Rejected counts n refused inputs under one of Options.RejectReasons, or any other text as "other".
-func (m *modelTraffic) Rejected(reason string, n int) { m.rejected.add(reason, n) }
+// Rejected counts n refused inputs under one of Options.RejectReasons. A reason that is not in the list
+// might be a client's text: Rejected counts it as "other".
+func (m *modelTraffic) Rejected(reason string, n int) {
+	if !slices.Contains(m.families.reasons, reason) {
+		reason = "other"
+	}
+	m.onDemand.count(m.families.rejected, n, m.model, reason)
+}
 
-// MessageRefused counts a refused message of a stream under one of Options.MessageReasons.
-func (m *modelTraffic) MessageRefused(reason string) { m.messages.add(reason, 1) }
-
-// SliceUndeclared counts a slice of an input that the policy's audit does not declare.
-func (m *modelTraffic) SliceUndeclared() { m.slices.Inc() }
-
-// OtherPasses counts a decided input that had another number of passes than the calibration.
-func (m *modelTraffic) OtherPasses() { m.otherPasses.Inc() }
-
-// OtherPosterior counts a decided input whose client states another posterior than the calibration.
-func (m *modelTraffic) OtherPosterior() { m.otherPosterior.Inc() }
+// Mismatched counts a decided input that differs from the calibration in "passes" or in the "posterior".
+func (m *modelTraffic) Mismatched(what string) {
+	m.onDemand.count(m.families.mismatches, 1, m.model, what)
+}
 
 // Abandoned counts inputs that ended undecided. n must not be negative.
 func (m *modelTraffic) Abandoned(n int) { m.abandoned.Add(float64(n)) }
 
 // InputsOpen changes the number of open inputs.
 func (m *modelTraffic) InputsOpen(delta int) { m.inputsOpen.Add(float64(delta)) }
-
-// StreamsOpen changes the number of open streams.
-func (m *modelTraffic) StreamsOpen(delta int) { m.streamsOpen.Add(float64(delta)) }
-
-// reasonCounters counts refusals by reason.
-type reasonCounters struct {
-	vec      *prometheus.CounterVec
-	model    string
-	byReason map[string]prometheus.Counter
-}
-
-func newReasonCounters(v *prometheus.CounterVec, model string, reasons []string) *reasonCounters {
-	c := &reasonCounters{vec: v, model: model, byReason: make(map[string]prometheus.Counter, len(reasons))}
-	for _, reason := range reasons {
-		c.byReason[reason] = v.WithLabelValues(model, reason)
-	}
-	return c
-}
-
-// add counts under the reason. A reason that is not in the list might be a client's text: add counts
-// it as "other".
-func (c *reasonCounters) add(reason string, n int) {
-	counter, ok := c.byReason[reason]
-	if !ok {
-		counter = c.vec.WithLabelValues(c.model, "other")
-	}
-	counter.Add(float64(n))
-}

@@ -33,7 +33,7 @@ type admission struct {
 	unread  atomic.Int64 // replies to unary calls that the transport holds
 	streams atomic.Int64 // streams of passes
 	watches atomic.Int64 // watches of the health
-	others  atomic.Int64 // reflection, channelz
+	others  atomic.Int64 // reflection
 }
 
 // newAdmission returns the admission of a server. services is called with the first call.
@@ -58,21 +58,21 @@ func (a *admission) roomToUnpack(unpacked int64) bool {
 	if unpacked < most && a.overload.calm() {
 		return true
 	}
-	a.metrics.MemoryRefused()
+	a.metrics.Refused("memory", "short")
 	return false
 }
 
 // idle reports whether no stream of passes and no unary call is in flight.
 func (a *admission) idle() bool { return a.streams.Load() == 0 && a.calls.Load() == 0 }
 
-// saturation returns what clients make the daemon hold, beside its limits.
-func (a *admission) saturation() metrics.Saturation {
-	return metrics.Saturation{
-		OpenBytes: a.budget.total(), OpenBytesLimit: a.budget.limit,
-		StreamsLimit: int64(a.limits.Streams),
-		Calls:        a.calls.Load(), CallsLimit: int64(a.limits.Calls),
-		RepliesUnread: a.unread.Load(),
-		Watches:       a.watches.Load(), WatchesLimit: int64(a.limits.Watches),
+// inUse returns what clients make the daemon hold, beside its limits.
+func (a *admission) inUse() []metrics.Use {
+	return []metrics.Use{
+		{Resource: "open_bytes", InUse: a.budget.total(), Limit: a.budget.limit},
+		{Resource: "streams", InUse: a.streams.Load(), Limit: int64(a.limits.Streams)},
+		{Resource: "calls", InUse: a.calls.Load(), Limit: int64(a.limits.Calls)},
+		{Resource: "unread_replies", InUse: a.unread.Load()},
+		{Resource: "watches", InUse: a.watches.Load(), Limit: int64(a.limits.Watches)},
 	}
 }
 
@@ -194,7 +194,7 @@ func (a *admission) isSpared(ctx context.Context, who *auth.Identity) bool {
 	return err == nil && account.isSpared()
 }
 
-// enterOther counts a call of reflection or channelz until it ends, or refuses it as one too many.
+// enterOther counts a call of reflection until it ends, or refuses it as one too many.
 func (a *admission) enterOther(ctx context.Context) (context.Context, error) {
 	if n := a.others.Add(1); n > othersAtOnce {
 		a.others.Add(-1)
@@ -238,13 +238,13 @@ type arrival struct {
 func (a *admission) openWatch(ctx context.Context, who *auth.Identity) error {
 	own := who.Watches()
 	if !own.Acquire() {
-		a.metrics.WatchRefused()
+		a.metrics.Refused("watches", "full")
 		return tooMany("watches of the health by "+who.Name(), own.Limit()+1, own.Limit())
 	}
 	if n, most := a.watches.Add(1), int64(a.limits.Watches); n > most {
 		a.watches.Add(-1)
 		own.Release()
-		a.metrics.WatchRefused()
+		a.metrics.Refused("watches", "full")
 		return tooMany("watches of the health", n, most)
 	}
 	context.AfterFunc(ctx, func() { // gRPC cancels ctx at the end of the call

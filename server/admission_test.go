@@ -195,16 +195,16 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 		refused++
 		expectOverload(t, watch(ctx))
-		if got := h.metric(t, "ckd_watches_refused_total"); got != refused {
+		if got := h.metric(t, "ckd_refused_total", "resource", "watches"); got != refused {
 			t.Errorf("%v watches were refused, want %v", got, refused)
 		}
 	}
-	open, limit := h.metric(t, "ckd_watches_open"), h.metric(t, "ckd_watches_limit")
+	open, limit := h.metric(t, "ckd_in_use", "resource", "watches"), h.metric(t, "ckd_limit", "resource", "watches")
 	if open != 6 || limit != 6 {
 		t.Errorf("%v watches of %v are open, want 6 of 6", open, limit)
 	}
 	end()
-	h.eventually(t, 0, "ckd_watches_open")
+	h.eventually(t, 0, "ckd_in_use", "resource", "watches")
 }
 
 // TestBalancingClients connects as many clients to one default daemon as a fleet may. Each holds a
@@ -240,8 +240,8 @@ func TestBalancingClients(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Error(err)
 	}
-	if !within(func() bool { return h.metric(t, "ckd_watches_open") == clients }) {
-		t.Errorf("%v watches are open, want %d", h.metric(t, "ckd_watches_open"), clients)
+	if !within(func() bool { return h.metric(t, "ckd_in_use", "resource", "watches") == clients }) {
+		t.Errorf("%v watches are open, want %d", h.metric(t, "ckd_in_use", "resource", "watches"), clients)
 	}
 }
 

@@ -129,7 +129,7 @@ func (a *answers) observeCheck(c *engine.Closing) {
 	switch {
 	case c.Check.State == engine.Judged:
 		a.counted.done() // nobody waits for a shard of the metrics while the log is written
-		m.metrics.FullPassChecked(c.Check.Verdict, c.Check.Passes, c.Planned)
+		m.metrics.FullPassChecked(c.Check.Verdict, c.Planned)
 		if c.Check.Stops {
 			m.logStopped(a.stream.decider.log)
 		}
@@ -229,7 +229,7 @@ func (c *counter) count(o *engine.Outcome, sampled bool, is *issued) {
 		if is.Free {
 			propensity = 0 // nothing is drawn
 		}
-		c.record.ObserveReview(is.Stratum, is.Review, len(is.receipt) > 0, is.Exceeded, propensity)
+		c.record.ObserveReview(is.Stratum, is.Review, is.Exceeded, propensity)
 	}
 	c.inputs++
 	if o.Decision.Action == policy.Defer {

@@ -33,11 +33,6 @@ const (
 	refusedIdentity   refusedFor = "identity"   // the identity does
 )
 
-// BudgetReasons returns every value that the label reason of refused bytes can have.
-func BudgetReasons() []string {
-	return []string{string(refusedFull), string(refusedConnection), string(refusedIdentity)}
-}
-
 // newBudget returns a budget of which nothing is held.
 func newBudget(limit int64, refused func(refusedFor), mostPerCall func() int64) *budget {
 	b := &budget{

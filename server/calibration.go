@@ -45,10 +45,10 @@ func (c *calibration) differences(passes int, posterior string) differences {
 // countDifferent counts how an input that was decided differs.
 func (m *model) countDifferent(d differences) {
 	if d.passes {
-		m.metrics.OtherPasses()
+		m.metrics.Mismatched("passes")
 	}
 	if d.posterior {
-		m.metrics.OtherPosterior()
+		m.metrics.Mismatched("posterior")
 	}
 }
 

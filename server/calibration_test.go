@@ -166,7 +166,7 @@ func TestRecalibrated(t *testing.T) {
 	st.inputs(1, 2)
 	h.expectCounted(t, "calibrated", 1, 1)
 	hash := h.model(t, "calibrated").GetPolicy().GetHash()
-	if got := h.metric(t, "ckd_policy_expected_coverage", "model", "calibrated"); got != 0.75 {
+	if got := h.metric(t, "ckd_policy_expected", "figure", "coverage", "bound", "estimate", "model", "calibrated"); got != 0.75 {
 		t.Errorf("expected coverage %v, want 0.75", got)
 	}
 
@@ -174,7 +174,7 @@ func TestRecalibrated(t *testing.T) {
 		"recording: {passes: 2}\n      posterior: ensemble\n      expected_coverage: {value: 0.7", 1))
 	st.inputs(2, 2, 2)
 	h.expectCounted(t, "calibrated", 1, 1)
-	if got := h.metric(t, "ckd_policy_expected_coverage", "model", "calibrated"); got != 0.7 {
+	if got := h.metric(t, "ckd_policy_expected", "figure", "coverage", "bound", "estimate", "model", "calibrated"); got != 0.7 {
 		t.Errorf("expected coverage %v, want 0.7", got)
 	}
 	if m := h.model(t, "calibrated"); m.GetCalibration().GetPosterior() != "ensemble" || m.GetPolicy().GetHash() != hash {

@@ -154,7 +154,7 @@ func (c *connection) look() {
 		who[s.who.Name()] = true
 	}
 	c.mu.Unlock()
-	c.of.metrics.ConnectionStalled()
+	c.of.metrics.ConnectionsEnded("unread", 1)
 	c.of.log.Warn("a connection was closed: its client has read none of its replies to unary calls for too long",
 		zap.String("peer", c.RemoteAddr().String()), zap.Int("replies", replies), zap.Int64("bytes", bytes),
 		zap.String("identities", strings.Join(slices.Sorted(maps.Keys(who)), " ")), zap.Duration("send_stall_timeout", c.of.stall))
@@ -189,7 +189,7 @@ func (c *connection) hangUp(cause string) {
 	_ = c.Close() // nothing more can be done about it
 }
 
-// SyscallConn implements syscall.Conn, for channelz.
+// SyscallConn implements syscall.Conn.
 func (c *connection) SyscallConn() (syscall.RawConn, error) {
 	if s, ok := c.Conn.(syscall.Conn); ok {
 		return s.SyscallConn()

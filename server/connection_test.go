@@ -376,7 +376,7 @@ func TestStalledConnection(t *testing.T) {
 	}
 	r.expectClosed()
 	h.holds(t, 0)
-	h.eventually(t, 1, "ckd_connections_stalled_total")
+	h.eventually(t, 1, "ckd_connections_ended_total", "reason", "unread")
 	lines := h.logs.FilterMessageSnippet("a connection was closed").All()
 	if len(lines) != 1 || lines[0].ContextMap()["identities"] != "eve" || lines[0].ContextMap()["replies"] != int64(2) {
 		t.Errorf("log lines %v", lines)

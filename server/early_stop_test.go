@@ -265,7 +265,7 @@ func testEarlyDecisions(t *testing.T, p *policy.Policy) {
 			h.eventually(t, float64(way.late), "ckd_passes_late_total")
 			h.eventually(t, float64(saved), "ckd_passes_saved_total")
 			h.eventually(t, n, "ckd_passes_used")
-			h.eventually(t, 0, "ckd_settle_audited_total")
+			h.eventually(t, 0, "ckd_early_stop_checked_total")
 			if way.leaving && sent != rec.S*n-saved {
 				t.Errorf("%d rows were sent, expected %d", sent, rec.S*n-saved)
 			}
@@ -370,8 +370,8 @@ func TestDriftIgnoresEarlyDecisions(t *testing.T) {
 	for name, c := range map[string]struct {
 		accepts  bool
 		share    float64
-		compared float64
-	}{"followed": {true, 0, 0}, "checked": {true, 1, n}, "not accepted": {false, 0, n}} {
+		compared bool
+	}{"followed": {true, 0, false}, "checked": {true, 1, true}, "not accepted": {false, 0, true}} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
 			h.put(t, p)
@@ -383,8 +383,8 @@ func TestDriftIgnoresEarlyDecisions(t *testing.T) {
 				t.Fatalf("%d of %d stop early", early, n)
 			}
 			h.eventually(t, n, "ckd_decisions_total")
-			if got := h.metric(t, "ckd_drift_inputs_total"); got != c.compared {
-				t.Errorf("%v inputs are compared, expected %v", got, c.compared)
+			if z := h.metric(t, "ckd_drift_z"); (z != 0) != c.compared {
+				t.Errorf("the sum of all z is %v: are inputs compared? expected %v", z, c.compared)
 			}
 		})
 	}
@@ -426,9 +426,7 @@ func TestFullPassChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	verdicts := map[string]float64{"wrongly_retained": 0, "wrongly_deferred": 0, "other_side": 0}
-	forgone := 0
 	for i, w := range want {
-		forgone += rec.S - w.passes
 		early, all := outcomeAfter(t, m, rec, i, w.passes), outcomeAfter(t, m, rec, i, rec.S)
 		sides := slices.Contains(p.Critical, early.Predicted) != slices.Contains(p.Critical, all.Predicted)
 		switch {
@@ -448,13 +446,12 @@ func TestFullPassChecks(t *testing.T) {
 	s := h.openAccepting(t)
 	s.sendPasses(segment{n: n}, 0, rec.S)
 	expectPasses(t, s.rest(), n, rec.S, false)
-	h.eventually(t, n, "ckd_settle_audited_total")
+	h.eventually(t, n, "ckd_early_stop_checked_total")
 	for verdict, count := range verdicts {
-		h.eventually(t, count, "ckd_settle_disagreements_total", "verdict", verdict)
+		h.eventually(t, count, "ckd_early_stop_disagreements_total", "verdict", verdict)
 	}
-	h.eventually(t, float64(forgone), "ckd_settle_passes_audited_total")
 	h.eventually(t, 0, "ckd_passes_saved_total")
-	h.eventually(t, 0, "ckd_settle_audits_lost_total")
+	h.eventually(t, 0, "ckd_early_stop_checks_lost_total")
 }
 
 // feedCTG streams inputs of the recording in groups of 100, and counts early decisions.
@@ -488,7 +485,7 @@ func TestFullPassChecksEndEarlyStopping(t *testing.T) {
 	h.put(t, wrong)
 	h.checkShare(400, 0)
 	h.feedCTG(t, 400)
-	h.eventually(t, 1, "ckd_settle_stopped", "model", "ctg")
+	h.eventually(t, 1, "ckd_early_stop_halted", "model", "ctg")
 	if entries := h.logs.FilterMessageSnippet("early stopping has ended").All(); len(entries) != 1 {
 		t.Errorf("%d lines in the log of the stop", len(entries))
 	} else if m := entries[0].ContextMap(); m["model"] != "ctg" || m["policy_hash"] != wrong.Hash {
@@ -503,11 +500,11 @@ func TestFullPassChecksEndEarlyStopping(t *testing.T) {
 	later := *wrong
 	later.Version = "v2"
 	h.put(t, &later)
-	if n := h.feedCTG(t, 100); n != 0 || h.metric(t, "ckd_settle_stopped") != 1 {
+	if n := h.feedCTG(t, 100); n != 0 || h.metric(t, "ckd_early_stop_halted") != 1 {
 		t.Errorf("%d stop early after the same policy was loaded again", n)
 	}
 	h.put(t, stoppingPolicy(t, 0, -3, earlystop.Never))
-	if h.metric(t, "ckd_settle_stopped") != 0 || h.model(t, "ctg").GetSettle().GetStopped() {
+	if h.metric(t, "ckd_early_stop_halted") != 0 || h.model(t, "ctg").GetSettle().GetStopped() {
 		t.Error("another policy is stopped too")
 	}
 	h.checkShare(0, 0)
@@ -515,7 +512,7 @@ func TestFullPassChecksEndEarlyStopping(t *testing.T) {
 		t.Error("no input stops early under another policy")
 	}
 	h.put(t, wrong)
-	if n := h.feedCTG(t, 100); n != 0 || h.metric(t, "ckd_settle_stopped") != 1 {
+	if n := h.feedCTG(t, 100); n != 0 || h.metric(t, "ckd_early_stop_halted") != 1 {
 		t.Errorf("%d stop early under the policy whose rule was wrong", n)
 	}
 }
@@ -531,14 +528,14 @@ func TestFullPassChecksAfterTheStop(t *testing.T) {
 	s.sendPasses(open, 0, 1)
 	s.receive()
 	h.feedCTG(t, 300)
-	h.eventually(t, 1, "ckd_settle_stopped", "model", "ctg")
-	checked, before := h.metric(t, "ckd_settle_audited_total"), h.metric(t, "ckd_settle_disagreements_total")
+	h.eventually(t, 1, "ckd_early_stop_halted", "model", "ctg")
+	checked, before := h.metric(t, "ckd_early_stop_checked_total"), h.metric(t, "ckd_early_stop_disagreements_total")
 	s.sendPasses(open, 1, 30)
 	if results := s.rest(); len(results) != open.n {
 		t.Errorf("%d results of %d inputs", len(results), open.n)
 	}
-	h.eventually(t, checked+float64(open.n), "ckd_settle_audited_total")
-	if h.metric(t, "ckd_settle_disagreements_total") == before {
+	h.eventually(t, checked+float64(open.n), "ckd_early_stop_checked_total")
+	if h.metric(t, "ckd_early_stop_disagreements_total") == before {
 		t.Error("no full-pass check after the stop disagrees")
 	}
 }
@@ -558,11 +555,11 @@ func TestEarlyStoppingContinues(t *testing.T) {
 	if n := h.feedCTG(t, 600); n < 100 {
 		t.Errorf("%d of the next 600 stop early", n)
 	}
-	if n := h.metric(t, "ckd_settle_audited_total"); n < 400 || n > 450 {
+	if n := h.metric(t, "ckd_early_stop_checked_total"); n < 400 || n > 450 {
 		t.Errorf("%v checked", n)
 	}
-	h.eventually(t, 0, "ckd_settle_stopped")
-	if low, high := h.metric(t, "ckd_settle_disagreement_low", "of", "all"), h.metric(t, "ckd_settle_disagreement_high", "of", "all"); low > 0.01 || high < 0.001 || high > 0.03 {
+	h.eventually(t, 0, "ckd_early_stop_halted")
+	if low, high := h.metric(t, "ckd_early_stop_disagreement", "bound", "low", "inputs", "all"), h.metric(t, "ckd_early_stop_disagreement", "bound", "high", "inputs", "all"); low > 0.01 || high < 0.001 || high > 0.03 {
 		t.Errorf("interval %v to %v", low, high)
 	}
 }
@@ -579,10 +576,10 @@ func TestLostChecks(t *testing.T) {
 	s := begin(3)
 	s.sendBlock(&ckdv1.Block{Rows: []uint32{1}, Values: []float32{2, 2, 2}}) // fails
 	s.rest()                                                                 // finishes the others on 6 passes
-	h.eventually(t, 3, "ckd_settle_audits_lost_total")
+	h.eventually(t, 3, "ckd_early_stop_checks_lost_total")
 	begin(4).cancel()
-	h.eventually(t, 7, "ckd_settle_audits_lost_total")
-	h.eventually(t, 0, "ckd_settle_audited_total")
+	h.eventually(t, 7, "ckd_early_stop_checks_lost_total")
+	h.eventually(t, 0, "ckd_early_stop_checked_total")
 }
 
 // TestFirstInputsAreAllChecked checks that all inputs are checked until there are 400 verdicts,
@@ -594,7 +591,7 @@ func TestFirstInputsAreAllChecked(t *testing.T) {
 	lost.sendPasses(segment{n: 500}, 0, 1)
 	lost.receive()
 	lost.cancel()
-	h.eventually(t, 500, "ckd_settle_audits_lost_total")
+	h.eventually(t, 500, "ckd_early_stop_checks_lost_total")
 	s := h.openAccepting(t)
 	for pass := range 30 {
 		for group := range 6 { // all are open before the first has its last pass
@@ -604,8 +601,8 @@ func TestFirstInputsAreAllChecked(t *testing.T) {
 	if n := stoppedEarly(s.rest()); n > 0 {
 		t.Errorf("%d inputs stop early", n)
 	}
-	h.eventually(t, 600, "ckd_settle_audited_total")
-	h.eventually(t, 1, "ckd_settle_stopped")
+	h.eventually(t, 600, "ckd_early_stop_checked_total")
+	h.eventually(t, 1, "ckd_early_stop_halted")
 }
 
 // TestEndedByTheClient checks that an input which its client ends early counts no saved passes.
@@ -676,11 +673,11 @@ func TestChecksWhileNotInForce(t *testing.T) {
 	if got := len(s.rest()); got != open.n {
 		t.Fatalf("%d results of %d inputs", got, open.n)
 	}
-	if h.metric(t, "ckd_settle_stopped") != 0 {
+	if h.metric(t, "ckd_early_stop_halted") != 0 {
 		t.Error("the policy in force is stopped by full-pass checks of another")
 	}
 	h.put(t, wrong)
-	if h.metric(t, "ckd_settle_stopped") != 1 {
+	if h.metric(t, "ckd_early_stop_halted") != 1 {
 		t.Error("the policy that was stopped is not when it is loaded again")
 	}
 	if n := h.feedCTG(t, 100); n != 0 {

@@ -116,20 +116,6 @@ func RejectReasons() []string {
 	return words
 }
 
-// MessageReasons returns every value that the label reason of refused messages can have.
-func MessageReasons() []string {
-	var words []string
-	for _, r := range []ckdv1.ErrorReason{
-		ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED,
-		ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN,
-		ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS,
-		ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, ckdv1.ErrorReason_ERROR_REASON_WRONG_CONTEXT,
-	} {
-		words = append(words, reasonWord(r))
-	}
-	return words
-}
-
 // reasonOf returns the reason of any error that handling an input can give.
 func reasonOf(err error) ckdv1.ErrorReason { return faultOf(err).reason }
 

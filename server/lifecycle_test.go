@@ -39,8 +39,8 @@ func TestSendStall(t *testing.T) {
 		}
 	}()
 	// The daemon ends the stream though the client still does not read.
-	h.eventually(t, 1, "ckd_streams_open")
-	h.eventually(t, 0, "ckd_streams_open")
+	h.eventually(t, 1, "ckd_in_use", "resource", "streams")
+	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
 	h.eventually(t, 0, "ckd_inputs_open")
 	// When the client reads, it finds what was sent, and then why there is no more.
 	st.ended("SEND_STALLED")
@@ -104,10 +104,10 @@ func TestDrain(t *testing.T) {
 	}
 	busy.sendBlock(&ckdv1.Block{Group: 1, Values: criticalRow, Final: true})
 	expectIDs(t, busy.ended("DRAINING"), "a")
-	h.eventually(t, 1, "ckd_streams_open")
+	h.eventually(t, 1, "ckd_in_use", "resource", "streams")
 	h.server.Kill()
 	stuck.ended("DRAINING")
-	h.eventually(t, 0, "ckd_streams_open")
+	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
 	h.eventually(t, 1, "ckd_inputs_abandoned_total")
 }
 

@@ -70,7 +70,7 @@ func (o *overload) run(ctx context.Context) {
 			o.logLevel(was, v.Level, r, m)
 		}
 		if v.Excess > 0 {
-			o.metrics.MemoryConnectionsEnded(o.end(v.Excess))
+			o.metrics.ConnectionsEnded("memory", o.end(v.Excess))
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (o *overload) refusal(isSpared func() bool) error {
 	if o.calm() || math.Float64frombits(o.pressure.Load()) < 1 && isSpared() {
 		return nil
 	}
-	o.metrics.MemoryRefused()
+	o.metrics.Refused("memory", "short")
 	o.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED), 1)
 	p := math.Float64frombits(o.pressure.Load())
 	return statusOf(&fault{

@@ -55,7 +55,7 @@ func TestShortMemoryRefuses(t *testing.T) {
 			}
 		})
 	}
-	if got := h.metric(t, "ckd_memory_refused_total"); got != 6 {
+	if got := h.metric(t, "ckd_refused_total", "resource", "memory"); got != 6 {
 		t.Errorf("%v refusals were counted, want 6", got)
 	}
 	open.sendPasses(segment{group: 1, n: 3}, 0, 30)

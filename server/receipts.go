@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/outcome/audit"
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
@@ -23,10 +24,11 @@ import (
 // gets receipts and nothing is counted. Keys may be replaced but never removed, so an issuer that
 // hands out receipts always has a sealer. receipts is safe for concurrent use.
 type receipts struct {
-	limits Limits
-	log    *zap.Logger
-	sealer atomic.Pointer[receipt.Sealer] // nil until there are keys
-	issued issuedCounts
+	limits  Limits
+	log     *zap.Logger
+	metrics *metrics.Metrics
+	sealer  atomic.Pointer[receipt.Sealer] // nil until there are keys
+	issued  issuedCounts
 
 	mu      sync.Mutex
 	sealers []*receipt.Sealer // all that were in force
@@ -176,7 +178,7 @@ func (i *issuer) context(m *model, contexts *wire.Contexts, input int) (x inputC
 // undeclared counts and logs a slice that the policy does not declare. It refuses no input: a new value
 // is no reason to decide nothing about it.
 func (i *issuer) undeclared(m *model, name, value []byte) {
-	m.metrics.SliceUndeclared()
+	i.from.metrics.Refused("slices", "undeclared")
 	m.undeclared.Do(func() {
 		i.from.log.Warn("a client states a slice that the policy's audit does not declare: receipts leave it out",
 			zap.String("model", m.ref.GetModel()), zap.String("slice", fmt.Sprintf("%.64s", name)), zap.String("value", fmt.Sprintf("%.64s", value)))

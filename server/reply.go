@@ -49,7 +49,7 @@ func (b *replyBuilder) begin() {
 
 // refuse adds a fault of the message itself, which is no input's.
 func (b *replyBuilder) refuse(at location, err error) {
-	b.bound.metrics.MessageRefused(reasonWord(reasonOf(err)))
+	b.bound.metrics.Rejected(reasonWord(reasonOf(err)), 1)
 	b.notes.fault(b.bound, at, err)
 	b.faults = append(b.faults, statusOf(err, at).Proto())
 }

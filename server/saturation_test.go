@@ -11,11 +11,9 @@ func TestSaturation(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes, o.Limits.Streams, o.Limits.Calls = 1<<20, 7, 5 })
 	expectIdle := func() {
 		t.Helper()
-		for name, want := range map[string]float64{
-			"ckd_open_bytes": 0, "ckd_open_bytes_limit": 1 << 20, "ckd_calls_open": 0, "ckd_calls_limit": 5, "ckd_streams_limit": 7,
-		} {
-			if got := h.metric(t, name); got != want {
-				t.Errorf("%s is %v, want %v", name, got, want)
+		for resource, limit := range map[string]float64{"open_bytes": 1 << 20, "calls": 5, "streams": 7} {
+			if held, got := h.metric(t, "ckd_in_use", "resource", resource), h.metric(t, "ckd_limit", "resource", resource); held != 0 || got != limit {
+				t.Errorf("%v of %v %s, want none of %v", held, got, resource, limit)
 			}
 		}
 	}
@@ -23,14 +21,14 @@ func TestSaturation(t *testing.T) {
 	stream := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
 	stream.sendBlock(&ckdv1.Block{InputIds: []string{"a"}, Values: []float32{0.5, 0.25, 0.25}})
 	h.server.admission.calls.Add(2) // stands for calls: real ones would be over before the scrape
-	if !within(func() bool { return h.metric(t, "ckd_open_bytes") > 0 }) {
+	if !within(func() bool { return h.metric(t, "ckd_in_use", "resource", "open_bytes") > 0 }) {
 		t.Error("an open input holds no bytes")
 	}
-	if calls := h.metric(t, "ckd_calls_open"); calls != 2 {
+	if calls := h.metric(t, "ckd_in_use", "resource", "calls"); calls != 2 {
 		t.Errorf("%v calls open, want 2", calls)
 	}
 	stream.cancel()
 	h.server.admission.calls.Add(-2)
-	h.eventually(t, 0, "ckd_open_bytes")
+	h.eventually(t, 0, "ckd_in_use", "resource", "open_bytes")
 	expectIdle()
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -37,8 +36,6 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Registry gets the metrics of the RPCs.
 	Registry prometheus.Registerer
-	// Channelz serves gRPC's channelz.
-	Channelz bool
 	// Tracing makes the spans of calls. May be nil.
 	Tracing stats.Handler
 	// Credentials secures the connections. Nil takes plaintext.
@@ -100,10 +97,10 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		catalog: newCatalog(o), lifecycle: newLifecycle(),
-		receipts: &receipts{limits: o.Limits, log: o.Logger},
+		receipts: &receipts{limits: o.Limits, log: o.Logger, metrics: o.Metrics},
 	}
 	s.budget = newBudget(o.Limits.OpenInputBytes,
-		func(why refusedFor) { o.Metrics.BytesRefused(string(why)) },
+		func(why refusedFor) { o.Metrics.Refused("open_bytes", string(why)) },
 		func() int64 { return int64(s.MessageBytes()) + streamWindow })
 	s.admission = newAdmission(o, s.budget, func() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() })
 	unpack.Limit(s.MessageBytes, s.admission.roomToUnpack)
@@ -149,12 +146,9 @@ func New(o Options) (*Server, error) {
 	s.grpc.RegisterService(&service, s)
 	healthv1.RegisterHealthServer(s.grpc, s.lifecycle.health)
 	reflection.Register(s.grpc)
-	if o.Channelz {
-		channelz.RegisterChannelzServiceToServer(s.grpc)
-	}
 	own := ckdv1.UncertaintyService_ServiceDesc.ServiceName
 	rpc.Create(own, s.grpc.GetServiceInfo()[own])
-	o.Metrics.ReadSaturation(s.admission.saturation)
+	o.Metrics.ReadUse(s.admission.inUse)
 	o.Metrics.ReadFullPassChecks(s.FullPassChecks)
 	return s, nil
 }

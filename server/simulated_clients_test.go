@@ -333,7 +333,7 @@ func (w *world) account(t *testing.T) {
 		for _, reason := range []string{"not_finite", "negative", "above_one", "sum_not_one", "too_few_passes"} {
 			refused += int(servertest.Sum(t, d.registry, "ckd_inputs_rejected_total", "reason", reason))
 		}
-		for _, metric := range []string{"ckd_inputs_open", "ckd_streams_open", "ckd_panics_total"} {
+		for _, metric := range []string{"ckd_inputs_open", "ckd_panics_total"} {
 			if n := servertest.Sum(t, d.registry, metric); n != 0 {
 				t.Errorf("daemon %d: %s is %v at the end", i, metric, n)
 			}

@@ -286,7 +286,7 @@ func newSimulation(t *testing.T, s uint64) *simulation {
 	t.Helper()
 	r := rand.New(rand.NewPCG(s, 1<<40))
 	registry := prometheus.NewRegistry()
-	m, err := metrics.New(registry, metrics.Options{RejectReasons: RejectReasons(), MessageReasons: MessageReasons(), Receipts: true})
+	m, err := metrics.New(registry, metrics.Options{RejectReasons: RejectReasons(), Receipts: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,6 @@ type stream struct {
 
 func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
 	d.catalog.retain(m)
-	m.metrics.StreamsOpen(1)
 	tracedOf(of.Context()).add(m, 0, 0)
 	account := d.budget.of(of.Context())
 	st := &stream{
@@ -241,6 +240,5 @@ func (s *stream) close() {
 	s.groups.account.release(s.groups.freed + s.groups.held + s.reply.cost) // the latter two are nothing, but after a panic
 	s.groups.freed, s.groups.held, s.reply.cost = 0, 0, 0
 	s.closed = true
-	s.bound.metrics.StreamsOpen(-1)
 	s.decider.catalog.release(s.bound)
 }

@@ -79,7 +79,7 @@ func TestStreamPassByPass(t *testing.T) {
 	h.eventually(t, inputs, "ckd_decisions_total", "model", "ctg")
 	h.eventually(t, inputs*30, "ckd_passes_total", "model", "ctg")
 	h.eventually(t, 0, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 0, "ckd_streams_open", "model", "ctg")
+	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
 	h.eventually(t, 0, "ckd_inputs_rejected_total")
 }
 
@@ -232,11 +232,11 @@ func TestCancelAbandons(t *testing.T) {
 	passes := ctg(t)
 	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b", "c"}, Values: rowsOfPass(passes, 0, 0, 3)})
 	h.eventually(t, 3, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 1, "ckd_streams_open", "model", "ctg")
+	h.eventually(t, 1, "ckd_in_use", "resource", "streams")
 	st.cancel()
 	h.eventually(t, 3, "ckd_inputs_abandoned_total", "model", "ctg")
 	h.eventually(t, 0, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 0, "ckd_streams_open", "model", "ctg")
+	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
 	h.eventually(t, 0, "ckd_decisions_total", "model", "ctg")
 	h.eventually(t, 0, "ckd_passes_total", "model", "ctg")
 }
@@ -376,7 +376,7 @@ func TestHeaderFaults(t *testing.T) {
 		})
 	}
 	h.eventually(t, 3, "ckd_inputs_rejected_total", "model", "")
-	h.eventually(t, 0, "ckd_streams_open")
+	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
 }
 
 // TestLimits exceeds every limit of a stream.

@@ -360,24 +360,6 @@ func TestTraceID(t *testing.T) {
 	}
 }
 
-// TestServices checks which services there are beside that of ckd.v1: channelz only where the options
-// ask for it.
-func TestServices(t *testing.T) {
-	for _, channelz := range []bool{false, true} {
-		s, _, _ := newServer(t, func(o *Options) { o.Channelz = channelz })
-		want := []string{
-			"ckd.v1.UncertaintyService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-			"grpc.reflection.v1alpha.ServerReflection",
-		}
-		if channelz {
-			want = slices.Insert(want, 1, "grpc.channelz.v1.Channelz")
-		}
-		if got := slices.Sorted(maps.Keys(s.GRPC().GetServiceInfo())); !slices.Equal(got, want) {
-			t.Errorf("services %q, want %q", got, want)
-		}
-	}
-}
-
 // TestPanicIsInternal checks that a panic becomes Internal with a fixed text, and is logged with
 // its stack.
 func TestPanicIsInternal(t *testing.T) {

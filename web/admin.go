@@ -34,8 +34,6 @@ type AdminOptions struct {
 	Registry *prometheus.Registry // shown by /metrics; scrapes are counted in it
 	State    State
 	Page     http.Handler // the triage page
-	// Reload loads the policies again; nil refuses POST /-/reload.
-	Reload func() error
 	// FailedReloads returns lines on the files whose last reload failed.
 	FailedReloads func() string
 	// Access admits requests; nil admits all.
@@ -60,8 +58,6 @@ type AdminOptions struct {
 //   - /livez: 200 while the process answers.
 //   - /readyz: 200 while the daemon wants traffic: it has policies and is not stopping.
 //   - /healthz: as /readyz, with the models, their state and failed reloads.
-//   - POST /-/reload: loads the policies again; 200 if they are in force, 500 with the faults
-//     if those before stay.
 func Admin(o AdminOptions) http.Handler {
 	mux := http.NewServeMux()
 	scraped := newScrapes(o.Registry, o.Log)
@@ -84,7 +80,6 @@ func Admin(o AdminOptions) http.Handler {
 	mux.Handle("GET /triage/", ownOrigin(o.Page))
 	mux.Handle("GET /review", ownOrigin(o.Page))
 	mux.Handle("POST /triage/outcome", ownOrigin(o.Page))
-	mux.Handle("POST /-/reload", ownOrigin(reloading(o.Reload)))
 	admitted := o.Access.HTTP(mux, auth.HTTPOptions{Need: adminNeed, Basic: !o.TokensInPlaintext})
 	if o.TokensInPlaintext {
 		return withoutPage(admitted)
@@ -97,27 +92,10 @@ func adminNeed(r *http.Request) auth.Need {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthz", "/metrics":
 		return auth.NeedNothing
-	case "/-/reload":
-		return auth.NeedReload
 	case "/", "/triage/state", "/triage/events":
 		return auth.NeedAdmin
 	}
 	return auth.NeedIdentity // the list to review checks rights of its own; scripts and styles are no secret
-}
-
-// reloading returns the handler of POST /-/reload.
-func reloading(reload func() error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if reload == nil {
-			reply(w, http.StatusForbidden, "reloading over HTTP is off; --admin-reload allows it\n")
-			return
-		}
-		if err := reload(); err != nil {
-			reply(w, http.StatusInternalServerError, err.Error()+"\n")
-			return
-		}
-		reply(w, http.StatusOK, "ok\n")
-	})
 }
 
 // modelLines returns the lines of /healthz about the models.

@@ -97,11 +97,9 @@ type issuedCertificate struct {
 	meta.TypeMeta   `json:",inline"`
 	meta.ObjectMeta `json:"metadata"`
 	Spec            struct {
-		SecretName  string            `json:"secretName"`
-		IssuerRef   map[string]string `json:"issuerRef"`
-		Duration    meta.Duration     `json:"duration"`
-		RenewBefore meta.Duration     `json:"renewBefore"`
-		PrivateKey  struct {
+		SecretName string            `json:"secretName"`
+		IssuerRef  map[string]string `json:"issuerRef"`
+		PrivateKey struct {
 			Algorithm      string `json:"algorithm"`
 			Size           int    `json:"size"`
 			RotationPolicy string `json:"rotationPolicy"`

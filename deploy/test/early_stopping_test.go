@@ -123,24 +123,24 @@ func TestPageEarlyStopping(t *testing.T) {
 	b.until(`document.querySelector('[data-part="settling-passes"]').textContent.includes("No inputs came that might be decided early")`, "no inputs came")
 
 	const inputs = 506
-	settled := sendStopping(t, d, "digits", recording("digits-id"), fullpass.DefaultFirst) + sendStopping(t, d, "digits", recording("digits-id"), 0)
+	settled := sendStopping(t, d, "digits", recording("digits-id"), int(fullpass.NewSampler(0).First)) + sendStopping(t, d, "digits", recording("digits-id"), 0)
 	if settled < inputs { // all but the first 400 and a few
 		t.Errorf("%d inputs of %d were decided early", settled, 2*inputs)
 	}
 	b.until(`document.querySelector("#inputs")?.value === "1012"`, "the page counts the inputs")
 	m := d.Metrics()
 	b.equals("#passes-used", m.Sum("ckd_passes_used_sum", "model", "digits")/m.Sum("ckd_passes_used_count", "model", "digits"))
-	for key, name := range map[string]string{"saved": "ckd_passes_saved_total", "audits": "ckd_settle_passes_audited_total"} {
+	for key, name := range map[string]string{"saved": "ckd_passes_saved_total"} {
 		b.equals(`[data-part="settling-passes"] tr[data-key="`+key+`"] td:nth-child(3) data`, m.Sum(name, "model", "digits"))
 	}
-	for key, name := range map[string]string{"audited": "ckd_settle_audited_total", "disagreed": "ckd_settle_disagreements_total", "lost": "ckd_settle_audits_lost_total"} {
+	for key, name := range map[string]string{"audited": "ckd_early_stop_checked_total", "disagreed": "ckd_early_stop_disagreements_total", "lost": "ckd_early_stop_checks_lost_total"} {
 		b.equals(`[data-part="settling-audits"] tr[data-key="`+key+`"] td:nth-child(3) data`, m.Sum(name, "model", "digits"))
 	}
-	b.equals(`[data-part="settling-audits"] tr[data-key="all"] td:nth-child(2) data`, m.Sum("ckd_settle_disagreement_high", "of", "all"))
+	b.equals(`[data-part="settling-audits"] tr[data-key="all"] td:nth-child(2) data`, m.Sum("ckd_early_stop_disagreement", "bound", "high", "inputs", "all"))
 	b.equals(`[data-part="settling-audits"] tr[data-key="all"] td:nth-child(3) data`, 0.5)
-	b.equals(`[data-part="settling-audits"] tr[data-key="deferred"] td:nth-child(2) data`, m.Sum("ckd_settle_disagreement_high", "of", "deferred"))
-	b.equals(`#settling-evidence`, m.Sum("ckd_settle_evidence", "model", "digits"))
-	if m.Sum("ckd_settle_disagreements_total") == 0 || m.Sum("ckd_passes_saved_total") == 0 {
+	b.equals(`[data-part="settling-audits"] tr[data-key="deferred"] td:nth-child(2) data`, m.Sum("ckd_early_stop_disagreement", "bound", "high", "inputs", "deferred"))
+	b.equals(`#settling-evidence`, m.Sum("ckd_early_stop_evidence", "model", "digits"))
+	if m.Sum("ckd_early_stop_disagreements_total") == 0 || m.Sum("ckd_passes_saved_total") == 0 {
 		t.Error("nothing was saved, or all full-pass checks agreed: there is nothing to be seen")
 	}
 	if got := b.text("#settling-h"); !strings.Contains(got, "in force") || strings.Contains(got, "stopped") {
@@ -168,8 +168,8 @@ func TestPageEarlyStopping(t *testing.T) {
 	if got := b.text(`[role="status"]`); !strings.Contains(got, "Early stopping has ended") {
 		t.Errorf("screen readers are told %q", got)
 	}
-	if stopped := d.Metrics().Sum("ckd_settle_stopped"); stopped != 1 {
-		t.Errorf("ckd_settle_stopped is %v", stopped)
+	if stopped := d.Metrics().Sum("ckd_early_stop_halted"); stopped != 1 {
+		t.Errorf("ckd_early_stop_halted is %v", stopped)
 	}
 	b.screenshot("triage-settling-stopped.png")
 	b.clean(d)

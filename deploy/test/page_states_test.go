@@ -3,7 +3,6 @@ package deploytest
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,75 +14,6 @@ import (
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/web/triage"
 )
-
-// TestPageBursts checks that the charts draw each step that has inputs over its whole width, and no
-// other, whatever comes before and after it.
-func TestPageBursts(t *testing.T) {
-	const step = 15.0
-	const none = -1 // no step
-	inputs := []float64{20, 0, 20, 40, none, 0, 20, 0}
-	state := acted("a", "b", "c")
-	begin := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	state.Model.Policy.Calibration = &triage.Calibration{ExpectedCoverage: &triage.Interval{Value: 0.8, Low: 0.77, High: 0.83}}
-	for i, n := range inputs {
-		if n == none {
-			continue
-		}
-		s := triage.Step{At: begin.Add(time.Duration(i*step) * time.Second).UnixMilli(), Seconds: step, Inputs: n, Retained: n * 3 / 4, Deferred: n / 4}
-		s.Quantiles = make([]*[4]float64, 3)
-		if n > 0 {
-			for k := range s.Quantiles {
-				s.Quantiles[k] = &[4]float64{0.001, 0.0001 * n, 0.1, 0.2}
-			}
-		}
-		state.Model.History = append(state.Model.History, s)
-	}
-	b := open(t, serveState(t, state).Admin)
-	b.until(`document.querySelectorAll("[data-chart] canvas").length === 5`, "the charts are there")
-	b.draw()
-
-	for selector, colour := range map[string]string{
-		`[data-chart="deferral"]`: "--chart-line2",
-		`[data-chart="class"]`:    "--chart-line",
-	} {
-		var last float64
-		for i, n := range inputs {
-			// The height of the line near the beginning, in the middle and near the end of the
-			// step, or -1. The chart has 8 steps.
-			heights := get[[]float64](b, fmt.Sprintf(`(() => {
-				const canvas = document.querySelector(%s).querySelector("canvas"), [left, right] = [46, canvas.width - 18];
-				const wanted = getComputedStyle(document.documentElement).getPropertyValue(%s).match(/[0-9a-f]{2}/g).map((x) => parseInt(x, 16));
-				return [0.15, 0.5, 0.85].map((within) => {
-					const x = Math.round(left + (%d + within) / 8 * (right - left));
-					const { data } = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height);
-					for (let y = 0; y < canvas.height; y++)
-						if (data[4 * y + 3] > 200 && wanted.every((w, c) => Math.abs(w - data[4 * y + c]) < 40)) return y;
-					return -1;
-				});
-			})()`, quoted(selector), quoted(colour), i))
-			for _, height := range heights {
-				if (height >= 0) != (n > 0) || math.Abs(height-heights[0]) > 1 {
-					t.Errorf("%s: step %d of %v inputs is drawn at %v", selector, i, n, heights)
-					break
-				}
-			}
-			if colour == "--chart-line" && i > 0 && n > 0 && inputs[i-1] > 0 && math.Abs(heights[0]-last) < 3 {
-				t.Errorf("%s: steps %d and %d, of different values, are at %v and %v", selector, i-1, i, last, heights[0])
-			}
-			last = heights[0]
-		}
-	}
-	for within, want := range map[float64]string{0.3: ":00: 25.0%", 0.7: ":00: 25.0%", 1.3: ":15: –"} {
-		get[bool](b, fmt.Sprintf(`(() => {
-			const over = document.querySelector('[data-chart="deferral"] .u-over'), { left, top, width } = over.getBoundingClientRect();
-			const at = { bubbles: true, clientX: left + %v / 8 * width, clientY: top + 20 };
-			return over.dispatchEvent(new MouseEvent("mouseenter", at)) && over.dispatchEvent(new MouseEvent("mousemove", at));
-		})()`, within))
-		b.until(fmt.Sprintf(`document.querySelector('[data-readout="deferral"]').textContent.endsWith(%q)`, want),
-			fmt.Sprintf("after %v steps the readout ends with %s", within, want))
-	}
-	b.screenshot("triage-bursts.png")
-}
 
 // TestPageNews checks that the page shows and announces when events stop, and when they come again.
 func TestPageNews(t *testing.T) {
@@ -146,42 +76,6 @@ func TestPageDegenerate(t *testing.T) {
 	b := open(t, serveState(t, state).Admin)
 	const first = `document.querySelector("#attention li").textContent`
 	b.until(`document.querySelectorAll("#attention li").length >= 2 && `+first+`.includes("softmax was taken twice")`, "it comes first")
-}
-
-// TestPageFits checks that the table of few classes fits from 1024 px on, even with a drift alarm,
-// and that short names do not break.
-func TestPageFits(t *testing.T) {
-	state := acted("class-000", "class-001", "class-002")
-	state.Model.Drift = &triage.Drift{Reference: 500, Alarm: 5.5, Windows: []triage.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}}}
-	for k := range state.Model.Classes {
-		moved := triage.Signal{Z: []triage.Number{-123.4}, Shift: []triage.Number{-0.5}, Alarm: true, Alarms: 1}
-		state.Model.Drift.Classes = append(state.Model.Drift.Classes, triage.ClassDrift{Class: k, Epistemic: moved, Skewness: moved, Predicted: moved})
-	}
-	for i := range state.Model.Spans {
-		s := &state.Model.Spans[i]
-		s.Inputs, s.Retained, s.Deferred, s.DeferredShare = 1000, 500, 500, &triage.Interval{Value: 0.5, Low: 0.4, High: 0.6}
-		for k := range s.Classes {
-			s.Classes[k] = triage.ClassSpan{Observations: 1000, Predicted: 333, Dominant: 333, Deciding: 167, Unreliable: 999.9,
-				MeanC: 0.0042, Quantiles: &[4]float64{0.001, 0.0031, 0.0099, 0.0012}}
-		}
-	}
-	b := open(t, serveState(t, state).Admin)
-	b.until(`document.querySelectorAll('[data-part="classes"] tbody .alarm').length === 3`, "the classes are there")
-	for _, width := range []int64{1024, 1100, 1180, 1279, 1280, 1439, 1440, 1600} {
-		b.window(width, 900, false)
-		if over := get[int](b, `(() => { const e = document.querySelector('[data-part="classes"]'); return e.scrollWidth - e.clientWidth })()`); over > 0 {
-			t.Errorf("at %d the table is %d wider than its box", width, over)
-		}
-		if over := get[int](b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
-			t.Errorf("at %d the page is %d wider than its window", width, over)
-		}
-		b.screenshot(fmt.Sprintf("triage-fits-%d.png", width))
-	}
-	b.window(390, 844, true)
-	if n := get[int](b, `[...document.querySelectorAll('[data-part="classes"] th bdi')].filter((e) => e.getClientRects().length !== 1).length`); n != 0 {
-		t.Errorf("%d short names are broken", n)
-	}
-	b.screenshot("triage-fits-390.png")
 }
 
 // TestPageNotices checks that the page warns of a fallback score that decides most inputs, and
@@ -289,30 +183,6 @@ func TestPagePromise(t *testing.T) {
 	b.clean(d.Daemon)
 }
 
-// TestPageTimes checks that every visible time has its zone.
-func TestPageTimes(t *testing.T) {
-	state := acted("a", "b")
-	state.Daemon.Reload.At, state.Daemon.CertificateEnds = state.At, &state.At
-	state.Model.Recent = &triage.Recent{Kept: 5, Inputs: []triage.Deferred{{At: state.At, ID: "x", Predicted: "a", Score: "cbec", Reason: "above_threshold"}}}
-	b := open(t, serveState(t, state).Admin)
-	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the page is there")
-	zone := get[string](b, `new Intl.DateTimeFormat("en-GB", { hour: "2-digit", timeZoneName: "short" }).formatToParts(new Date()).find((p) => p.type === "timeZoneName").value`)
-	for selector, want := range map[string]string{
-		`[data-part="recent"] thead th`:  "Time, " + zone,
-		`[data-part="history"] thead th`: "From, " + zone,
-		`[data-part="span"]`:             "times in " + zone,
-	} {
-		if got := b.text(selector); !strings.Contains(got, want) {
-			t.Errorf("%s is %q, expected %q in it", selector, got, want)
-		}
-	}
-	for _, got := range append(names(b, "#policy time"), b.text("#policy time")) {
-		if !strings.HasSuffix(got, " "+zone) {
-			t.Errorf("a time is %q, expected its zone, %s", got, zone)
-		}
-	}
-}
-
 // TestPagePhone checks that a phone shows all of each deferred input, even long names, with a
 // heading for each column.
 func TestPagePhone(t *testing.T) {
@@ -396,38 +266,6 @@ func TestPageHidden(t *testing.T) {
 		t.Errorf("%q has what cannot be seen", text)
 	}
 	b.screenshot("triage-hidden.png")
-}
-
-// TestPageNoPairs checks that a policy with only critical classes, or with none, has no pairs of
-// both kinds.
-func TestPageNoPairs(t *testing.T) {
-	d := serveState(t, acted("a", "b"))
-	b := open(t, d.Admin)
-	for _, c := range []struct {
-		critical []bool
-		pairs    string
-		want     string
-		counted  []triage.Pair
-		said     string // a share only if all pairs are computed
-	}{
-		{[]bool{false, true}, "safe-critical", "safe and critical", []triage.Pair{{A: 0, B: 1, Nats: 0.01, Block: true}}, "Confusion between safe and critical classes: 0.010 nats per input."},
-		{[]bool{false, false}, "safe-critical", "none: no class is critical", nil, "No confusion was counted."},
-		{[]bool{true, true}, "safe-critical", "none: no class is safe", nil, "No confusion was counted."},
-		{[]bool{false, false}, "all", "all", []triage.Pair{{A: 0, B: 1, Nats: 0.01}}, "Of all confusion, 0% is between safe and critical classes: 0 nats per input."},
-	} {
-		state := acted("a", "b")
-		state.Model.Policy.Pairs = c.pairs
-		for k, critical := range c.critical {
-			state.Model.Classes[k].Critical, state.Model.Classes[k].Safe = critical, !critical
-		}
-		for i := range state.Model.Spans {
-			state.Model.Spans[i].Inputs, state.Model.Spans[i].Pairs = 100, c.counted
-		}
-		d.show(state)
-		what := fmt.Sprintf("pairs %s of %v: the policy says %q, the legend %q", c.pairs, c.critical, c.want, c.said)
-		b.until(fmt.Sprintf(`[...document.querySelectorAll("#policy dt")].find((e) => e.textContent === "Pairs")?.nextSibling.textContent === %q &&
-			document.querySelector('[data-part="legend"] p')?.textContent === %q`, c.want, c.said), what)
-	}
 }
 
 // acted returns the state of a daemon that has one model with these classes, the last one critical,

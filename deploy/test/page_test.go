@@ -234,7 +234,7 @@ func TestPageKeyboard(t *testing.T) {
 
 // TestPageManyClasses checks that the page works with 100 classes and says what it leaves out.
 func TestPageManyClasses(t *testing.T) {
-	const classes, inputs, passes, shown = 100, 60, 8, 32
+	const classes, inputs, passes, shown = 100, 60, 8, 16
 	dir := t.TempDir()
 	listed := make([]string, classes)
 	for k := range listed {
@@ -263,11 +263,11 @@ models:
 	if got := names(b, `[data-part="classes"] tbody tr`, "data-key"); !slices.Equal(got[:4], []string{"class 7", "class 40", "class 99", "class 0"}) {
 		t.Errorf("the first rows are %q", got[:4])
 	}
-	if got := b.text("#classes-cut"); !strings.Contains(got, "32 of 100") || !strings.Contains(got, "other 68") {
+	if got := b.text("#classes-cut"); !strings.Contains(got, "16 of 100") || !strings.Contains(got, "other 84") {
 		t.Errorf("of the classes that are left out it says %q", got)
 	}
 	if got := b.text("#pairs-cut"); !strings.Contains(got, fmt.Sprint(3*(classes-shown))) {
-		t.Errorf("of the pairs that are left out it says %q, want 3 times 68", got)
+		t.Errorf("of the pairs that are left out it says %q, want 3 times 84", got)
 	}
 	if n := b.count(`[data-part="confusion"] tbody td`); n != shown*shown {
 		t.Errorf("%d cells, want %d", n, shown*shown)

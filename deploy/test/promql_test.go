@@ -57,6 +57,7 @@ func knownMetrics(t *testing.T) map[string][]string {
 			known[row[1]] = labels
 			continue
 		}
+		known[row[1]] = labels // native
 		known[row[1]+"_bucket"] = append(slices.Clone(labels), "le")
 		known[row[1]+"_sum"], known[row[1]+"_count"] = labels, labels
 	}

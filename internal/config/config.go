@@ -19,9 +19,9 @@ import (
 // Config holds every setting of the daemon, as kong fills it. Its parts check themselves; what
 // depends on several parts, Validate checks.
 type Config struct {
-	File string `name:"config" type:"path" placeholder:"FILE" env:"CKD_CONFIG" help:"YAML file of settings: its keys are the names of these flags."`
+	File string `name:"config" type:"path" placeholder:"FILE" env:"CKD_CONFIG" help:"YAML file of settings: its keys are the names of these flags. For who keeps settings beside the policies."`
 
-	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Required."`
+	Policy []string `placeholder:"PATH" env:"CKD_POLICY" help:"Policy files, or folders of them. Required, and the one thing that everybody sets."`
 
 	Addresses
 	Security
@@ -40,33 +40,32 @@ type Config struct {
 
 // Addresses holds where the daemon listens.
 type Addresses struct {
-	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. (${default})"`
-	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of the triage page, /metrics, /livez, /readyz and /healthz, or \"off\". (${default})"`
-	HTTP   string   `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". (${default})"`
+	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. Set it for clients in other containers or on other machines. (${default})"`
+	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of the triage page, /metrics, /livez, /readyz and /healthz, or \"off\". Set it where probes or Prometheus come from elsewhere. (${default})"`
+	HTTP   string   `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". Set it for clients without gRPC. (${default})"`
 }
 
 // Security holds who the daemon is, and who may call it.
 type Security struct {
-	TLSCert       string `name:"tls-cert" type:"path" placeholder:"FILE" env:"CKD_TLS_CERT" help:"PEM file of the certificate and its intermediates. gRPC over TCP and the http address then use TLS. Files are read again when they change."`
-	TLSKey        string `name:"tls-key" type:"path" placeholder:"FILE" env:"CKD_TLS_KEY" help:"PEM file of the certificate's key."`
-	TLSClientCA   string `name:"tls-client-ca" type:"path" placeholder:"FILE" env:"CKD_TLS_CLIENT_CA" help:"PEM file of the CAs of clients. Clients then need a certificate (mTLS)."`
-	TLSCRL        string `name:"tls-crl" type:"path" placeholder:"FILE" env:"CKD_TLS_CRL" help:"PEM file of the CAs' revocation lists."`
-	TLSMinVersion string `name:"tls-min-version" default:"1.3" enum:"1.2,1.3" env:"CKD_TLS_MIN_VERSION" help:"Lowest version of TLS: ${enum}. (${default})"`
-	AdminTLS      bool   `name:"admin-tls" env:"CKD_ADMIN_TLS" help:"TLS on the admin address too: probes and scrapes then need it."`
-	Access        string `type:"path" placeholder:"FILE" env:"CKD_ACCESS" help:"YAML file of identities: who may call what. Every call but health then needs one."`
+	TLSCert     string `name:"tls-cert" type:"path" placeholder:"FILE" env:"CKD_TLS_CERT" help:"PEM file of the certificate and its intermediates. gRPC over TCP and the http address then use TLS. Set it before the daemon listens beyond loopback. Files are read again when they change."`
+	TLSKey      string `name:"tls-key" type:"path" placeholder:"FILE" env:"CKD_TLS_KEY" help:"PEM file of the certificate's key: set it with tls-cert."`
+	TLSClientCA string `name:"tls-client-ca" type:"path" placeholder:"FILE" env:"CKD_TLS_CLIENT_CA" help:"PEM file of the CAs of clients. Clients then need a certificate (mTLS): set it where certificates say who calls."`
+	TLSCRL      string `name:"tls-crl" type:"path" placeholder:"FILE" env:"CKD_TLS_CRL" help:"PEM file of the CAs' revocation lists: set it if they publish some."`
+	AdminTLS    bool   `name:"admin-tls" env:"CKD_ADMIN_TLS" help:"TLS on the admin address too: probes and scrapes then need it. Set it where people use the triage page over a network."`
+	Access      string `type:"path" placeholder:"FILE" env:"CKD_ACCESS" help:"YAML file of identities: who may call what. Every call but health then needs one. Set it where teams share a daemon."`
 
-	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions."`
+	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions. Set it only where a mesh encrypts."`
 }
 
 // Outcomes holds the keys of receipts, where outcomes are kept, and how they are judged.
 type Outcomes struct {
-	ReceiptKeys string `type:"path" placeholder:"FILE" env:"CKD_RECEIPT_KEYS" help:"File of the keys of receipts, 32 bytes a line in hex or base64: the first seals, all open. Without it clients cannot have receipts. It is read again when it changes."`
+	ReceiptKeys string `type:"path" placeholder:"FILE" env:"CKD_RECEIPT_KEYS" help:"File of the keys of receipts, 32 bytes a line in hex or base64: the first seals, all open. Set it to audit, or to learn outcomes: without it clients cannot have receipts. It is read again when it changes."`
 
-	Ledger      string `type:"path" placeholder:"DIR" env:"CKD_LEDGER" help:"Folder of the ledger of outcomes, which this daemon then keeps for the whole fleet. Needs receipt-keys."`
-	LedgerAt    string `placeholder:"ADDR" env:"CKD_LEDGER_AT" help:"Address of the daemon that keeps the ledger: host:port or unix:PATH. This daemon tells it what it issued, and reads back whether policies keep their promise."`
+	Ledger      string `type:"path" placeholder:"DIR" env:"CKD_LEDGER" help:"Folder of the ledger of outcomes, which this daemon then keeps for the whole fleet. Set it on one daemon. Needs receipt-keys."`
+	LedgerAt    string `placeholder:"ADDR" env:"CKD_LEDGER_AT" help:"Address of the daemon that keeps the ledger: host:port or unix:PATH. This daemon tells it what it issued, and reads back whether policies keep their promise. Set it on all others."`
 	LedgerCA    string `name:"ledger-ca" type:"path" placeholder:"FILE" env:"CKD_LEDGER_CA" help:"PEM file of the authorities that the ledger's certificate must be from. ledger-at then uses TLS, and shows tls-cert if there is one."`
-	LedgerToken string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_TOKEN" help:"File with the bearer token to present to the ledger."`
-	LedgerState string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_STATE" help:"File that keeps what ledger-at said last, for a start while it is away. Policies with on_breach: defer want it."`
+	LedgerToken string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_TOKEN" help:"File with the bearer token to present to the ledger: set it where that daemon has an access file."`
+	LedgerState string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_STATE" help:"File that keeps what ledger-at said last, for a start while it is away. Set it for policies with on_breach: defer."`
 
 	RunLength         float64 `default:"2000000" placeholder:"N" env:"CKD_RUN_LENGTH" help:"Outcomes, on average, between false alarms of one policy while its risk is on the line. (${default})"`
 	ReaderSensitivity float64 `default:"1" placeholder:"SHARE" env:"CKD_READER_SENSITIVITY" help:"Share of the critical inputs that readers are assumed to recognise; figures show what follows. (${default})"`
@@ -74,29 +73,28 @@ type Outcomes struct {
 
 // Debugging holds what helps people to look into the daemon, or to change it.
 type Debugging struct {
-	AdminReload bool   `env:"CKD_ADMIN_RELOAD" help:"Let POST /-/reload on the admin address reload the policies."`
-	Pprof       string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". (${default})"`
-	Channelz    bool   `env:"CKD_CHANNELZ" help:"Serve gRPC's channelz beside the API, for looking into connections."`
+	Pprof string `default:"off" placeholder:"ADDR" env:"CKD_PPROF" help:"HTTP address of Go's profiler, or \"off\". Set it, on loopback, to see what the daemon spends CPU or memory on. (${default})"`
 }
 
 // Tracing holds where spans of calls go.
 type Tracing struct {
-	TraceEndpoint string  `default:"off" placeholder:"URL" env:"CKD_TRACE_ENDPOINT,OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" help:"OpenTelemetry collector that spans of calls are sent to, http://HOST:PORT in plaintext or https://HOST:PORT, or \"off\". (${default})"`
-	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE,OTEL_TRACES_SAMPLER_ARG" help:"Share of calls to trace among those without a trace from their caller. (${default})"`
+	TraceEndpoint string  `default:"off" placeholder:"URL" env:"CKD_TRACE_ENDPOINT,OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" help:"OpenTelemetry collector that spans of calls are sent to, http://HOST:PORT in plaintext or https://HOST:PORT, or \"off\". Set it where callers trace. (${default})"`
+	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE,OTEL_TRACES_SAMPLER_ARG" help:"Share of calls to trace among those without a trace from their caller. Raise it while looking for something. (${default})"`
 }
 
 // Logging holds what is logged, and how.
 type Logging struct {
-	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Lowest level that is logged: ${enum}. (${default})"`
-	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. (${default})"`
+	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Lowest level that is logged: ${enum}. Set debug to see every call. (${default})"`
+	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. Set console to read them yourself. (${default})"`
 }
 
 // Metrics holds what the triage page and the metrics show.
 type Metrics struct {
-	RecentInputs int    `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last inputs of each model that were deferred, or are to be reviewed, that the triage page shows with the ids that clients gave them, at most 1000; 0 keeps none. (${default})"`
+	RecentInputs int    `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last inputs of each model that were deferred, or are to be reviewed, that the triage page shows with the ids that clients gave them, at most 1000; 0 keeps none. Set it where people review on the page. (${default})"`
 	CaseURL      string `name:"case-url" placeholder:"TEMPLATE" env:"CKD_CASE_URL" help:"Link from the list to review to an input: an http or https address in which {id} stands for the id, as in https://pacs.example/{id}. Needs recent-inputs."`
 
-	ClassLabels int `default:"32" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes with metrics of their own, critical ones first; the rest are counted together. (${default})"`
+	ClassLabels  int  `default:"16" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes of a model with metrics of their own, critical ones first; the rest are counted together. Raise it if you watch more classes by name. (${default})"`
+	ClassBuckets bool `env:"CKD_CLASS_BUCKETS" help:"Classic buckets in the histograms by class, beside native ones: 24 more series for each class. Set it if your Prometheus takes no native histograms and you want their quantiles."`
 }
 
 // Limits holds what clients may use, and for how long.
@@ -285,9 +283,6 @@ func (c *Config) checkExposure(report reporter) {
 			"or insecure-plaintext to allow it all the same"
 		if c.RecentInputs > 0 {
 			report("recent-inputs", open, c.Admin, "see ids of inputs")
-		}
-		if c.AdminReload {
-			report("admin-reload", open, c.Admin, "reload the policies")
 		}
 	}
 	if exposed(c.Pprof) {

@@ -57,7 +57,7 @@ func TestDefault(t *testing.T) {
 func TestChanged(t *testing.T) {
 	path := write(t, "policy: [p.yaml]\nmax-streams: 64\nmax-open-bytes: 134217728\n")
 	t.Setenv("CKD_LOG_LEVEL", "warn")
-	c, err := parse("--config", path, "--shutdown-grace", "1500ms", "--trace-endpoint", "https://me:secret@collector:4317/v1?token=secret", "--channelz")
+	c, err := parse("--config", path, "--shutdown-grace", "1500ms", "--trace-endpoint", "https://me:secret@collector:4317/v1?token=secret", "--class-buckets")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestChanged(t *testing.T) {
 	}
 	want := map[string]any{
 		"config": path, "policy": []string{"p.yaml"}, "max-streams": 64, "log-level": "warn", "shutdown-grace": "1.5s",
-		"trace-endpoint": "https://collector:4317", "channelz": true,
+		"trace-endpoint": "https://collector:4317", "class-buckets": true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
@@ -79,7 +79,7 @@ func TestPrecedence(t *testing.T) {
 	path := write(t, `
 policy: [a.yaml, "b,c.yaml"]
 pprof: 127.0.0.1:6
-admin-reload: true
+class-buckets: true
 listen:
   - 127.0.0.1:1
   - unix:/tmp/x.sock
@@ -97,7 +97,7 @@ log-level: warn
 		t.Fatal(err)
 	}
 	if !slices.Equal(c.Policy, []string{"a.yaml", "b,c.yaml"}) || len(c.Listen) != 2 || c.MaxStreams != 7 || c.MaxOpenBytes != 80_000 ||
-		c.MaxConnections != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.Pprof != "127.0.0.1:6" || !c.AdminReload || c.ClassLabels != 32 {
+		c.MaxConnections != 900 || c.ShutdownGrace != 3*time.Second || c.LogLevel != "warn" || c.Pprof != "127.0.0.1:6" || !c.ClassBuckets || c.ClassLabels != 16 {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -128,11 +128,6 @@ func TestExposure(t *testing.T) {
 		{"--http 127.0.0.1:1", ""},
 		{"--http " + everywhere + " " + tls, ""},
 		{"--admin " + everywhere, ""},
-		{"--admin " + everywhere + " --admin-reload", "admin-reload: anybody who reaches 0.0.0.0:1 could reload"},
-		{"--admin " + everywhere + " --admin-reload --admin-tls " + tls, "admin-reload: anybody"},
-		{"--admin " + everywhere + " --admin-reload --access a " + tls, "admin-reload: anybody"},
-		{"--admin " + everywhere + " --admin-reload --admin-tls --access a " + tls, ""},
-		{"--admin " + everywhere + " --admin-reload --insecure-plaintext", ""},
 		{"--admin " + everywhere + " --recent-inputs 5", "recent-inputs: anybody who reaches 0.0.0.0:1 could see ids"},
 		{"--admin " + everywhere + " --recent-inputs 5 --admin-tls " + tls, "recent-inputs: anybody"},
 		{"--admin " + everywhere + " --recent-inputs 5 --access a " + tls, "recent-inputs: anybody"},
@@ -333,8 +328,8 @@ func TestUnusableEnvironment(t *testing.T) {
 		{[]string{"OTEL_METRICS_EXPORTER=prometheus", "OTEL_PROPAGATORS=b3,tracecontext"}, nil, "OTEL_METRICS_EXPORTER=prometheus"},
 
 		{[]string{"CKD_MAX_STREAMS="}, []string{"CKD_MAX_STREAMS"}, "CKD_MAX_STREAMS"},
-		{[]string{"CKD_ADMIN= ", "CKD_SHUTDOWN_GRACE=", "CKD_CHANNELZ=", "CKD_CONFIG=", "CKD_LOG_LEVEL="},
-			[]string{"CKD_ADMIN", "CKD_CHANNELZ", "CKD_CONFIG", "CKD_LOG_LEVEL", "CKD_SHUTDOWN_GRACE"}, "CKD_ADMIN"},
+		{[]string{"CKD_ADMIN= ", "CKD_SHUTDOWN_GRACE=", "CKD_CLASS_BUCKETS=", "CKD_CONFIG=", "CKD_LOG_LEVEL="},
+			[]string{"CKD_ADMIN", "CKD_CLASS_BUCKETS", "CKD_CONFIG", "CKD_LOG_LEVEL", "CKD_SHUTDOWN_GRACE"}, "CKD_ADMIN"},
 		{[]string{"CKD_TRACE_ENDPOINT=", endpoint + "=http://c:1"}, []string{"CKD_TRACE_ENDPOINT"}, endpoint + "=http://c:1"},
 	} {
 		t.Run(strings.Join(c.set, " "), func(t *testing.T) {

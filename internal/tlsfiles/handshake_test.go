@@ -40,7 +40,6 @@ func TestHandshake(t *testing.T) {
 	tests := []struct {
 		name         string
 		mTLS         bool
-		tls12        bool
 		client       *tls.Config
 		server, seen string // fragments of the errors; empty for none
 	}{
@@ -52,13 +51,6 @@ func TestHandshake(t *testing.T) {
 		},
 		{name: "TLS 1.1", client: upTo(tls.VersionTLS11), server: "unsupported versions", seen: "protocol version"},
 		{name: "TLS 1.2", client: upTo(tls.VersionTLS12), server: "unsupported versions", seen: "protocol version"},
-		{name: "TLS 1.2 where allowed", tls12: true, client: upTo(tls.VersionTLS12)},
-		{name: "TLS 1.1 where 1.2 is allowed", tls12: true, client: upTo(tls.VersionTLS11), server: "unsupported versions", seen: "protocol version"},
-		{
-			name: "TLS 1.2 without AEAD", tls12: true, client: change(upTo(tls.VersionTLS12), func(c *tls.Config) {
-				c.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}
-			}), server: "no cipher suite", seen: "handshake failure",
-		},
 		{name: "plaintext", client: nil, server: "does not look like a TLS handshake", seen: "EOF|reset"},
 		{
 			name: "another protocol", client: change(clientOf(t, servers), func(c *tls.Config) { c.NextProtos = []string{"h3"} }),
@@ -82,10 +74,6 @@ func TestHandshake(t *testing.T) {
 			name: "issued by a CA that was revoked", mTLS: true, client: clientOf(t, servers, belowRevoked.Client(t, "a")),
 			server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate",
 		},
-		{
-			name: "revoked, TLS 1.2", mTLS: true, tls12: true, server: tlsfiles.ErrUntrusted.Error(), seen: "bad certificate",
-			client: change(clientOf(t, servers, revoked), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
-		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,7 +81,6 @@ func TestHandshake(t *testing.T) {
 			if test.mTLS {
 				f = newFiles(t, server, clients.PEM, list)
 			}
-			f.options.TLS12 = test.tls12
 			s := f.load(t)
 			if test.client != nil && test.client.Certificates != nil { // the client shows it whatever CAs the server names
 				shown := test.client.Certificates[0]
@@ -106,12 +93,8 @@ func TestHandshake(t *testing.T) {
 			if test.server != "" {
 				return
 			}
-			want := uint16(tls.VersionTLS13)
-			if test.tls12 {
-				want = tls.VersionTLS12
-			}
-			if info, ok := r.auth.(credentials.TLSInfo); !ok || info.State.Version != want || tlsfiles.IsInProcess(r.auth) {
-				t.Errorf("%+v, want TLS %x", r.auth, want)
+			if info, ok := r.auth.(credentials.TLSInfo); !ok || info.State.Version != tls.VersionTLS13 || tlsfiles.IsInProcess(r.auth) {
+				t.Errorf("%+v, want TLS 1.3", r.auth)
 			}
 		})
 	}
@@ -134,20 +117,14 @@ func matches(err error, fragments string) bool {
 // list that it was checked against.
 func TestNothingIsResumed(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		t.Run(tls.VersionName(version), func(t *testing.T) {
-			f := newFiles(t, ca.Issue(t), ca.PEM, nil)
-			f.options.TLS12 = true
-			creds := tlsfiles.Credentials(f.load(t))
-			client := clientOf(t, ca, ca.Client(t, "a"))
-			client.MaxVersion, client.ClientSessionCache = version, tls.NewLRUClientSessionCache(8)
-			for range 3 {
-				r := shake(t, creds, client)
-				if r.server != nil || r.client != nil || r.state.Version != version || r.state.DidResume {
-					t.Errorf("server %v, client %v, version %x, resumed %t", r.server, r.client, r.state.Version, r.state.DidResume)
-				}
-			}
-		})
+	creds := tlsfiles.Credentials(newFiles(t, ca.Issue(t), ca.PEM, nil).load(t))
+	client := clientOf(t, ca, ca.Client(t, "a"))
+	client.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	for range 3 {
+		r := shake(t, creds, client)
+		if r.server != nil || r.client != nil || r.state.DidResume {
+			t.Errorf("server %v, client %v, resumed %t", r.server, r.client, r.state.DidResume)
+		}
 	}
 }
 
@@ -155,9 +132,7 @@ func TestNothingIsResumed(t *testing.T) {
 // configured.
 func TestHTTP(t *testing.T) {
 	ca := certtest.NewCA(t, "ca")
-	f := newFiles(t, ca.Issue(t), ca.PEM, nil)
-	f.options.TLS12 = true
-	s := f.load(t)
+	s := newFiles(t, ca.Issue(t), ca.PEM, nil).load(t)
 	serve := func(c *tls.Config) (url string) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -197,11 +172,8 @@ func TestHTTP(t *testing.T) {
 		c.NextProtos = []string{protocol}
 		return c
 	}
-	old := func(suite uint16) *tls.Config {
-		c := with("http/1.1", client)
-		c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{suite}
-		return c
-	}
+	old := with("http/1.1", client)
+	old.MaxVersion = tls.VersionTLS12
 	inference, probes := serve(s.TLSConfig()), serve(s.TLSConfigForProbes())
 	for _, test := range []struct{ name, got, want string }{
 		{"HTTP/2", get(inference, with("h2", client)), "HTTP/2.0 over TLS 1.3 with 1 certificates"},
@@ -209,8 +181,7 @@ func TestHTTP(t *testing.T) {
 		{"no certificate", get(inference, with("h2")), "refused"},
 		{"a probe without a certificate", get(probes, with("h2")), "HTTP/2.0 over TLS 1.3 with 0 certificates"},
 		{"a probe with one", get(probes, with("http/1.1", client)), "HTTP/1.1 over TLS 1.3 with 1 certificates"},
-		{"TLS 1.2", get(inference, old(tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)), "HTTP/1.1 over TLS 1.2 with 1 certificates"},
-		{"TLS 1.2 without AEAD", get(inference, old(tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA)), "refused"},
+		{"TLS 1.2", get(inference, old), "refused"},
 		{"plaintext", get(strings.Replace(inference, "https", "http", 1), with("http/1.1")), "Client sent an HTTP request to an HTTPS server.\n"},
 	} {
 		if test.got != test.want {

@@ -22,8 +22,6 @@ type Options struct {
 	ClientCA string
 	// CRL holds lists of the certificates that a CA of ClientCA has revoked. May be empty.
 	CRL string
-	// TLS12 also accepts TLS 1.2, with forward secrecy and AEAD only.
-	TLS12 bool
 }
 
 // Source keeps certificates in force. Its methods are safe for concurrent use.

@@ -322,12 +322,9 @@ func revocationOf(issuer *x509.Certificate, serial *big.Int) revocation {
 // config returns the configuration of one handshake.
 func (st *state) config(o Options, optional bool, protocols []string) *tls.Config {
 	c := &tls.Config{
-		MinVersion: tls.VersionTLS13, CipherSuites: suites, NextProtos: protocols,
+		MinVersion: tls.VersionTLS13, NextProtos: protocols,
 		SessionTicketsDisabled: true,
 		Certificates:           []tls.Certificate{st.pair},
-	}
-	if o.TLS12 {
-		c.MinVersion = tls.VersionTLS12
 	}
 	if st.pool != nil {
 		c.ClientCAs = st.pool
@@ -338,13 +335,6 @@ func (st *state) config(o Options, optional bool, protocols []string) *tls.Confi
 		c.VerifyConnection = st.check // at every handshake, unlike VerifyPeerCertificate
 	}
 	return c
-}
-
-// suites lists the suites of TLS 1.2 that have forward secrecy and AEAD. All suites of TLS 1.3 do.
-var suites = []uint16{
-	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -71,8 +71,7 @@ func identityFields() []field {
 			doc: "The models that it may see and use.",
 		},
 		right("admin", func(i *Identity) *bool { return &i.admin },
-			"Allows gRPC's channelz, and the pages of the admin address other than probes, `/metrics` and reload."),
-		right("reload", func(i *Identity) *bool { return &i.reload }, "Allows `POST /-/reload`."),
+			"Allows the pages of the admin address other than probes and `/metrics`."),
 		right("recent", func(i *Identity) *bool { return &i.recent },
 			"Shows the list to review, and the last deferred inputs, of its models on the triage page, with their ids, if the "+
 				"daemon keeps them. The list alone is at `/review`; the page itself, which shows all models, needs `admin`."),

@@ -18,9 +18,8 @@ const (
 	NeedNothing
 	// NeedIdentity suits handlers that check a right of their own, as those of models do.
 	NeedIdentity
-	// NeedAdmin and NeedReload ask for the right of that name.
+	// NeedAdmin asks for the right admin.
 	NeedAdmin
-	NeedReload
 )
 
 // HTTPOptions says how requests are let in.
@@ -105,8 +104,6 @@ func (i *Identity) meets(what Need) bool {
 		return true
 	case NeedAdmin:
 		return i.mayAdmin()
-	case NeedReload:
-		return i.mayReload()
 	}
 	return false
 }

@@ -22,7 +22,7 @@ import (
 // needs returns what the paths of the tests ask for.
 func needs(r *http.Request) auth.Need {
 	return map[string]auth.Need{
-		"/livez": auth.NeedNothing, "/v1": auth.NeedIdentity, "/page": auth.NeedAdmin, "/-/reload": auth.NeedReload,
+		"/livez": auth.NeedNothing, "/v1": auth.NeedIdentity, "/page": auth.NeedAdmin,
 	}[r.URL.Path]
 }
 
@@ -80,8 +80,8 @@ func TestHTTP(t *testing.T) {
 	s, _ := open(t, auth.Options{Refused: refused.add, CheckCertificate: src.Check}, `
 identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], certificates: [a.svc], models: [m]}
-- {name: operator, tokens: [{sha256: `+sumOf(tokenB)+`}], admin: true, reload: true}
-- {name: loader, certificates: [CN=loader], reload: true}
+- {name: operator, tokens: [{sha256: `+sumOf(tokenB)+`}], admin: true}
+- {name: loader, certificates: [CN=loader], outcomes: true}
 - {name: admin, certificates: [CN=admin], admin: true}
 `)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,14 +126,9 @@ identities:
 		{url + "/v1", plain, append(token(tokenA), token(tokenA)...), 401, unknown, "bad_credential"},
 		{url + "/v1", plain, []string{"Authorization", "Basic x"}, 401, unknown, "bad_credential"},
 		{url + "/page", plain, token(tokenB), 200, operator, ""},
-		{url + "/-/reload", plain, token(tokenB), 200, operator, ""},
 		{url + "/page", plain, token(tokenA), 403, forbidden, "not_allowed"},
-		{url + "/-/reload", asA, nil, 403, forbidden, "not_allowed"},
-		{url + "/-/reload", asAdmin, nil, 403, forbidden, "not_allowed"},
-		{url + "/-/reload", asLoader, nil, 200, `"loader" passed on as ["loader"], uses m false, x-request-id `, ""},
 		{url + "/page", asLoader, nil, 403, forbidden, "not_allowed"},
 		{url + "/page", asAdmin, nil, 200, `"admin" passed on as ["admin"], uses m false, x-request-id `, ""},
-		{url + "/-/reload", plain, nil, 401, unknown, "no_credential"},
 		{url + "/else", plain, token(tokenB), 403, forbidden, "not_allowed"},
 		{url + "/page", plain, basic("", tokenB), 401, unknown, "bad_credential"},
 		{browsed + "/page", plain, basic("", tokenB), 200, operator, ""},
@@ -197,7 +192,7 @@ func TestHTTPWithdrawn(t *testing.T) {
 	reload(t, s, path, "identities:\n- {name: a, certificates: [a.svc], admin: true, recent: true}\n")
 	ended("/page", "NOT_ALLOWED", func() {
 		reload(t, s, path, "identities:\n- {name: a, certificates: [a.svc], admin: true}\n") // what it needs is still there
-		reload(t, s, path, "identities:\n- {name: a, certificates: [a.svc], reload: true}\n")
+		reload(t, s, path, "identities:\n- {name: a, certificates: [a.svc], outcomes: true}\n")
 	})
 	ended("/v1", "UNAUTHENTICATED", func() {
 		reload(t, s, path, "identities: []")

@@ -9,15 +9,15 @@ import (
 // Identity is a caller with its rights and limits. A nil Identity means that there is no access
 // control: its methods allow everything.
 type Identity struct {
-	name                  string
-	models                map[string]bool
-	allModels             bool
-	admin, reload, recent bool
-	outcomes, clear       bool
-	issue                 bool
-	streams, calls        int
-	watches               int     // limit of health watches; -1 for the limit of streams
-	bytes                 float64 // share of the budget of bytes; 0 for no limit of its own
+	name            string
+	models          map[string]bool
+	allModels       bool
+	admin, recent   bool
+	outcomes, clear bool
+	issue           bool
+	streams, calls  int
+	watches         int     // limit of health watches; -1 for the limit of streams
+	bytes           float64 // share of the budget of bytes; 0 for no limit of its own
 	*use
 }
 
@@ -54,9 +54,6 @@ func (i *Identity) MayUse(model string) bool { return i == nil || i.allModels ||
 // mayAdmin reports whether the identity may see the pages of the admin address that are open to all
 // where there is no access control.
 func (i *Identity) mayAdmin() bool { return i == nil || i.admin }
-
-// mayReload reports whether the identity may reload the policies.
-func (i *Identity) mayReload() bool { return i == nil || i.reload }
 
 // MaySeeRecent reports whether the identity may see single inputs, with the ids that clients gave
 // them.

@@ -64,8 +64,7 @@ func TestFaults(t *testing.T) {
 		{"unknown field of an identity", identity("model: [a]"), `3:3: identity "a": model: unknown field, did you mean "models"?`},
 		{"a field twice", identity("admin: true\n  admin: true"), `4:3: identity "a": admin: given twice, first at 3:3`},
 		{"admin", identity("admin: yes"), `3:10: identity "a": admin: expected true or false, found text "yes"`},
-		{"reload", identity("reload: 1"), `3:11: identity "a": reload: expected true or false, found 1`},
-		{"reload", identity("reload:"), `3:10: identity "a": reload: expected true or false, found nothing`},
+		{"recent", identity("recent:"), `3:10: identity "a": recent: expected true or false, found nothing`},
 		{"streams", identity("streams: -1"), `3:12: identity "a": streams: expected a whole number from 0 to 1000000, found -1`},
 		{"models", identity(`models: "*"`), `3:11: identity "a": models: expected a list, found text "*"`},
 		{"a model's name", identity("models: [m*]"), `3:12: identity "a": models[0]: ` + name + `"m*"`},
@@ -105,10 +104,10 @@ func TestFaults(t *testing.T) {
 		{"no claims", identity("jwts: [{issuer: i, claims: {}}]") + "issuers: [{name: i, url: https://a, audience: b}]", `3:30: identity "a": jwts[0].claims: empty, expected at least one claim: any token of the issuer would do`},
 		{"a claim of a number", identity("jwts: [{issuer: i, claims: {sub: [a]}}]") + "issuers: [{name: i, url: https://a, audience: b}]", `3:36: identity "a": jwts[0].claims.sub: expected text, found a list`},
 		{"a claim twice", identity("jwts: [{issuer: i, claims: {sub: a, sub: b}}]") + "issuers: [{name: i, url: https://a, audience: b}]", `3:39: identity "a": jwts[0].claims.sub: given twice, first at 3:31`},
-		{"many at once", identity("admin: 1\n- name: b\n  streams: x\n- reload: 1"), `3:10: identity "a": admin: expected true or false, found 1
+		{"many at once", identity("admin: 1\n- name: b\n  streams: x\n- recent: 1"), `3:10: identity "a": admin: expected true or false, found 1
 5:12: identity "b": streams: expected a whole number from 0 to 1000000, found text "x"
 6:3: identities[2].name: missing, expected at most 128 letters, digits, dots, dashes and underscores, the first a letter or digit
-6:11: identities[2].reload: expected true or false, found 1`},
+6:11: identities[2].recent: expected true or false, found 1`},
 	}
 	var many strings.Builder
 	for i := range maxTokens + 1 {
@@ -147,7 +146,6 @@ identities:
   tokens: [{sha256: `+sumOf("another-token-0123456789")+`}]
   models: ["*"]
   admin: true
-  reload: true
   recent: true
   outcomes: true
   clear: true
@@ -163,7 +161,7 @@ identities:
 		t.Errorf("token files %s, want %s", got, want)
 	}
 	wantWarnings := `/etc/ckd/access.yaml:4:46: identity "grader": tokens[2].file: /run/gone does not exist: the token counts as withdrawn
-/etc/ckd/access.yaml:20:3: identity "suspended": neither tokens nor certificates nor jwts: nobody is known as it`
+/etc/ckd/access.yaml:19:3: identity "suspended": neither tokens nor certificates nor jwts: nobody is known as it`
 	if got := strings.Join(r.warnings, "\n"); got != wantWarnings {
 		t.Errorf("warnings\n%s\nwant\n%s", got, wantWarnings)
 	}
@@ -176,18 +174,18 @@ identities:
 		}
 	}
 	type rights struct {
-		fetal, other, admin, reload, recent, outcomes, clear, issue bool
-		streams, calls, watches                                     int64
+		fetal, other, admin, recent, outcomes, clear, issue bool
+		streams, calls, watches                             int64
 	}
 	rightsOf := func(i *Identity) rights {
-		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.mayAdmin(), i.mayReload(), i.MaySeeRecent(), i.MayReportOutcomes(), i.MayClear(), i.MayIssue(), i.Streams().Limit(), i.Calls().Limit(), i.Watches().Limit()}
+		return rights{i.MayUse("fetal-health"), i.MayUse("other"), i.mayAdmin(), i.MaySeeRecent(), i.MayReportOutcomes(), i.MayClear(), i.MayIssue(), i.Streams().Limit(), i.Calls().Limit(), i.Watches().Limit()}
 	}
 	for name, test := range map[string]struct{ got, want rights }{
 		"grader":    {rightsOf(grader), rights{fetal: true, streams: 16}},
-		"operator":  {rightsOf(operator), rights{true, true, true, true, true, true, true, true, 2, 3, 2}},
+		"operator":  {rightsOf(operator), rights{true, true, true, true, true, true, true, 2, 3, 2}},
 		"suspended": {rightsOf(r.identities["suspended"]), rights{}},
 		"nobody":    {rightsOf(nobody), rights{}},
-		"no access": {rightsOf(nil), rights{true, true, true, true, true, true, true, true, 0, 0, 0}},
+		"no access": {rightsOf(nil), rights{true, true, true, true, true, true, true, 0, 0, 0}},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, test.got, test.want)
@@ -204,7 +202,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"identities: []",
 		"identities:\n- name: a\n  tokens: [{file: a}, {sha256: " + sumOf(tokenB) + "}]\n  certificates: [spiffe://c/a, a.svc, CN=a]\n  models: [m]\n  streams: 3\n",
-		"identities:\n- {name: a, models: ['*'], admin: true, reload: true, recent: true}\n- name: a\n",
+		"identities:\n- {name: a, models: ['*'], admin: true, recent: true}\n- name: a\n",
 		"identities:\n- {name: a, tokens: [{file: /run/denied}, {file: /run/none}, {file: x, sha256: y}]}\n",
 	} {
 		f.Add([]byte(text))

@@ -30,16 +30,16 @@ func TestEarlyStop(t *testing.T) {
 	d.page.sample()
 	m := d.models["m"].metrics
 	m.PassesUsed(6, 6) // in the first step, 14 minutes before the last
-	m.FullPassChecked(fullpass.WronglyDeferred, 5, 6)
+	m.FullPassChecked(fullpass.WronglyDeferred, 6)
 	d.step(stepTime)
 	d.step(14 * time.Minute)
 	m.PassesUsed(5, 6)
 	m.PassesUsed(5, 6)
-	m.FullPassChecked(fullpass.SameRetain, 5, 6)
-	m.FullPassChecked(fullpass.WronglyRetained, 5, 6)
-	m.FullPassChecked(fullpass.OtherSide, 5, 6)
-	m.FullPassChecked(fullpass.OtherSide, 5, 6)
-	m.FullPassChecked(fullpass.SameDefer, 6, 6)
+	m.FullPassChecked(fullpass.SameRetain, 6)
+	m.FullPassChecked(fullpass.WronglyRetained, 6)
+	m.FullPassChecked(fullpass.OtherSide, 6)
+	m.FullPassChecked(fullpass.OtherSide, 6)
+	m.FullPassChecked(fullpass.SameDefer, 6)
 	m.FullPassCheckLost()
 	for range 300 {
 		w.Add(fullpass.SameRetain)
@@ -48,8 +48,8 @@ func TestEarlyStop(t *testing.T) {
 
 	s := d.state(t, "m").Model
 	for i, want := range []earlyStopSpan{
-		{7, 40, 2, 4, 5, 1, []Reason{{"other_side", 2}, {"wrongly_retained", 1}}},
-		{9, 52, 2, 5, 6, 1, []Reason{{"other_side", 2}, {"wrongly_deferred", 1}, {"wrongly_retained", 1}}},
+		{7, 40, 2, 5, 1, []Reason{{"other_side", 2}, {"wrongly_retained", 1}}},
+		{9, 52, 2, 6, 1, []Reason{{"other_side", 2}, {"wrongly_deferred", 1}, {"wrongly_retained", 1}}},
 	} {
 		if diff := cmp.Diff(&want, s.Spans[2*i].EarlyStop); diff != "" {
 			t.Errorf("%d minutes (-want +got):\n%s", s.Spans[2*i].Minutes, diff)
@@ -57,7 +57,7 @@ func TestEarlyStop(t *testing.T) {
 	}
 	status := w.Status()
 	want := &earlyStopState{
-		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, Groups: 40, HalvesDiffer: new(0.06), Evidence: status.Evidence, EvidenceLimit: 1000,
+		Passes: 6, Confidence: 0.9, MeanPasses: 3.5, Groups: 40, HalvesDiffer: new(0.06), Evidence: status.Evidence / 1000,
 		All:      checkedShare{status.All.Low, status.All.High, new(0.01)},
 		Deferred: checkedShare{status.Deferred.Low, status.Deferred.High, new(0.05)},
 	}

@@ -145,7 +145,7 @@ func (h *history) end(scraped time.Time, sample uint64, over bool) {
 	if h.skip || h.policy == nil {
 		return
 	}
-	if off, ok := h.gauges[seriesOf{kind: checksStopped}]; ok {
+	if off, ok := h.gauges[seriesOf{kind: halted}]; ok {
 		h.earlyStop.observe(off, scraped)
 	}
 	if h.latest.IsZero() {

@@ -19,8 +19,8 @@ func (h *history) model(since uint64) *Model {
 	p := h.policy
 	m := &Model{
 		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
-		StreamsOpen: h.gauges.value(seriesOf{kind: streamsOpen}), InputsOpen: h.gauges.value(seriesOf{kind: inputsOpen}),
-		History: []Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
+		InputsOpen: h.gauges.value(seriesOf{kind: inputsOpen}),
+		History:    []Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
 	counted, withheld := h.expectsMisses(), m.Drift.inAlarm()
 	pairs := h.pairs()
@@ -203,8 +203,6 @@ func (s *earlyStopSpan) count(series seriesOf, v float64) {
 		s.Used = v
 	case savedPasses:
 		s.Saved = v
-	case checkPasses:
-		s.OnCheck = v
 	case checked:
 		s.Checked = v
 	case checkLost:
@@ -270,8 +268,7 @@ func (h *history) drift() *Drift {
 	for _, inputs := range drift.Windows {
 		window := strconv.Itoa(inputs)
 		d.Windows = append(d.Windows, DriftWindow{
-			Inputs: inputs, Visible: h.gauges.value(seriesOf{kind: driftVisible, a: window}),
-			Full: h.gauges.value(seriesOf{kind: driftFilled, a: window}) == 1,
+			Inputs: inputs, Visible: drift.SmallestVisible(inputs, reference.Inputs), Full: h.gauges.filled(window),
 		})
 	}
 	for _, class := range reference.Classes {
@@ -285,6 +282,16 @@ func (h *history) drift() *Drift {
 		return nil
 	}
 	return d
+}
+
+// filled reports whether a window has had all its inputs: its z are absent before.
+func (g gauges) filled(window string) bool {
+	for s := range g {
+		if s.kind == driftZ && s.c == window {
+			return true
+		}
+	}
+	return false
 }
 
 // inAlarm reports whether some signal of some class is in alarm.
@@ -314,7 +321,7 @@ func (g gauges) signal(class, name string) Signal {
 
 // stopsEarly reports whether there is a rule in force whose metrics were scraped.
 func (h *history) stopsEarly() bool {
-	_, scraped := h.gauges[seriesOf{kind: checksStopped}]
+	_, scraped := h.gauges[seriesOf{kind: halted}]
 	return scraped && h.earlyStop.passes > 0
 }
 
@@ -325,9 +332,9 @@ func (h *history) describeEarlyStop() *earlyStopState {
 	}
 	stated := h.policy.EarlyStopping
 	s := &earlyStopState{
-		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: checksStopped}) == 1,
-		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}), EvidenceLimit: h.gauges.value(seriesOf{kind: checkEvidenceLimit}),
-		All: h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
+		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
+		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}),
+		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
 		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
 	}
 	if at := h.earlyStop.stoppedAt; !at.IsZero() {
@@ -337,9 +344,9 @@ func (h *history) describeEarlyStop() *earlyStopState {
 }
 
 // checkedShare returns a share of checked inputs with its certified upper bound.
-func (g gauges) checkedShare(of string) checkedShare {
-	s := checkedShare{Low: g.value(seriesOf{kind: disagreementLow, a: of}), High: g.value(seriesOf{kind: disagreementHigh, a: of})}
-	if v, ok := g[seriesOf{kind: disagreementCertified, a: of}]; ok && finite(v) {
+func (g gauges) checkedShare(inputs string) checkedShare {
+	s := checkedShare{Low: g.value(seriesOf{kind: disagreement, a: inputs, b: "low"}), High: g.value(seriesOf{kind: disagreement, a: inputs, b: "high"})}
+	if v, ok := g[seriesOf{kind: disagreement, a: inputs, b: "certified"}]; ok && finite(v) {
 		s.Certified = &v
 	}
 	return s

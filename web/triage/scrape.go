@@ -24,7 +24,6 @@ const (
 	usedPasses // this and the next of inputs that may be stopped early
 	usedInputs
 	savedPasses
-	checkPasses
 	checked
 	disagreed // by verdict
 	checkLost
@@ -36,20 +35,14 @@ const (
 	classDeciding
 	pairSum // by both classes
 
-	streamsOpen // kinds from here on are gauges
-	inputsOpen
-	driftZ      // by class, signal and window
-	driftShift  // the same labels
-	driftAlarm  // by class and signal
-	driftAlarms // the same labels
-	driftVisible
-	driftFilled
-	disagreementLow       // by the inputs that the share is of
-	disagreementHigh      // the same label
-	disagreementCertified // the same label
+	inputsOpen   // kinds from here on are gauges
+	driftZ       // by class, signal and window
+	driftShift   // the same labels
+	driftAlarm   // by class and signal
+	driftAlarms  // the same labels
+	disagreement // by the inputs that the share is of, and by bound
 	checkEvidence
-	checkEvidenceLimit
-	checksStopped
+	halted
 )
 
 // seriesOf identifies a series of a model by its kind and remaining labels.
@@ -84,26 +77,19 @@ var sources = map[string]struct {
 	"ckd_class_dominant_total":         {classDominant, []string{"class"}},
 	"ckd_class_deciding_total":         {classDeciding, []string{"class"}},
 	"ckd_pair_confusion_nats_total":    {pairSum, []string{"class_a", "class_b"}},
-	"ckd_streams_open":                 {streamsOpen, nil},
 	"ckd_inputs_open":                  {inputsOpen, nil},
 	"ckd_drift_z":                      {driftZ, []string{"class", "signal", "window"}},
 	"ckd_drift_shift":                  {driftShift, []string{"class", "signal", "window"}},
 	"ckd_drift_alarm":                  {driftAlarm, []string{"class", "signal"}},
 	"ckd_drift_alarms_total":           {driftAlarms, []string{"class", "signal"}},
-	"ckd_drift_smallest_visible_shift": {driftVisible, []string{"window"}},
-	"ckd_drift_window_filled":          {driftFilled, []string{"window"}},
 
-	"ckd_passes_saved_total":            {savedPasses, nil},
-	"ckd_settle_passes_audited_total":   {checkPasses, nil},
-	"ckd_settle_audited_total":          {checked, nil},
-	"ckd_settle_disagreements_total":    {disagreed, []string{"verdict"}},
-	"ckd_settle_audits_lost_total":      {checkLost, nil},
-	"ckd_settle_disagreement_low":       {disagreementLow, []string{"of"}},
-	"ckd_settle_disagreement_high":      {disagreementHigh, []string{"of"}},
-	"ckd_settle_disagreement_certified": {disagreementCertified, []string{"of"}},
-	"ckd_settle_evidence":               {checkEvidence, nil},
-	"ckd_settle_evidence_limit":         {checkEvidenceLimit, nil},
-	"ckd_settle_stopped":                {checksStopped, nil},
+	"ckd_passes_saved_total":             {savedPasses, nil},
+	"ckd_early_stop_checked_total":       {checked, nil},
+	"ckd_early_stop_disagreements_total": {disagreed, []string{"verdict"}},
+	"ckd_early_stop_checks_lost_total":   {checkLost, nil},
+	"ckd_early_stop_disagreement":        {disagreement, []string{"inputs", "bound"}},
+	"ckd_early_stop_evidence":            {checkEvidence, nil},
+	"ckd_early_stop_halted":              {halted, nil},
 }
 
 // readLabels sets the labels of classes that each history has in a scrape.
@@ -154,7 +140,7 @@ func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(source.labels)] {
 				*to = label(m, source.labels[i])
 			}
-			if source.kind >= streamsOpen {
+			if source.kind >= inputsOpen {
 				h.readGauge(s, value(m))
 			} else {
 				h.read(s, value(m))

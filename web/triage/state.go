@@ -50,8 +50,7 @@ type Model struct {
 	// classes with rows, critical ones first.
 	PairsCut int `json:"pairs_cut"`
 
-	StreamsOpen float64 `json:"streams_open"`
-	InputsOpen  float64 `json:"inputs_open"`
+	InputsOpen float64 `json:"inputs_open"`
 
 	Spans []Span `json:"spans"` // 1, 5 and 15 minutes, the shortest first
 	// History lists steps of 15 s, the oldest first, at most 15 minutes. Events after the first
@@ -259,9 +258,8 @@ type earlyStopState struct {
 	// is when the page saw that; null if it was so from the first sample.
 	Stopped   bool       `json:"stopped"`
 	StoppedAt *time.Time `json:"stopped_at"`
-	// Evidence of a breach of a certified share; at EvidenceLimit early stopping ends.
-	Evidence      float64 `json:"evidence"`
-	EvidenceLimit float64 `json:"evidence_limit"`
+	// Evidence of a breach of a certified share; at 1 early stopping ends.
+	Evidence float64 `json:"evidence"`
 	// All is the share of inputs that all passes decide differently. Deferred is the share, among
 	// the inputs that all passes defer, of those that would have been retained.
 	All      checkedShare `json:"all"`
@@ -288,11 +286,10 @@ type checkedShare struct {
 // earlyStopSpan holds the counts of inputs that may be stopped early.
 type earlyStopSpan struct {
 	Inputs  float64 `json:"inputs"`
-	Used    float64 `json:"used"`      // passes
-	Saved   float64 `json:"saved"`     // passes, net of full-pass checks
-	OnCheck float64 `json:"on_audits"` // passes that full-pass checks cost
-	Checked float64 `json:"audited"`   // inputs checked with a result
-	Lost    float64 `json:"lost"`      // inputs checked without a result
+	Used    float64 `json:"used"`    // passes
+	Saved   float64 `json:"saved"`   // passes, net of full-pass checks
+	Checked float64 `json:"audited"` // inputs checked with a result
+	Lost    float64 `json:"lost"`    // inputs checked without a result
 	// Disagreements lists the checked inputs that all passes decide differently, by how: the most
 	// frequent first, without those at 0.
 	Disagreements []Reason `json:"disagreements"`

@@ -141,8 +141,9 @@ func increase(in *map[int]uint64, key int, n uint64) {
 	(*in)[key] += n
 }
 
-// histogram returns the counts as client_golang would: with classic and native buckets in one.
-func (c *Counts) histogram(l *Layout, created *timestamppb.Timestamp) *dto.Histogram {
+// histogram returns the counts as client_golang would: with native buckets and, if asked for, classic
+// ones beside them. Without classic buckets the exemplars are those of the native ones.
+func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Timestamp) *dto.Histogram {
 	var below, above nativeBuckets
 	classic := make([]uint64, len(l.Edges)+1)
 	for _, key := range slices.Sorted(maps.Keys(c.below)) {
@@ -163,26 +164,26 @@ func (c *Counts) histogram(l *Layout, created *timestamppb.Timestamp) *dto.Histo
 	h := &dto.Histogram{
 		SampleSum:        &c.Sum,
 		CreatedTimestamp: created,
-		Bucket:           make([]*dto.Bucket, len(l.Edges)),
 		Schema:           new(int32(nativeSchema)),
 		ZeroThreshold:    new(l.ZeroThreshold),
 		ZeroCount:        &c.Cells[FirstCell],
 	}
 	samples := uint64(0)
-	for i := range l.Edges {
+	for i, edge := range append(slices.Clone(l.Edges), math.Inf(1)) {
 		samples += classic[i]
-		h.Bucket[i] = &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(l.Edges[i])}
-	}
-	h.SampleCount = new(samples + classic[len(l.Edges)])
-	for bucket, e := range c.exemplars {
-		if m := e.message(); m != nil {
-			if bucket == len(l.Edges) { // the bucket up to infinity is listed only if it has an exemplar
-				h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: h.SampleCount, UpperBound: new(math.Inf(1))})
-			}
-			h.Bucket[bucket].Exemplar = m
-			h.Exemplars = append(h.Exemplars, m)
+		var exemplar *dto.Exemplar
+		if c.exemplars != nil {
+			exemplar = c.exemplars[i].message()
+		}
+		if exemplar != nil {
+			h.Exemplars = append(h.Exemplars, exemplar)
+		}
+		// The bucket up to infinity is implied unless it has an exemplar.
+		if classicToo && (i < len(l.Edges) || exemplar != nil) {
+			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(edge), Exemplar: exemplar})
 		}
 	}
+	h.SampleCount = new(samples)
 	h.NegativeSpan, h.NegativeDelta = below.encode()
 	h.PositiveSpan, h.PositiveDelta = above.encode()
 	return h

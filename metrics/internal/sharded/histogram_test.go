@@ -46,7 +46,7 @@ func TestHistogramOfOne(t *testing.T) {
 			ours.Observe(l, v)
 			theirs := NewReference(s)
 			ObserveReference(theirs, s, v)
-			if problem := Differs(ours.histogram(l, nil), theirs, 0); problem != "" {
+			if problem := Differs(ours.histogram(l, true, nil), theirs, 0); problem != "" {
 				t.Fatalf("%s: %v (%x): %s", name, v, math.Float64bits(v), problem)
 			}
 		}
@@ -101,7 +101,7 @@ func TestObserveUnlessNaN(t *testing.T) {
 		}
 		observed.Observe(l, v)
 	}
-	diff := cmp.Diff(observed.histogram(l, nil), unlessNaN.histogram(l, nil), protocmp.Transform())
+	diff := cmp.Diff(observed.histogram(l, true, nil), unlessNaN.histogram(l, true, nil), protocmp.Transform())
 	if diff != "" {
 		t.Errorf("histogram (-Observe +ObserveUnlessNaN):\n%s", diff)
 	}

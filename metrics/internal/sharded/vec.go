@@ -57,13 +57,14 @@ func NewCounterVec(shards int, name, help string, labels []string) *CounterVec {
 }
 
 // NewHistogramVec returns a vector of histograms without series. It takes at most four labels.
-func NewHistogramVec(shards int, name, help string, l *Layout, labels []string) *HistogramVec {
+// Without classic a scrape sees native buckets alone.
+func NewHistogramVec(shards int, name, help string, l *Layout, classic bool, labels []string) *HistogramVec {
 	return &HistogramVec{
 		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
 		series: make(map[labelValues]*Histogram),
 		sum:    (*Counts).add,
 		write: func(into *dto.Metric, sum *Counts, created *timestamppb.Timestamp) {
-			into.Histogram = sum.histogram(l, created)
+			into.Histogram = sum.histogram(l, classic, created)
 		},
 	}
 }

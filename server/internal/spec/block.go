@@ -438,13 +438,10 @@ func (s *Stream) countFollowed(g *group, in *input, o *engine.Outcome, early boo
 	}
 	g.count(1, "ckd_passes_used")
 	g.count(float64(all), "ckd_passes_used_sum")
-	g.count(1, "ckd_settle_audited_total")
-	if in.asked != earlystop.Open {
-		g.count(float64(all-in.after), "ckd_settle_passes_audited_total")
-	}
+	g.count(1, "ckd_early_stop_checked_total")
 	v := verdict(in, o.Decision.Action == policy.Defer, g.policy.critical[o.Predicted])
 	if v.Disagrees() {
-		g.count(1, "ckd_settle_disagreements_total", "verdict", v.String())
+		g.count(1, "ckd_early_stop_disagreements_total", "verdict", v.String())
 	}
 	st := s.server.stopper(g.policy)
 	st.watch.Add(v)
@@ -476,7 +473,7 @@ func (g *group) count(by float64, name string, labels ...string) {
 // loseCheck counts a checked input that ends without its last pass.
 func (s *Stream) loseCheck(g *group, in *input) {
 	if in.checked {
-		g.count(1, "ckd_settle_audits_lost_total")
+		g.count(1, "ckd_early_stop_checks_lost_total")
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *Server) countDecided(p *Policy, o *engine.Outcome) {
 	s.count(m, 1, "ckd_decisions_total", "action", o.Decision.Action.String(), "score", string(o.Decision.Score), "reason", o.Decision.Reason.String())
 	s.count(m, float64(o.Passes), "ckd_passes_total")
 	s.count(m, 1, "ckd_class_predicted_total", "class", p.Classes[o.Predicted])
-	for _, name := range []string{"ckd_mutual_information_nats", "ckd_predictive_entropy_nats", "ckd_epistemic_sum_nats"} {
+	for _, name := range []string{"ckd_mutual_information_nats", "ckd_predictive_entropy_nats"} {
 		s.count(m, 1, name)
 	}
 	for k, class := range p.Classes {
@@ -190,7 +190,6 @@ func (s *Server) reviewed(p *Policy, t terms, d decision, o *engine.Outcome, got
 	if !has {
 		return nil
 	}
-	s.count(p.Name, 1, "ckd_receipts_total", "stratum", stratum)
 	r, _, err := s.Keys.Open(got.GetReceipt())
 	if err != nil {
 		return fmt.Errorf("the receipt does not open: %w", err)

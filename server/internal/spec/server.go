@@ -153,12 +153,12 @@ func Series(name string, labels ...string) string {
 var counted = []string{
 	"ckd_decisions_total", "ckd_passes_total", "ckd_passes_late_total", "ckd_inputs_degenerate_total", "ckd_inputs_saturated_total",
 	"ckd_inputs_fallback_total", "ckd_class_predicted_total", "ckd_class_dominant_total", "ckd_class_deciding_total", "ckd_class_unreliable_total",
-	"ckd_class_epistemic_nats", "ckd_class_skewness_ratio", "ckd_mutual_information_nats", "ckd_predictive_entropy_nats", "ckd_epistemic_sum_nats",
-	"ckd_inputs_rejected_total", "ckd_messages_refused_total", "ckd_inputs_abandoned_total", "ckd_calibration_mismatches_total",
-	"ckd_inputs_open", "ckd_streams_open",
-	"ckd_passes_used", "ckd_passes_used_sum", "ckd_passes_saved_total", "ckd_settle_passes_audited_total", "ckd_settle_audited_total",
-	"ckd_settle_disagreements_total", "ckd_settle_audits_lost_total",
-	"ckd_receipts_eligible_total", "ckd_reviews_total", "ckd_receipts_total", "ckd_panics_total",
+	"ckd_class_epistemic_nats", "ckd_class_skewness_ratio", "ckd_mutual_information_nats", "ckd_predictive_entropy_nats",
+	"ckd_inputs_rejected_total", "ckd_inputs_abandoned_total", "ckd_calibration_mismatches_total",
+	"ckd_inputs_open",
+	"ckd_passes_used", "ckd_passes_used_sum", "ckd_passes_saved_total", "ckd_early_stop_checked_total",
+	"ckd_early_stop_disagreements_total", "ckd_early_stop_checks_lost_total",
+	"ckd_receipts_eligible_total", "ckd_reviews_total", "ckd_panics_total",
 }
 
 // CheckCounters compares what the daemon has counted, by Series, with what it should have. Series

@@ -87,7 +87,6 @@ func (s *Server) OpenStream(h *ckdv1.StreamHeader, got *ckdv1.DecomposeStreamRes
 		terms: terms{h.GetDetail(), h.GetPosterior(), h.GetReceipts()}, calm: h.GetAcceptSettled() && h.GetPosterior() == "",
 	}
 	s.retain(p)
-	s.count(p.Name, 1, "ckd_streams_open")
 	info := got.GetInfo()
 	if !slices.Equal(info.GetClasses(), p.Classes) || int(info.GetExpectedPasses()) != st.expected() || int(info.GetFewestPasses()) != p.FewestPasses {
 		return st, fmt.Errorf("first reply %v: expected the policy's classes and %d passes", info, st.expected())
@@ -202,7 +201,6 @@ func (s *Stream) Close() {
 		}
 		s.removeIfDone(g)
 	}
-	s.server.count(name, -1, "ckd_streams_open")
 	s.server.release(s.bound)
 }
 
@@ -216,7 +214,7 @@ func (s *Stream) sorted() (all []*group) {
 // fault expects a fault of the message itself.
 func (s *Stream) fault(reason string) {
 	s.reply.faults, s.reply.due = append(s.reply.faults, reason), true
-	s.server.count(s.bound.Name, 1, "ckd_messages_refused_total", "reason", strings.ToLower(reason))
+	s.server.count(s.bound.Name, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(reason))
 }
 
 // reply is what must come in answer to one message, beside what came.

@@ -1,6 +1,6 @@
 // Shows early stopping: inputs decided before their last pass, and what full-pass checks say of them.
 import { h, part, show } from "./dom.js";
-import { count, data, interval, moment, of, plain, rate, share, words } from "./format.js";
+import { count, data, interval, moment, of, rate, share, words } from "./format.js";
 
 // renderSettling shows the section on early stopping, and hides it without a rule in force.
 export function renderSettling(model, span) {
@@ -17,7 +17,7 @@ export function renderSettling(model, span) {
 const perInput = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
 function renderPasses(settling, span) {
-  const { inputs, used, saved, on_audits: onChecks } = span.settling;
+  const { inputs, used, saved } = span.settling;
   const mean = of(used, inputs);
   const per = (n) => (span.seconds > 0 ? n / span.seconds : 0);
   show(
@@ -37,7 +37,6 @@ function renderPasses(settling, span) {
       ["Passes", "Per second", "Count"],
       [
         ["saved", "Saved, net of full-pass checks", rate(per(saved)), saved],
-        ["audits", "Spent on full-pass checks", rate(per(onChecks)), onChecks],
         ["late", "Late, of all inputs", rate(per(span.late)), span.late],
       ],
     ),
@@ -46,7 +45,6 @@ function renderPasses(settling, span) {
 }
 
 function renderWatch(settling) {
-  const evidence = of(settling.evidence, settling.evidence_limit);
   show(
     part("settling-watch"),
     h(
@@ -56,7 +54,7 @@ function renderWatch(settling) {
         ? [h("b", { "aria-hidden": "true" }, "▲ "), "Stopped: full-pass checks disagreed more often than is certified. All passes decide.", settling.stopped_at ? [" Seen ", moment(settling.stopped_at), "."] : null]
         : "In force: full-pass checks do not refute what is certified.",
     ),
-    h("p", { class: "quiet" }, "Evidence against it: ", data(plain(settling.evidence), settling.evidence, { id: "settling-evidence" }), ` of ${count(settling.evidence_limit)}, at which early stopping ends (`, data(share(Math.min(1, evidence ?? 0)), evidence), ")."),
+    h("p", { class: "quiet" }, "Evidence against it: ", data(share(Math.min(1, settling.evidence)), settling.evidence, { id: "settling-evidence" }), " of what ends early stopping."),
   );
 }
 

@@ -42,9 +42,7 @@ function renderRate(model, span) {
       data(count(span.inputs), span.inputs, { id: "inputs" }),
       " inputs decided; open now: ",
       data(count(model.inputs_open), model.inputs_open),
-      " inputs on ",
-      data(count(model.streams_open), model.streams_open),
-      model.streams_open === 1 ? " stream" : " streams",
+      " inputs",
     ),
   );
 }

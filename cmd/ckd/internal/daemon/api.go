@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strconv"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -35,7 +36,7 @@ func newAPI(c *config.Config, s *server.Server, security *security, m *metrics.M
 		Holder:       func(ctx context.Context) gateway.Holder { return connections.HolderOf(ctx) },
 		Access:       security.access, Stopping: s.Stopping, Tensor: s.Tensor, NoLedger: withoutLedger(c),
 		Refused: func(code int, requestID string) { // the log has none of the client's words
-			m.HTTPRefused(code)
+			m.Refused("http", strconv.Itoa(code))
 			refusals.HTTP(code, zap.String("request_id", requestID))
 		},
 	})

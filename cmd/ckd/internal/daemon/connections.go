@@ -17,7 +17,6 @@ import (
 type connectionLimit struct {
 	all, perAddress int                // 0 means no limit
 	refused         func(limit string) // is called with "all" or "address"
-	opened          func(address string, n int)
 
 	mu        sync.Mutex
 	open      int
@@ -27,10 +26,17 @@ type connectionLimit struct {
 func newConnectionLimit(c *config.Config, m *metrics.Metrics) *connectionLimit {
 	l := &connectionLimit{
 		all: cmp.Or(c.MaxConnections, defaultConnections()), perAddress: c.MaxConnectionsPerAddress,
-		refused: m.ConnectionRefused, opened: m.ConnectionsOpen, byAddress: map[string]int{},
+		refused: func(limit string) { m.Refused("connections", limit) }, byAddress: map[string]int{},
 	}
-	m.ConnectionsLimit(l.all)
+	m.ReadUse(l.inUse)
 	return l
+}
+
+// inUse returns how many connections clients have open, beside the limit.
+func (c *connectionLimit) inUse() []metrics.Use {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return []metrics.Use{{Resource: "connections", InUse: int64(c.open), Limit: int64(c.all)}}
 }
 
 const (
@@ -54,10 +60,8 @@ func connectionsFor(files uint64) int {
 	return int(min(max(files, 2*reservedDescriptors)-reservedDescriptors, mostConnections))
 }
 
-// guard returns l, whose connections count from now on. The metrics have them under a name.
-func (c *connectionLimit) guard(name string, l net.Listener) net.Listener {
-	return &limitedListener{l, name, c}
-}
+// guard returns l, whose connections count from now on.
+func (c *connectionLimit) guard(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
 // enter counts a connection from an address, or returns the limit that it exceeds. Addresses that
 // are not of IP, such as unix sockets, have no limit of their own.
@@ -91,7 +95,6 @@ func (c *connectionLimit) leave(address string) {
 
 type limitedListener struct {
 	net.Listener
-	name  string
 	limit *connectionLimit
 }
 
@@ -108,11 +111,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			l.limit.refused(limit)
 			continue
 		}
-		l.limit.opened(l.name, 1)
-		return &limitedConn{Conn: conn, left: sync.OnceFunc(func() {
-			l.limit.leave(address)
-			l.limit.opened(l.name, -1)
-		})}, nil
+		return &limitedConn{Conn: conn, left: sync.OnceFunc(func() { l.limit.leave(address) })}, nil
 	}
 }
 
@@ -154,8 +153,7 @@ const adminConnections = reservedDescriptors / 2
 // connections open.
 type liveliest struct {
 	net.Listener
-	most   int
-	opened func(n int)
+	most int
 
 	mu   sync.Mutex
 	open list.List // of *livelyConn, the quietest first
@@ -175,14 +173,12 @@ func (l *liveliest) Accept() (net.Conn, error) {
 		l.mu.Lock()
 		l.open.Remove(place)
 		l.mu.Unlock()
-		l.opened(-1)
 	})}
 	var quietest *livelyConn
 	if l.open.Len() > l.most {
 		quietest = l.open.Front().Value.(*livelyConn)
 	}
 	l.mu.Unlock()
-	l.opened(1)
 	if quietest != nil {
 		_ = quietest.Close() // its server sees the end
 	}

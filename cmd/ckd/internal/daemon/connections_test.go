@@ -37,7 +37,7 @@ func TestConnections(t *testing.T) {
 				defer c.Close()
 				mute = append(mute, c)
 			}
-			refused := `ckd_connections_refused_total{limit="` + limit + `"} 13` // of 20: one of 8 is the client's
+			refused := `ckd_refused_total{reason="` + limit + `",resource="connections"} 13` // of 20: one of 8 is the client's
 			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 				_, text := request(t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
 				if strings.Contains(text, refused) {
@@ -94,9 +94,8 @@ func TestAdminConnections(t *testing.T) {
 		address string
 		n       int
 	}{
-		`ckd_connections_open{address="admin"} 64`: {admin, 70},
-		`ckd_connections_open{address="http"} 1`:   {strings.TrimPrefix(d.HTTPURL(), "http://"), 1},
-		"ckd_connections_limit ":                   {},
+		`ckd_in_use{resource="connections"} 1`: {strings.TrimPrefix(d.HTTPURL(), "http://"), 1},
+		`ckd_limit{resource="connections"} `:   {},
 	} {
 		shown := func() bool {
 			for range dial.n {

@@ -25,7 +25,6 @@ import (
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/web"
 )
 
@@ -92,7 +91,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	}
 	inputs, referred := newInputs(c.RecentInputs)
 	options := server.Options{
-		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Channelz: c.Channelz, Refusals: refusals,
+		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Refusals: refusals,
 		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Referred: referred,
 		MemoryLimit: limitMemory(log, cgroupMemory),
 	}
@@ -131,8 +130,7 @@ func newMetrics(c *config.Config, info buildinfo.Info) (*prometheus.Registry, *m
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m, err := metrics.New(registry, metrics.Options{
-		ClassLabels: c.ClassLabels, RejectReasons: server.RejectReasons(), MessageReasons: server.MessageReasons(),
-		AccessReasons: auth.Reasons(), BytesReasons: server.BudgetReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
+		ClassLabels: c.ClassLabels, ClassBuckets: c.ClassBuckets, RejectReasons: server.RejectReasons(), Receipts: c.ReceiptKeys != "", Version: info.Version, Revision: info.Revision,
 	})
 	return registry, m, err
 }
@@ -151,9 +149,6 @@ func (d *Daemon) openHTTP(c *config.Config, registry *prometheus.Registry, m *me
 		options := web.AdminOptions{
 			Registry: registry, State: d.rpc.server, Page: d.page.Handler(), FailedReloads: failed.lines,
 			Access: d.security.access, TokensInPlaintext: c.TokensInPlaintext(), Loopback: isLoopback(l.Addr()), Log: d.log,
-		}
-		if c.AdminReload && d.policies.store != nil {
-			options.Reload = func() error { return d.policies.reload("POST /-/reload") }
 		}
 		s := web.NewHTTP(web.Admin(options), d.log)
 		if c.AdminTLS {
@@ -254,7 +249,7 @@ func (d *Daemon) reload(ctx context.Context) {
 			return
 		case <-hangup:
 			d.security.reload("SIGHUP")
-			_ = d.policies.reload("SIGHUP") // it has been logged
+			d.policies.reload("SIGHUP")
 		}
 	}
 }

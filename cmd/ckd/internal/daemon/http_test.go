@@ -63,7 +63,7 @@ func TestHTTPRefused(t *testing.T) {
 	if len(logged) != 1 || logged[0].Level != zap.WarnLevel || fmt.Sprint(logged[0].ContextMap()) != "map[count:1 reason:400 request_id:mine]" {
 		t.Errorf("the log has %v", logged)
 	}
-	if _, text := get(t, a.AdminURL()+"/metrics"); !strings.Contains(text, `ckd_http_requests_refused_total{code="400"} 3`) {
+	if _, text := get(t, a.AdminURL()+"/metrics"); !strings.Contains(text, `ckd_refused_total{reason="400",resource="http"} 3`) {
 		t.Error("it is not counted")
 	}
 }

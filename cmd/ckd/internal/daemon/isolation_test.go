@@ -116,7 +116,7 @@ func (d *started) held() float64 {
 	d.t.Helper()
 	_, text := request(d.t, http.MethodGet, d.AdminURL()+"/metrics", func(r *http.Request) { r.Header.Set("Cache-Control", "no-cache") })
 	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, "ckd_open_bytes "); ok {
+		if value, ok := strings.CutPrefix(line, `ckd_in_use{resource="open_bytes"} `); ok {
 			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			if err != nil {
 				d.t.Fatal(err)
@@ -124,7 +124,7 @@ func (d *started) held() float64 {
 			return bytes / littleRoom
 		}
 	}
-	d.t.Fatalf("ckd_open_bytes is not there: %s", text)
+	d.t.Fatalf("the bytes in use are not there: %s", text)
 	return 0
 }
 

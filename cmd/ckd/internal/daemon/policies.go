@@ -37,13 +37,10 @@ func (p *policies) watch(ctx context.Context) {
 }
 
 // reload loads the policies again, if they come from files. The trigger is for the log.
-func (p *policies) reload(trigger string) error {
-	if p.store == nil {
-		return nil
+func (p *policies) reload(trigger string) {
+	if p.store != nil {
+		p.reloaded(p.store.Reload(trigger))
 	}
-	outcome := p.store.Reload(trigger)
-	p.reloaded(outcome)
-	return outcome.Err
 }
 
 // reloaded publishes the outcome of a reload.

@@ -23,12 +23,12 @@ type reloading struct {
 	file string
 }
 
-func startReloading(t *testing.T, allowHTTP bool) *reloading {
+func startReloading(t *testing.T) *reloading {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, file, firstPolicy)
 	d := &reloading{start(t, func(c *config.Config) {
-		c.Policy, c.AdminReload, c.Pprof = []string{filepath.Dir(file)}, allowHTTP, "127.0.0.1:0"
+		c.Policy, c.Pprof = []string{filepath.Dir(file)}, "127.0.0.1:0"
 	}), file}
 	d.eventually("/healthz", `version "one"`) // it runs and receives signals
 	return d
@@ -67,7 +67,7 @@ func (d *reloading) eventually(path, part string) {
 // TestReloadOnChange checks that a changed file comes into force, that a bad one does not, and that
 // the next good one does.
 func TestReloadOnChange(t *testing.T) {
-	d := startReloading(t, false)
+	d := startReloading(t)
 	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
 	d.write(badPolicy)
 	d.eventually("/metrics", "ckd_policy_last_reload_successful 0")
@@ -79,26 +79,4 @@ func TestReloadOnChange(t *testing.T) {
 	if _, body := d.request(http.MethodGet, "/healthz"); strings.Contains(body, "not reloaded") {
 		t.Errorf("a failure that is over is reported: %s", body)
 	}
-}
-
-// TestReloadOverHTTP checks that reloading over HTTP is off unless it is allowed, and returns
-// faults.
-func TestReloadOverHTTP(t *testing.T) {
-	d := startReloading(t, false)
-	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusForbidden || !strings.Contains(body, "--admin-reload") {
-		t.Errorf("reload where it is off: %d %s", code, body)
-	}
-	d = startReloading(t, true)
-	if code, _ := d.request(http.MethodGet, "/-/reload"); code != http.StatusMethodNotAllowed {
-		t.Errorf("reload by GET: %d", code)
-	}
-	d.write(badPolicy)
-	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusInternalServerError || !strings.Contains(body, "policy.yaml:1:") {
-		t.Errorf("reload of a bad policy: %d %s", code, body)
-	}
-	d.write(secondPolicy)
-	if code, body := d.request(http.MethodPost, "/-/reload"); code != http.StatusOK {
-		t.Errorf("reload of a good policy: %d %s", code, body)
-	}
-	d.eventually("/healthz", `version "two"`)
 }

@@ -38,7 +38,7 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals
 	var options auth.Options
 	if c.TLSCert != "" {
 		source, err := tlsfiles.Load(tlsfiles.Options{
-			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, TLS12: c.TLSMinVersion == "1.2",
+			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("certificates: %w", err)
@@ -78,7 +78,7 @@ func (s *security) receiptKeys() *receipt.Keys { return s.receipts.keys() }
 
 // refused counts and logs a call that was refused.
 func (s *security) refused(_ context.Context, r auth.Refusal) {
-	s.metrics.AccessRefused(r.Why)
+	s.metrics.Refused("access", r.Why)
 	s.refusals.Call(r.Who, r.Why, zap.String("what", httperror.Clip(r.What)), zap.String("from", r.From))
 }
 

@@ -46,13 +46,13 @@ func (s *sockets) open(c *config.Config) error {
 // limit counts the connections of clients, and bounds the admin address's connections.
 func (s *sockets) limit(c *connectionLimit) {
 	for i, l := range s.grpc {
-		s.grpc[i] = c.guard("grpc", l)
+		s.grpc[i] = c.guard(l)
 	}
 	if s.http != nil {
-		s.http = c.guard("http", s.http)
+		s.http = c.guard(s.http)
 	}
 	if s.admin != nil {
-		s.admin = &liveliest{Listener: s.admin, most: adminConnections, opened: func(n int) { c.opened("admin", n) }}
+		s.admin = &liveliest{Listener: s.admin, most: adminConnections}
 	}
 }
 

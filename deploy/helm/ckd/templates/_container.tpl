@@ -1,6 +1,5 @@
 {{/* ckd.container renders the daemon's container. */}}
 {{- define "ckd.container" -}}
-{{- include "ckd.check" . -}}
 {{- $alone := include "ckd.alone" . | eq "true" -}}
 {{- $tls := include "ckd.tlsSecret" . -}}
 name: ckd

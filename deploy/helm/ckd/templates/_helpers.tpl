@@ -46,7 +46,7 @@ labels: {{- include "ckd.labels" . | nindent 2 }}
 
 {{- define "ckd.image" -}}
 {{- with .Values.image -}}
-{{- $repository := required "image.repository: none given, expected where your image of ckd is, such as registry.example/ckd" .repository -}}
+{{- $repository := .repository -}}
 {{- with ($.Values.global).imageRegistry | default .registry -}}
 {{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository -}}
 {{- end -}}
@@ -135,16 +135,6 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 {{- end -}}
 {{- end -}}
 
-{{/* ckd.pods converts a number or percentage of pods to a number, rounded up as Kubernetes does. */}}
-{{- define "ckd.pods" -}}
-{{- $n := toString (index . 0) -}}
-{{- if hasSuffix "%" $n -}}
-{{- div (add (mul (trimSuffix "%" $n | int) (index . 1)) 99) 100 -}}
-{{- else -}}
-{{- $n -}}
-{{- end -}}
-{{- end -}}
-
 {{/* ckd.preStop renders the seconds before SIGTERM. A sidecar needs none: Kubernetes stops it after the model server. */}}
 {{- define "ckd.preStop" -}}
 {{- if and (include "ckd.alone" . | eq "true") (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}
@@ -160,5 +150,6 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 
 {{/* ckd.terminationGrace adds the 30 s of a model server, which stops first. */}}
 {{- define "ckd.terminationGrace" -}}
-{{- .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (include "ckd.alone" . | eq "true"))) -}}
+{{- $given := .Values.terminationGracePeriodSeconds | int64 | default (add (include "ckd.leastGrace" .) (ternary 5 30 (include "ckd.alone" . | eq "true"))) -}}
+{{- max $given (include "ckd.leastGrace" . | int64) -}}
 {{- end -}}
