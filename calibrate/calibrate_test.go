@@ -302,25 +302,6 @@ func TestNothingToDecide(t *testing.T) {
 	}
 }
 
-// TestOneCriticalClass checks that with one critical class, gate any-critical equals
-// deciding-class.
-func TestOneCriticalClass(t *testing.T) {
-	t.Parallel()
-	m := usual
-	m.critical = []int{2}
-	table, labels := m.table(rand.New(rand.NewPCG(6, 16)))
-	o := Options{Base: basePolicy(t, 3, `critical: ["2"]`), Objective: objectives[0], Scope: policy.AllInputs}
-	found := calibrated(t, table, labels, o)
-	if found.Chosen.Compared != 101 {
-		t.Errorf("%d rules are compared, want 11 scores and 90 pairs of the paper's ten", found.Chosen.Compared)
-	}
-	for _, r := range found.Comparison {
-		if strings.HasPrefix(r.Rule, string(policy.AnyCritical)) {
-			t.Errorf("row %+v", r)
-		}
-	}
-}
-
 // isShare reports whether a share is n/of, and nil of nothing.
 func isShare(share *float64, n, of int) bool {
 	if of == 0 {
@@ -352,7 +333,7 @@ func TestComparison(t *testing.T) {
 				t.Errorf("%s: two rows have one name in %v", objective, names)
 			}
 			for _, own := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-				for _, candidate := range []string{"calibrated", "mi", "cbec", "deciding-class (c_crit_max, cbec)"} {
+				for _, candidate := range []string{"calibrated", "mi", "cbec"} {
 					if !names[candidate+" "+string(own)] {
 						t.Errorf("%s: no row %s in scope %s", objective, candidate, own)
 					}

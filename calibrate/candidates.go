@@ -56,16 +56,7 @@ type thresholds [2]float64
 
 // side returns which score decides an input.
 func (r candidate) side(t *eval.Table, i int) int {
-	var skewness float64
-	switch r.gate {
-	case policy.AnyCritical:
-		skewness = t.CriticalSkewness[i]
-	case policy.DecidingClass:
-		skewness = t.DecidingSkewness[i]
-	default:
-		return byPrimary
-	}
-	if skewness <= r.reliability {
+	if r.gate != policy.AnyCritical || t.CriticalSkewness[i] <= r.reliability {
 		return byPrimary
 	}
 	return byFallback
@@ -90,12 +81,9 @@ func (r candidate) sides() int {
 // papers reports whether the candidate has the scores of the paper's rule.
 func (r candidate) papers() bool { return r.primary == decomp.CCritMax && r.fallback == decomp.CBEC }
 
-// plain reports whether someone might write the candidate by hand: a score alone, or the paper's
-// scores under gate deciding-class. Gate any-critical does not count, since it leaves hardly an
-// input to the primary score at most thresholds.
-func (r candidate) plain() bool {
-	return r.gate == policy.Never || r.gate == policy.DecidingClass && r.papers()
-}
+// plain reports whether someone might write the candidate by hand: a score alone. Gate any-critical
+// does not count, since it leaves hardly an input to the primary score at most thresholds.
+func (r candidate) plain() bool { return r.gate == policy.Never }
 
 func (r candidate) String() string {
 	name := string(nameOfScore(r.primary))
@@ -113,8 +101,7 @@ func (r candidate) String() string {
 const fewestOfSide = 20
 
 // candidatesFor returns the candidates for a part of a sample: every score alone, p_critical and risk
-// with their guard, gate deciding-class over every pair of the paper's scores, and gate any-critical
-// over the pairs that the paper means it for. Gate any-critical over every pair was tried: it won by
+// with their guard, and gate any-critical over the pairs that the paper means it for. Gate any-critical over every pair was tried: it won by
 // chance more often than by merit, and the policies did worse on unseen inputs. The notes say what
 // was left out, and why.
 func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (candidates []candidate, notes []string) {
@@ -163,10 +150,7 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 		}
 		return false
 	}
-	for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass} {
-		if gate == policy.AnyCritical && len(s.table.Spec.Critical) == 1 {
-			continue // the same as deciding-class
-		}
+	for _, gate := range []policy.Gate{policy.AnyCritical} {
 		sides := s.sidesOf(p, scope, candidate{gate: gate, reliability: reliability}).n
 		if least := min(sides[0], sides[1]); least < fewestOfSide {
 			notes = append(notes, fmt.Sprintf("gate %s: it puts only %d inputs on one of its sides%s, too few to place a "+
@@ -178,8 +162,7 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 				if primary == fallback {
 					continue
 				}
-				if gate == policy.AnyCritical &&
-					!(is(primary, decomp.CCritMax, decomp.CCritSum) && fallback == decomp.CBEC) {
+				if !(is(primary, decomp.CCritMax, decomp.CCritSum) && fallback == decomp.CBEC) {
 					continue
 				}
 				candidates = append(candidates, candidate{gate: gate, reliability: reliability, primary: primary, fallback: fallback})

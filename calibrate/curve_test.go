@@ -334,9 +334,8 @@ func TestSide(t *testing.T) {
 	t.Parallel()
 	s := &sample{table: tableOf(3)}
 	s.table.CriticalSkewness = []float64{0.3, 0.31, 0.9}
-	s.table.DecidingSkewness = []float64{0.3, 0.3, 0.31}
 	for gate, want := range map[policy.Gate][]int{
-		policy.Never: {0, 0, 0}, policy.AnyCritical: {0, 1, 1}, policy.DecidingClass: {0, 0, 1},
+		policy.Never: {0, 0, 0}, policy.AnyCritical: {0, 1, 1},
 	} {
 		for i := range 3 {
 			if got := (candidate{gate: gate, reliability: 0.3}).side(s.table, i); got != want[i] {

@@ -182,8 +182,7 @@ func TestEveryRule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rec := drawRecorded(rt, t, rapid.IntRange(150, 300))
 		base := *rec.base
-		skewness := slices.Sorted(slices.Values(rapid.SampledFrom([][]float64{rec.table.CriticalSkewness,
-			rec.table.DecidingSkewness}).Draw(rt, "skewness")))
+		skewness := slices.Sorted(slices.Values(rec.table.CriticalSkewness))
 		base.ReliabilityThreshold = max(1e-3, skewness[len(skewness)/2])
 		o := Options{Base: &base, Objective: Objective{Coverage: 0.5}, Scope: drawScope(rt),
 			Guard: rapid.SampledFrom([]float64{0, 0.05, 0.3}).Draw(rt, "guard")}
@@ -209,7 +208,7 @@ func TestEveryRule(t *testing.T) {
 			}
 		}
 	})
-	if !testing.Short() && seen[policy.DecidingClass]+seen[policy.AnyCritical] < 5 {
+	if !testing.Short() && seen[policy.AnyCritical] < 5 {
 		t.Errorf("only %v: the test shows little", seen)
 	}
 }
@@ -234,7 +233,7 @@ func TestGatesDecide(t *testing.T) {
 				}
 			}
 		}
-		want := map[policy.Gate]int{policy.Never: decomp.NumScores, policy.AnyCritical: 2, policy.DecidingClass: 90}
+		want := map[policy.Gate]int{policy.Never: decomp.NumScores, policy.AnyCritical: 2}
 		if !maps.Equal(seen, want) {
 			t.Errorf("scope %s: rules %v, want %v", scope, seen, want)
 		}

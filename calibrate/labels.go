@@ -82,10 +82,8 @@ func featuresOf(t *eval.Table, inputs []int) [][]float64 {
 			sources = append(sources, source{values, leastScore})
 		}
 	}
-	for _, values := range [][]float64{t.CriticalSkewness, t.DecidingSkewness} {
-		if values != nil {
-			sources = append(sources, source{values, leastSkewness})
-		}
+	if t.CriticalSkewness != nil {
+		sources = append(sources, source{t.CriticalSkewness, leastSkewness})
 	}
 	rows := make([][]float64, len(inputs))
 	flat := make([]float64, len(inputs)*(len(sources)+1))

@@ -350,11 +350,11 @@ func TestFleetWithLedger(t *testing.T) {
 	t.Parallel()
 	f := newLedgered(t)
 	// Evidence takes outcomes that come in time only.
-	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s", 1)), 0o600); err != nil {
+	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s, run_length: 1000", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	listen := "unix:" + filepath.Join(t.TempDir(), "s")
-	withLedger := func() *daemon { return f.serve(t, listen, "--ledger", f.ledger, "--run-length", "1000") }
+	withLedger := func() *daemon { return f.serve(t, listen, "--ledger", f.ledger) }
 	state := filepath.Join(t.TempDir(), "state.json")
 	besides := func() *daemon { return f.serve(t, "127.0.0.1:0", "--ledger-at", listen, "--ledger-state", state) }
 	keeper, other := withLedger(), besides()

@@ -133,7 +133,7 @@ func TestDecisionsOf(t *testing.T) {
 	forEach := func(values ...string) []string { return values }
 	tried := 0
 	for _, kind := range forEach("probabilities", "dirichlet") {
-		for _, gate := range forEach("any-critical", "deciding-class", "always", "never") {
+		for _, gate := range forEach("any-critical", "always", "never") {
 			for _, scope := range forEach("all", "predicted-safe") {
 				for _, degenerate := range forEach("defer", "retain", "score") {
 					for _, saturated := range forEach("defer", "retain", "score") {
@@ -183,7 +183,7 @@ func evidence(p *policy.Policy) []policy.Evidence {
 	var all []policy.Evidence
 	for predicted := range p.Classes {
 		if p.Kind != policy.Dirichlet {
-			alike := policy.Evidence{PrimaryClass: -1, FallbackClass: -1, CCritMaxClass: p.Critical[0], Predicted: predicted, Degenerate: true}
+			alike := policy.Evidence{PrimaryClass: -1, FallbackClass: -1, Predicted: predicted, Degenerate: true}
 			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} { // of passes that hardly differ
 				alike.Skewness = []float64{skewness, skewness, skewness}
 				for _, alike.SoftmaxTwice = range []bool{false, true} {
@@ -197,7 +197,7 @@ func evidence(p *policy.Policy) []policy.Evidence {
 			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} {
 				all = append(all, policy.Evidence{
 					Predicted: predicted, Primary: value, Fallback: value,
-					PrimaryClass: 1, FallbackClass: 1, CCritMaxClass: 1, Skewness: []float64{skewness, skewness, skewness},
+					PrimaryClass: 1, FallbackClass: 1, Skewness: []float64{skewness, skewness, skewness},
 				})
 			}
 		}

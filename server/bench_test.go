@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
@@ -345,7 +344,7 @@ func risky(t testing.TB, s, k, terms int) *policy.Policy {
 	d := loadPolicy(t, s, k).Draft()
 	d.Risk = &policy.Risk{
 		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 0.9}}},
-		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, drift.Levels), Prevalence: 0.1,
+		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.1,
 	}
 	for _, f := range []risk.Feature{risk.SafeEntropy, risk.PredictedVariation, risk.SafeVariation, risk.LargestCriticalMean} {
 		if len(d.Risk.Model.Terms) < terms {
@@ -353,7 +352,7 @@ func risky(t testing.TB, s, k, terms int) *policy.Policy {
 		}
 	}
 	for i := range d.Risk.Quantiles {
-		d.Risk.Quantiles[i] = float64(i) / (drift.Levels - 1)
+		d.Risk.Quantiles[i] = float64(i) / (policy.Levels - 1)
 	}
 	for class := len(d.Critical); len(d.Risk.Model.Terms) < terms && class < k; class++ {
 		d.Risk.Model.Terms = append(d.Risk.Model.Terms, risk.Term{Feature: risk.SafeShare, Class: class, Weight: 0.1})

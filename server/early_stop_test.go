@@ -362,9 +362,9 @@ func TestBudgetOfFollowedInputs(t *testing.T) {
 // no say in when they end: not in those that may stop early, whether they do or not.
 func TestDriftIgnoresEarlyDecisions(t *testing.T) {
 	p := stoppingPolicy(t, 0, -4, 1.5)
-	levels := make(drift.Quantiles, drift.Levels)
-	p.Calibration = &policy.Calibration{Reference: &drift.Reference{
-		Inputs: 100, Classes: []drift.ClassReference{{Class: 1, Predicted: 0.1, Epistemic: levels, Skewness: levels}},
+	levels := make(drift.Quantiles, policy.Levels)
+	p.Calibration = &policy.Calibration{Reference: &policy.Reference{
+		Inputs: 100, Classes: []policy.ClassReference{{Class: 1, Predicted: 0.1, Epistemic: levels, Skewness: levels}},
 	}}
 	const n = 200
 	for name, c := range map[string]struct {

@@ -99,10 +99,10 @@ func (s *study) drifts(inputs int, draw func() *input) bool {
 		for range drift.BlockInputs {
 			i := draw().row
 			for c, of := range s.reference.Classes {
-				block[c].Epistemic += of.Epistemic.Below(s.table.C[i*s.table.K+of.Class])
+				block[c].Epistemic += drift.Quantiles(of.Epistemic).Below(s.table.C[i*s.table.K+of.Class])
 				skewness := 0.5 // as if nothing had moved, where it is undefined
 				if v := s.table.Skewness[i*s.table.K+of.Class]; v >= 0 {
-					skewness = of.Skewness.Below(v)
+					skewness = drift.Quantiles(of.Skewness).Below(v)
 				}
 				block[c].Skewness += skewness
 				block[c].Predicted += float64(btoi(s.table.Predicted[i] == of.Class))

@@ -42,7 +42,7 @@ type study struct {
 	table     *eval.Table
 	decisions []policy.Decision
 	traffic   *traffic // with the default audits
-	reference *drift.Reference
+	reference *policy.Reference
 }
 
 // audited holds one way to audit.

@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 			"missing: cannot read: no such file or directory\n",
 			bad + `:1:48: model "x": critical[0]: "c" is none of the classes` + "\n",
 			bad + `:1:60: model "fetal-health": name: already the name of the model at ` + good + ":2:9, expected one of its own\n",
-			bad + `:1:97: model "fetal-health": gate: expected one of any-critical, deciding-class, always, never, ` +
+			bad + `:1:97: model "fetal-health": gate: expected one of any-critical, always, never, ` +
 				`found "nevr", did you mean "never"?` + "\n",
 			"4 faults found",
 		}},

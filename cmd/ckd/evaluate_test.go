@@ -178,7 +178,7 @@ func TestEvaluatePolicy(t *testing.T) {
 	for _, row := range report["policies"].([]any) {
 		names[at(t, row, "name").(string)] = true
 	}
-	if !names["policy"] || !names["any-critical"] || !names["deciding-class"] {
+	if !names["policy"] || !names["any-critical"] {
 		t.Errorf("policies %v", names)
 	}
 	wantFragments(t, runOK(t, args...), " policy hash ", " retained 1 of 3 (33.3%) ", "retained critical 1 of 1 (100.0%)", " 2.5% to 100.0% ")

@@ -176,7 +176,7 @@ access: {existingSecret: ckd-access}
 tls: {certManager: {enabled: true, issuerRef: {name: ca}}}
 ledger: {size: 20Gi, storageClassName: fast}
 serviceMonitor: {enabled: true}
-settings: {run-length: 5000000}
+settings: {}
 `,
 	"with a ledger": `
 receipts: {existingSecret: ckd-receipts, key: keys}

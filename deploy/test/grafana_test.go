@@ -26,7 +26,6 @@ import (
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/risk"
@@ -740,7 +739,7 @@ func addGate(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	d := set.All()[0].Draft()
-	d.Gate, d.FewestPasses = policy.DecidingClass, 5 // fewer passes show little skewness
+	d.Gate, d.FewestPasses = policy.AnyCritical, 5 // fewer passes show little skewness
 	d.Primary, d.Fallback = policy.Rule{Score: policy.CCritMax, Threshold: 0.025}, policy.Rule{Score: policy.CBEC, Threshold: 0.025}
 	p, err := policy.Build(d)
 	if err != nil {
@@ -759,7 +758,7 @@ func addRisk(t *testing.T, path string) {
 	d := set.All()[0].Draft()
 	d.Risk = &policy.Risk{
 		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 1}}},
-		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, drift.Levels), Prevalence: 0.2,
+		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.2,
 	}
 	d.Calibration.PolicyHash = "" // another than it was calibrated with
 	p, err := policy.Build(d)

@@ -11,6 +11,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // seen holds what a model says of inputs, by input and class.
@@ -45,8 +46,8 @@ func read(t testing.TB, name string) seen {
 	return s
 }
 
-func (s seen) reference() *drift.Reference {
-	r := &drift.Reference{Inputs: len(s.c)}
+func (s seen) reference() *policy.Reference {
+	r := &policy.Reference{Inputs: len(s.c)}
 	for k := range s.c[0] {
 		var c, skewness []float64
 		share := 0.0
@@ -56,7 +57,7 @@ func (s seen) reference() *drift.Reference {
 				share++
 			}
 		}
-		r.Classes = append(r.Classes, drift.ClassReference{
+		r.Classes = append(r.Classes, policy.ClassReference{
 			Class: k, Epistemic: drift.NewQuantiles(c), Skewness: drift.NewQuantiles(skewness), Predicted: share / float64(len(s.c)),
 		})
 	}
@@ -68,7 +69,7 @@ type live struct {
 	blocks [][]drift.Block // one input each
 }
 
-func (s seen) live(r *drift.Reference) live {
+func (s seen) live(r *policy.Reference) live {
 	var c, skewness []*drift.Ranks
 	for _, class := range r.Classes {
 		c, skewness = append(c, drift.NewRanks(class.Epistemic)), append(skewness, drift.NewRanks(class.Skewness))
@@ -167,10 +168,10 @@ func TestSeen(t *testing.T) {
 func TestMonitor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		ref := &drift.Reference{Inputs: rapid.IntRange(10, 5000).Draw(t, "reference")}
+		ref := &policy.Reference{Inputs: rapid.IntRange(10, 5000).Draw(t, "reference")}
 		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.0), rapid.Just(1.0), rapid.Float64Range(0, 0.02), rapid.Float64Range(0, 1)), 1, 3)
 		for _, share := range shares.Draw(t, "shares") {
-			ref.Classes = append(ref.Classes, drift.ClassReference{Predicted: share})
+			ref.Classes = append(ref.Classes, policy.ClassReference{Predicted: share})
 		}
 		moved := rapid.Float64Range(-0.5, 0.5).Draw(t, "moved") // shifts live inputs far enough for some alarms
 		m := drift.NewMonitor(ref)
@@ -220,7 +221,7 @@ func TestMonitor(t *testing.T) {
 
 // wanted returns the signals over a window at its last evaluation, which comes after each eighth of
 // it.
-func wanted(ref *drift.Reference, all [][]drift.Block, inputs, w int, filled bool, t *rapid.T) []drift.Signals {
+func wanted(ref *policy.Reference, all [][]drift.Block, inputs, w int, filled bool, t *rapid.T) []drift.Signals {
 	blocks, signals := inputs/drift.BlockInputs, make([]drift.Signals, len(ref.Classes))
 	at := len(all) / (blocks / 8) * (blocks / 8)
 	if filled != (at >= blocks) {
@@ -281,7 +282,7 @@ func TestShares(t *testing.T) {
 		{32, 1024, 30, 2126, 3.058941852749998},
 		{152, 1024, 180, 2126, 5.294420167975212},
 	} {
-		m := drift.NewMonitor(&drift.Reference{Inputs: int(c.m), Classes: []drift.ClassReference{{Predicted: c.y / c.m}}})
+		m := drift.NewMonitor(&policy.Reference{Inputs: int(c.m), Classes: []policy.ClassReference{{Predicted: c.y / c.m}}})
 		w := slices.Index(drift.Windows[:], int(c.window))
 		for blocks := c.window / drift.BlockInputs; blocks > 0; blocks-- {
 			m.Add([]drift.Block{{Predicted: c.x / c.window * drift.BlockInputs}})
@@ -296,7 +297,7 @@ func TestShares(t *testing.T) {
 func TestSharesGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share := rapid.OneOf(rapid.Float64Range(0, 0.01), rapid.Float64Range(0, 1)).Draw(t, "share")
-		ref := &drift.Reference{Inputs: rapid.IntRange(1, 1e6).Draw(t, "reference"), Classes: []drift.ClassReference{{Predicted: share}}}
+		ref := &policy.Reference{Inputs: rapid.IntRange(1, 1e6).Draw(t, "reference"), Classes: []policy.ClassReference{{Predicted: share}}}
 		before := math.Inf(-1)
 		for count := range drift.Windows[0] + 1 {
 			m := drift.NewMonitor(ref)
@@ -324,7 +325,7 @@ func TestSmallestVisible(t *testing.T) {
 			times float64
 			want  bool
 		}{{0.999, false}, {1.001, true}, {-0.999, false}, {-1.001, true}} {
-			m := drift.NewMonitor(&drift.Reference{Inputs: reference, Classes: make([]drift.ClassReference, 1)})
+			m := drift.NewMonitor(&policy.Reference{Inputs: reference, Classes: make([]policy.ClassReference, 1)})
 			shift := c.times * drift.SmallestVisible(inputs, reference)
 			for range inputs / drift.BlockInputs {
 				m.Add([]drift.Block{{Epistemic: 8 * (0.5 + shift), Skewness: 4}})
@@ -345,14 +346,14 @@ func TestProbability(t *testing.T) {
 	ref := id.reference()
 	for _, name := range []string{"digits-ood", "digits-noise-30"} {
 		other := read(t, name)
-		const window, halfLevel = 256, 0.5 / (drift.Levels - 1)
+		const window, halfLevel = 256, 0.5 / (policy.Levels - 1)
 		m := drift.NewMonitor(ref)
 		for at := 0; at < window; at += drift.BlockInputs {
 			block := make([]drift.Block, len(ref.Classes))
 			for i := at; i < at+drift.BlockInputs; i++ {
 				for k, class := range ref.Classes {
-					block[k].Epistemic += class.Epistemic.Below(other.c[i][k])
-					block[k].Skewness += class.Skewness.Below(other.skewness[i][k])
+					block[k].Epistemic += drift.Quantiles(class.Epistemic).Below(other.c[i][k])
+					block[k].Skewness += drift.Quantiles(class.Skewness).Below(other.skewness[i][k])
 				}
 			}
 			m.Add(block)

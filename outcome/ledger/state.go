@@ -382,7 +382,7 @@ func (p *promise) mature(t *terms, now time.Time) int {
 // when they matured, and the replay with what is known now.
 func (ps *promises) take(p *promise, t *terms, mature int) error {
 	lines := t.lines()
-	lengths := runLengths(lines, ps.options.RunLength)
+	lengths := runLengths(lines, t.runLength())
 	official, again := p.official.clone(), p.replay
 	anew := official.set(lines, lengths)
 	restart := false

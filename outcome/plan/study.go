@@ -44,7 +44,7 @@ type study struct {
 func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s := &study{
 		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), of: evidence.FNR, figure: policy.CriticalFNR,
-		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited}, notes: []string{},
+		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited, RunLength: policy.DefaultRunLength}, notes: []string{},
 	}
 	if p.Audit != nil {
 		s.settings = *p.Audit
@@ -128,7 +128,7 @@ func (s *study) at(ctx context.Context, rate float64) (Rate, error) {
 	const ofRetained, ofAll = 0.75, 0.25
 	retained := a.reviews(s.weights, func(in *Input) bool { return !in.Deferred })
 	all := a.reviews(s.weights, func(*Input) bool { return true })
-	row.InputsBetweenAlarms = s.RunLength / (ofRetained*retained.share + ofAll*all.share)
+	row.InputsBetweenAlarms = s.settings.RunLength / (ofRetained*retained.share + ofAll*all.share)
 	if err := s.month(ctx, a, &row); err != nil || s.line == 0 {
 		return row, err
 	}
@@ -253,7 +253,7 @@ func (s *study) delay(ctx context.Context, a *audits, risk float64) (*Delay, err
 	before, after := a.reviews(s.weights, s.steps), a.reviews(weights, s.steps)
 	inputs, paid := make([]float64, s.Runs), make([]float64, s.Runs)
 	err := s.each(ctx, func(run int, rng *rand.Rand) {
-		alarm := evidence.NewAlarm(s.of, s.line, s.RunLength/weight[s.of])
+		alarm := evidence.NewAlarm(s.of, s.line, s.settings.RunLength/weight[s.of])
 		alarm.BeginCohort(a.hits)
 		for range goodOutcomes {
 			o, _ := before.draw(rng)

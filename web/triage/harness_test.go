@@ -19,7 +19,6 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -187,8 +186,8 @@ func (d *daemon) watch(t testing.TB, model string) *fullpass.Watch {
 // class predicted equally often.
 func reference(classes []string, inputs int, largest float64) string {
 	var levels []string
-	for i := range drift.Levels {
-		levels = append(levels, fmt.Sprint(largest*float64(i)/(drift.Levels-1)))
+	for i := range policy.Levels {
+		levels = append(levels, fmt.Sprint(largest*float64(i)/(policy.Levels-1)))
 	}
 	values := "[" + strings.Join(levels, ", ") + "]"
 	text := fmt.Sprintf("\n  reference:\n    inputs: %d\n    classes:", inputs)

@@ -61,12 +61,9 @@ func (in *Inputs) Evidence(i int) policy.Evidence {
 	p, different := in.plan, in.inputs[i].different
 	var m measured
 	in.measure(i, &m)
-	e := policy.Evidence{Predicted: top(in.meansByClass(i)), CCritMaxClass: -1, PrimaryClass: -1, FallbackClass: -1,
+	e := policy.Evidence{Predicted: top(in.meansByClass(i)), PrimaryClass: -1, FallbackClass: -1,
 		Skewness: in.skew, Degenerate: !different, Saturated: !different && m.most == 1}
 	critical := in.inputs[i].critical
-	if at := largestC(critical); at >= 0 {
-		e.CCritMaxClass = p.critical[at]
-	}
 	if p.skewness {
 		for at, c := range p.critical {
 			in.skew[c] = critical[at].skewness(&m)
@@ -83,7 +80,9 @@ func (in *Inputs) Evidence(i int) policy.Evidence {
 				*score = math.NaN()
 			}
 		case decomp.CCritMax:
-			*class = e.CCritMaxClass
+			if at := largestC(critical); at >= 0 {
+				*class = p.critical[at]
+			}
 		case decomp.CBEC:
 			*class = in.pairClass()
 		}
