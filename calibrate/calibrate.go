@@ -345,7 +345,7 @@ func (c *calibration) finish() error {
 		return errors.New("internal fault, please report it: the rule is not in force in the policy that it was learned for")
 	}
 	for _, w := range p.Warnings() {
-		if strings.HasPrefix(w, "settle.") { // a rule that is not in force any more, or promises little
+		if strings.HasPrefix(w, "calibrated.early_stopping.") { // a rule that is not in force any more, or promises little
 			r.warn("%s", w)
 			continue
 		}

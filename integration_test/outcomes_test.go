@@ -31,7 +31,7 @@ models:
     primary: {score: c_crit_max, threshold: 0.052}
     fallback: {score: cbec, threshold: 0.023}
     audit: {rate: 0.5, m: 1, due: 1s, on_breach: defer, surge: 700}
-    calibration:
+    calibrated:
       lines: {critical_fnr: 0.5, critical_miss_rate: 0.45}
 `
 

@@ -276,12 +276,14 @@ func neverStopping(t testing.TB, s, k int, gate policy.Gate) *policy.Policy {
 	t.Helper()
 	p := *loadPolicy(t, s, k)
 	p.Gate = gate
-	rule := earlystop.Rule{Passes: s, Fewest: p.FewestPasses, Patience: 8, Steps: make([]earlystop.Step, s-p.FewestPasses)}
-	for i := range rule.Steps {
-		side := earlystop.Side{AtMost: -3, Coefficients: [earlystop.Terms]float64{0, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9}}
-		rule.Steps[i] = earlystop.Step{Retain: side, Defer: side}
+	var terms []earlystop.Term
+	for _, of := range earlystop.StatisticNames {
+		terms = append(terms, earlystop.Term{Of: of, Weight: 1e-9})
 	}
-	p.EarlyStopping = certified(&p, rule)
+	form := &earlystop.Form{Retain: terms, Defer: terms, Boundaries: []earlystop.Boundary{
+		{Passes: p.FewestPasses, Retain: -3, Defer: -3}, {Passes: s - 1, Retain: -3, Defer: -3},
+	}}
+	p.EarlyStopping = certified(&p, form.Rule(s, 8))
 	return &p
 }
 

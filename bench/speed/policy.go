@@ -17,9 +17,9 @@ const (
 )
 
 // riskText gives a model risk, in the form of two numbers, and a guard.
-var riskText = "    guard: {score: mi, threshold: 0.5}\n    risk:\n      intercept: -1.25\n" +
-	"      terms: [{feature: p_critical, weight: 0.93}]\n      called_critical: {intercept: 0.4, slope: 0.8}\n" +
-	"      quantiles: [" + quantiles() + "]\n      prevalence: 0.08\n"
+var riskText = "    guard: {score: mi, threshold: 0.5}\n    calibrated:\n      risk:\n        intercept: -1.25\n" +
+	"        terms: [{feature: p_critical, weight: 0.93}]\n        called_critical: {intercept: 0.4, slope: 0.8}\n" +
+	"        quantiles: [" + quantiles() + "]\n        prevalence: 0.08\n"
 
 func quantiles() string {
 	list := make([]string, 65)

@@ -189,7 +189,7 @@ func TestSettleBesideAnObjective(t *testing.T) {
 		t.Errorf("halves differ %+v", s.HalvesDiffer)
 	}
 	path := writeFile(t, "policy.yaml", found.PolicyText)
-	if out := runOK(t, "check", path); !strings.Contains(out, "after") || strings.Contains(out, "settle.") {
+	if out := runOK(t, "check", path); !strings.Contains(out, "after") || strings.Contains(out, "early_stopping.") {
 		t.Errorf("check: %s", out)
 	}
 	// Repeating the command gives the same policy and counts as no further attempt.
@@ -256,7 +256,7 @@ func TestSettleKeepsAPolicy(t *testing.T) {
 	changed := strings.Replace(text, "policy_hash: ", "policy_hash: \""+strings.Repeat("0", 64)+"\" #", 1)
 	_, p = settledBy(t, keeping(writeFile(t, "changed.yaml", changed), "0.05"))
 	if p.Calibration.PolicyHash != strings.Repeat("0", 64) {
-		t.Errorf("calibration.policy_hash %s, expected that of another policy", p.Calibration.PolicyHash)
+		t.Errorf("calibrated.policy_hash %s, expected that of another policy", p.Calibration.PolicyHash)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestSettleWarns(t *testing.T) {
 	if code != exitOK {
 		t.Fatal(stderr)
 	}
-	wantFragment(t, stderr, "warning: settle.policy_hash: the policy was changed since its early-stopping rule was learned")
+	wantFragment(t, stderr, "warning: calibrated.early_stopping.policy_hash: the policy was changed since its early-stopping rule was learned")
 
 	few := writeFile(t, "few.yaml", "models: [{name: heart, classes: [normal, suspect, pathologic], critical: [suspect, pathologic], "+
 		"passes: {fewest: 2, expected: 5}, gate: never, primary: {score: c_crit_max, threshold: 0.07}}]")
@@ -280,7 +280,7 @@ func TestSettleWarns(t *testing.T) {
 	if code != exitOK {
 		t.Fatal(stderr)
 	}
-	wantFragment(t, stderr, "warning: settle.certificate.released.at_most: up to")
+	wantFragment(t, stderr, "warning: calibrated.early_stopping.certificate.released.at_most: up to")
 }
 
 // TestSettleWhateverTheForm checks that the same passes in another layout and type, or as logits,
@@ -526,7 +526,7 @@ func TestSettleErrors(t *testing.T) {
 		{settled + model("passes: {expected: 5}, gate: never, primary: {score: ova_mi, threshold: 1}"), "ova_mi, which cannot be followed", exitFault},
 		{settled + model("gate: never, primary: {score: mi, threshold: 1}"), "passes.expected is not given", exitFault},
 		{settled + model("passes: {expected: 30}, gate: never, primary: {score: mi, threshold: 1}"), "has 5 passes, but model heart decides with 30", exitFault},
-		{strings.Replace(settled, "--ordered", "", 1) + " --policy " + basePolicy(t, "    calibration: {posterior: ensemble}\n"),
+		{strings.Replace(settled, "--ordered", "", 1) + " --policy " + basePolicy(t, "    calibrated: {posterior: ensemble}\n"),
 			"was calibrated on an ensemble", exitUsage},
 		{row + " --labels " + handLabels(t, 0, 1) + " --critical 1 --kind dirichlet --coverage 0.5", "kind is dirichlet", exitFault},
 		{row + model("kind: dirichlet, gate: always, fallback: {score: cbec, threshold: 1}"), "kind is dirichlet", exitFault},

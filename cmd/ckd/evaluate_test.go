@@ -226,8 +226,8 @@ func TestEvaluateHoldsCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certified := strings.Replace(handPolicy, "classes:", "calibration: {recording: {passes_sha256: "+file.SHA256+
-		"}, certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9}}\n    classes:", 1)
+	certified := strings.Replace(handPolicy, "classes:", "calibrated: {recording: {passes_sha256: "+file.SHA256+
+		"}, certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}}\n    classes:", 1)
 	args := []string{"evaluate", "--passes", three, "--labels", handLabels(t, 1, 2, 0), "--policy",
 		writeFile(t, "p.yaml", certified), "--bootstrap", "2"}
 	// One input is retained, and missed. If the true share were 0.1, that would have the chance

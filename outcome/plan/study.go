@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -48,6 +49,7 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	}
 	if p.Audit != nil {
 		s.settings = *p.Audit
+		s.settings.RunLength = cmp.Or(p.Audit.RunLength, policy.DefaultRunLength)
 	}
 	lines := p.Lines()
 	if s.line = lines.CriticalFNR; s.line == 0 && lines.CriticalMissRate > 0 {
@@ -69,7 +71,7 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s.risk = s.share(s.weights, (*Input).missed) / s.share(s.weights, s.counts)
 	switch {
 	case s.line == 0:
-		s.notes = append(s.notes, "the policy has no line, so that no alarm can be raised: see calibration.lines, and ckd calibrate --alarm-above")
+		s.notes = append(s.notes, "the policy has no line, so that no alarm can be raised: see calibrated.lines, and ckd calibrate --alarm-above")
 	case math.IsNaN(s.risk):
 		s.notes = append(s.notes, "the recording has no critical input that counts: nothing is known about missing one")
 	case s.risk == 0:
