@@ -98,8 +98,8 @@ func checkInvariants(t *testing.T, p *Policy) {
 	}
 	for _, r := range p.reachable() {
 		check(p.Observes() || r.HasThreshold, "a threshold where the gate can reach")
-		check(!r.Score.NeedsCritical() || len(p.Critical) > 0, "a critical set for the score")
-		check(!r.Score.NeedsSafe() || len(p.Safe) > 0, "a safe set for the score")
+		check(!r.Score.needsCritical() || len(p.Critical) > 0, "a critical set for the score")
+		check(!r.Score.needsSafe() || len(p.Safe) > 0, "a safe set for the score")
 	}
 	check(!p.Gate.ReadsSkewness() || len(p.Critical) > 0, "a critical set for the gate")
 	check(p.Scope == AllInputs || len(p.Critical) > 0, "a critical set for the scope")

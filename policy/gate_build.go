@@ -112,10 +112,10 @@ func (b gateRules) checkNeeds() {
 			if !b.sound(r.field + ".score") {
 				continue
 			}
-			if r.Score.NeedsCritical() {
+			if r.Score.needsCritical() {
 				critical = append(critical, fmt.Sprintf("%s.score %s", r.field, r.Score))
 			}
-			if r.Score.NeedsSafe() {
+			if r.Score.needsSafe() {
 				safe = append(safe, fmt.Sprintf("%s.score %s", r.field, r.Score))
 			}
 		}

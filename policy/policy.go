@@ -110,8 +110,8 @@ func Scores() []Score {
 	return []Score{Entropy, MI, MaxProb, EUVar, VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, PCritical}
 }
 
-// NeedsCritical reports whether the score is undefined without a critical set.
-func (s Score) NeedsCritical() bool {
+// needsCritical reports whether the score is undefined without a critical set.
+func (s Score) needsCritical() bool {
 	switch s {
 	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, PCritical, RiskScore:
 		return true
@@ -119,8 +119,8 @@ func (s Score) NeedsCritical() bool {
 	return false
 }
 
-// NeedsSafe reports whether the score is undefined without a safe set.
-func (s Score) NeedsSafe() bool { return s == CBEC }
+// needsSafe reports whether the score is undefined without a safe set.
+func (s Score) needsSafe() bool { return s == CBEC }
 
 // Kind says what the rows are.
 type Kind string

@@ -17,7 +17,7 @@ func RuleScores() []Score { return append(Scores(), RiskScore) }
 
 // GuardScores lists the scores that a guard may name: those that look at all classes alike.
 func GuardScores() []Score {
-	return slices.DeleteFunc(Scores(), Score.NeedsCritical)
+	return slices.DeleteFunc(Scores(), Score.needsCritical)
 }
 
 // Risk says how probable it is that an input is truly critical, as a calibration fitted it.
