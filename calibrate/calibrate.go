@@ -209,7 +209,7 @@ func (r *Report) put(d *policy.Draft) error {
 		return err
 	}
 	for _, w := range p.Warnings() {
-		if strings.HasPrefix(w, "settle.") { // a rule that is not in force any more, or promises little
+		if strings.HasPrefix(w, "calibrated.early_stopping.") { // a rule that is not in force any more, or promises little
 			r.warn("%s", w)
 			continue
 		}

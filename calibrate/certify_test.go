@@ -87,7 +87,7 @@ func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 	table := tableOf(n)
 	table.Passes = 2 // no gate can open
 	table.Predicted, table.Degenerate, table.Saturated = make([]int, n), make([]bool, n), make([]bool, n)
-	table.CriticalSkewness, table.DecidingSkewness = make([]float64, n), make([]float64, n)
+	table.CriticalSkewness = make([]float64, n)
 	labels := make([]int, n)
 	for i := range n {
 		switch i % 30 {

@@ -221,7 +221,7 @@ func checkPolicy(t *rapid.T, found *Report, o Options) {
 		t.Fatalf("read back:\n%swritten:\n%s", back.Marshal(), p.Marshal())
 	}
 	for _, w := range p.Warnings() {
-		if strings.HasPrefix(w, "calibration.certificate") || strings.HasPrefix(w, "calibration.recording") {
+		if strings.HasPrefix(w, "calibrated.certificate") || strings.HasPrefix(w, "calibrated.recording") {
 			t.Fatalf("warning %q", w)
 		}
 	}

@@ -561,7 +561,7 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	s.Rule = r
 }
 
-// earlyStopping returns the rule in the form of the policy's block settle. hash is that of the
+// earlyStopping returns the rule in the form of the policy's block. hash is that of the
 // policy without it.
 func (c *stopping) earlyStopping(hash string, rule *earlystop.Rule) *policy.EarlyStopping {
 	s, r := c.report.EarlyStop, c.report.EarlyStop.Rule

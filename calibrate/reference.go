@@ -13,7 +13,7 @@ import (
 const referenceClasses = 32
 
 // reference returns what live inputs are compared with, or nil if the table has no vectors.
-func reference(t *eval.Table, p *policy.Policy) *drift.Reference {
+func reference(t *eval.Table, p *policy.Policy) *policy.Reference {
 	if len(t.C) == 0 {
 		return nil
 	}
@@ -26,7 +26,7 @@ func reference(t *eval.Table, p *policy.Policy) *drift.Reference {
 	for i := range ref.Classes {
 		c := &ref.Classes[i]
 		c.Predicted = sixDigits(c.Predicted)
-		for level := range drift.Levels {
+		for level := range policy.Levels {
 			c.Epistemic[level], c.Skewness[level] = sixDigits(min(c.Epistemic[level], largest)), sixDigits(min(c.Skewness[level], largest))
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -91,8 +90,8 @@ func TestReferenceClasses(t *testing.T) {
 				}
 				largestC = max(largestC, table.C[i*table.K+k])
 			}
-			if math.Abs(class.Predicted-predicted/20) > 1e-6 || math.Abs(class.Epistemic[drift.Levels-1]-largestC) > 1e-5*largestC {
-				t.Errorf("class %d: share %v, C_k up to %v, want %v, %v", k, class.Predicted, class.Epistemic[drift.Levels-1], predicted/20, largestC)
+			if math.Abs(class.Predicted-predicted/20) > 1e-6 || math.Abs(class.Epistemic[policy.Levels-1]-largestC) > 1e-5*largestC {
+				t.Errorf("class %d: share %v, C_k up to %v, want %v, %v", k, class.Predicted, class.Epistemic[policy.Levels-1], predicted/20, largestC)
 			}
 		}
 		if !slices.Equal(got, c.want) {
@@ -125,8 +124,8 @@ func TestReferenceFile(t *testing.T) {
 	if got := must(policy.Parse(policy.File{Name: "policy.yaml", Data: file})).All()[0]; !reflect.DeepEqual(got.Calibration, p.Calibration) || got.Hash != p.Hash {
 		t.Error("the reference, or the hash, is another when it is read again")
 	}
-	if c := p.Calibration.Reference.Classes[0]; c.Epistemic[drift.Levels-1] != 1e6 || c.Skewness[drift.Levels-1] != 1e6 {
-		t.Errorf("the largest values are %v and %v, want 1e6", c.Epistemic[drift.Levels-1], c.Skewness[drift.Levels-1])
+	if c := p.Calibration.Reference.Classes[0]; c.Epistemic[policy.Levels-1] != 1e6 || c.Skewness[policy.Levels-1] != 1e6 {
+		t.Errorf("the largest values are %v and %v, want 1e6", c.Epistemic[policy.Levels-1], c.Skewness[policy.Levels-1])
 	}
 }
 

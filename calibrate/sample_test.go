@@ -36,8 +36,8 @@ func (m made) table(rng *rand.Rand) (*eval.Table, []int) {
 		Spec:      decomp.Spec{Classes: 3, Critical: m.critical},
 		Predicted: make([]int, m.n), SumC: make([]float64, m.n), ExpectedEntropy: make([]float64, m.n),
 		C: make([]float64, 3*m.n), Skewness: make([]float64, 3*m.n), PairMean: make([]float64, 9),
-		CriticalSkewness: make([]float64, m.n), DecidingSkewness: make([]float64, m.n),
-		Degenerate: make([]bool, m.n), Saturated: make([]bool, m.n),
+		CriticalSkewness: make([]float64, m.n),
+		Degenerate:       make([]bool, m.n), Saturated: make([]bool, m.n),
 	}
 	for k := range 3 {
 		if !slices.Contains(m.critical, k) {
@@ -61,8 +61,7 @@ func (m made) table(rng *rand.Rand) (*eval.Table, []int) {
 		} else if wrong {
 			t.Predicted[i] = rng.IntN(3)
 		}
-		t.DecidingSkewness[i] = 0.3 * math.Exp(rng.NormFloat64())
-		t.CriticalSkewness[i] = t.DecidingSkewness[i] + 0.1*rng.ExpFloat64()
+		t.CriticalSkewness[i] = 0.3*math.Exp(rng.NormFloat64()) + 0.1*rng.ExpFloat64()
 		t.Degenerate[i] = rng.Float64() < m.identical
 		t.Saturated[i] = t.Degenerate[i] && rng.IntN(2) == 0
 		for s := range t.Scores {

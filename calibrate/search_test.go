@@ -172,14 +172,11 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 	}
 	retained := make([]bool, table.Inputs)
 	for i := range retained {
-		// The class of the deciding skewness, and one that stands for the others.
-		deciding, other := p.Critical[0], p.Critical[len(p.Critical)-1]
 		skewness := make([]float64, len(p.Classes))
-		skewness[other] = table.CriticalSkewness[i]
-		skewness[deciding] = table.DecidingSkewness[i]
+		skewness[p.Critical[0]] = table.CriticalSkewness[i]
 		retained[i] = p.Decide(policy.Evidence{
 			Predicted: table.Predicted[i], Primary: score(p.Primary.Score, i), Fallback: score(p.Fallback.Score, i),
-			CCritMaxClass: deciding, Skewness: skewness, Degenerate: table.Degenerate[i], Saturated: table.Saturated[i],
+			Skewness: skewness, Degenerate: table.Degenerate[i], Saturated: table.Saturated[i],
 		}).Action == policy.Retain
 	}
 	return retained
@@ -255,7 +252,7 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 			for s := range other.Scores {
 				other.Scores[s][i] = 0.01 + rng.ExpFloat64()
 			}
-			other.DecidingSkewness[i], other.CriticalSkewness[i] = rng.Float64(), 1
+			other.CriticalSkewness[i] = 1
 		}
 		checkChoice(t, first, calibrated(t, other, labels, o), by)
 

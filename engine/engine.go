@@ -165,7 +165,6 @@ func (m *Model) decide(o *Outcome, softmaxTwice bool) {
 	e.Predicted = o.Predicted
 	e.Primary, e.Fallback, e.Guard = o.Primary, o.Fallback, guarded
 	e.PrimaryClass, e.FallbackClass = o.Deciding(m.primary), o.Deciding(m.fallback)
-	e.CCritMaxClass = o.CCritMaxClass
 	e.Skewness = o.Skewness
 	e.Degenerate, e.Saturated, e.SoftmaxTwice = o.Degenerate, o.Saturated, softmaxTwice
 	m.policy.DecideInto(&e, &o.Decision)

@@ -64,7 +64,7 @@ const (
 // same decision from a Group and from a Batch, and the one that the policy prescribes.
 func TestStreamAndBatchDecideAlike(t *testing.T) {
 	passes := ctg(t)
-	for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never} {
+	for _, gate := range []policy.Gate{policy.AnyCritical, policy.Always, policy.Never} {
 		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
 			m := newModel(t, primaryRule, fallbackRule, "gate: "+string(gate), "scope: "+string(scope))
 			batch, a := batchOf(t, m, passes), m.NewOutcome()
@@ -85,7 +85,7 @@ func TestStreamAndBatchDecideAlike(t *testing.T) {
 				}
 			}
 			// The golden evaluation has the share of the fallback under any-critical: 0.9572.
-			if want := map[policy.Gate]int{policy.AnyCritical: 2035, policy.Always: passes.N, policy.Never: 0}; gate != policy.DecidingClass && fallbacks != want[gate] {
+			if want := map[policy.Gate]int{policy.AnyCritical: 2035, policy.Always: passes.N, policy.Never: 0}; fallbacks != want[gate] {
 				t.Errorf("%s: %d inputs fell back, want %d", gate, fallbacks, want[gate])
 			}
 		}
@@ -100,13 +100,8 @@ func expected(r *decomp.Result, gate policy.Gate, scope policy.Scope) policy.Act
 	if r.Degenerate {
 		return policy.Defer
 	}
-	deciding := 1
-	if r.C[2] > r.C[1] {
-		deciding = 2
-	}
 	fallback := gate == policy.Always ||
-		gate == policy.AnyCritical && (r.Skewness[1] > 0.3 || r.Skewness[2] > 0.3) ||
-		gate == policy.DecidingClass && r.Skewness[deciding] > 0.3
+		gate == policy.AnyCritical && (r.Skewness[1] > 0.3 || r.Skewness[2] > 0.3)
 	if fallback && r.Scores[decomp.CBEC] > 0.02 || !fallback && r.Scores[decomp.CCritMax] > 0.05 {
 		return policy.Defer
 	}

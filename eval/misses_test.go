@@ -103,8 +103,8 @@ func flat(predicted []int) *eval.Table {
 	table := &eval.Table{
 		Inputs: n, Passes: 5, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{1, 2}, Safe: []int{0}},
 		Predicted: predicted, SumC: make([]float64, n), C: make([]float64, 3*n), Skewness: make([]float64, 3*n),
-		CriticalSkewness: make([]float64, n), DecidingSkewness: make([]float64, n),
-		Degenerate: make([]bool, n), Saturated: make([]bool, n), PairMean: make([]float64, 9),
+		CriticalSkewness: make([]float64, n),
+		Degenerate:       make([]bool, n), Saturated: make([]bool, n), PairMean: make([]float64, 9),
 	}
 	score := make([]float64, n)
 	for i := range score {

@@ -143,7 +143,7 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 		Name: "m", Classes: make([]string, spec.Classes), Critical: sorted(spec.Critical), Safe: sorted(spec.Safe),
 		Kind:                 []policy.Kind{policy.Probabilities, policy.Logits, policy.Dirichlet}[spec.Kind],
 		ReliabilityThreshold: 0.3,
-		Gate: rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always,
+		Gate: rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.Always,
 			policy.Never}).Draw(t, "gate"),
 		Scope: rapid.SampledFrom([]policy.Scope{policy.AllInputs, policy.PredictedSafe}).Draw(t, "scope"),
 		Primary: policy.Rule{Score: policy.CCritMax, HasThreshold: true,
@@ -211,8 +211,8 @@ func drawTable(t *rapid.T, value *rapid.Generator[int]) (*eval.Table, []int) {
 		Inputs: n, Passes: 5, K: 3, Spec: decomp.Spec{Classes: 3, Critical: []int{0, 2}, Safe: []int{1}},
 		Predicted: rapid.SliceOfN(rapid.IntRange(0, 2), n, n).Draw(t, "predicted"),
 		SumC:      make([]float64, n), C: make([]float64, 3*n), Skewness: make([]float64, 3*n),
-		CriticalSkewness: make([]float64, n), DecidingSkewness: make([]float64, n),
-		Degenerate: make([]bool, n), Saturated: make([]bool, n), PairMean: make([]float64, 9),
+		CriticalSkewness: make([]float64, n),
+		Degenerate:       make([]bool, n), Saturated: make([]bool, n), PairMean: make([]float64, 9),
 	}
 	score := make([]float64, n)
 	for i := range score {
@@ -311,7 +311,7 @@ func TestPolicyPath(t *testing.T) {
 		p := &policy.Policy{
 			Name: "m", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities,
 			SumTolerance: 1e-3, ReliabilityThreshold: 0.3,
-			Gate:       []policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Never, policy.Always}[random.IntN(4)],
+			Gate:       []policy.Gate{policy.AnyCritical, policy.Never, policy.Always}[random.IntN(3)],
 			Scope:      []policy.Scope{policy.AllInputs, policy.PredictedSafe}[random.IntN(2)],
 			Primary:    policy.Rule{Score: policy.CCritMax, Threshold: random.ExpFloat64() / 50, HasThreshold: true},
 			Fallback:   policy.Rule{Score: policy.CBEC, Threshold: random.ExpFloat64() / 50, HasThreshold: true},

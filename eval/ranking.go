@@ -145,8 +145,6 @@ func fallsBack(t *Table, gate policy.Gate, threshold float64) []bool {
 			falls[i] = true
 		case policy.AnyCritical:
 			falls[i] = !(t.CriticalSkewness[i] <= threshold)
-		case policy.DecidingClass:
-			falls[i] = !(t.DecidingSkewness[i] <= threshold)
 		}
 	}
 	return falls
@@ -193,7 +191,7 @@ func valueOf(d policy.Decision) float64 {
 	return d.Value
 }
 
-// candidates returns functions that make the rankings of a table: the defined scores, the gates of
+// candidates returns functions that make the rankings of a table: the defined scores, the gate of
 // the paper and the given policy, in both scopes. Without a critical set there is neither gate nor
 // scope predicted-safe.
 func candidates(t *Table, o Options) []func() *ranking {
@@ -209,11 +207,9 @@ func candidates(t *Table, o Options) []func() *ranking {
 		}
 		primary, fallback := t.Scores[decomp.CCritMax], t.Scores[decomp.CBEC]
 		if primary != nil && fallback != nil {
-			for _, gate := range []policy.Gate{policy.AnyCritical, policy.DecidingClass} {
-				add(string(gate), scope, func() []float64 {
-					return gated(t, scope, fallsBack(t, gate, o.Reliability), primary, fallback)
-				})
-			}
+			add(string(policy.AnyCritical), scope, func() []float64 {
+				return gated(t, scope, fallsBack(t, policy.AnyCritical, o.Reliability), primary, fallback)
+			})
 		}
 		if o.Policy != nil {
 			add("policy", scope, func() []float64 { return byPolicy(o.Policy, t, scope, o.Decisions) })

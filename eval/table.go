@@ -34,10 +34,9 @@ type Table struct {
 	ExpectedEntropy []float64
 	Mean            []float64 // over classes
 	C, Skewness     []float64 // over classes
-	// CriticalSkewness is the largest skewness of a critical class, which gate any-critical reads.
-	// DecidingSkewness is the skewness of the class that sets c_crit_max, which gate deciding-class
-	// reads. Both are nil without a critical set.
-	CriticalSkewness, DecidingSkewness []float64
+	// CriticalSkewness is the largest skewness of a critical class, which gate any-critical reads; nil
+	// without a critical set.
+	CriticalSkewness []float64
 	// PairMean [a*K+b] is the mean pair term of classes a and b over the inputs, in nats (app-eij):
 	// symmetric, 0 on the diagonal. Nil beyond MaxMatrixClasses.
 	PairMean []float64
@@ -91,7 +90,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 		}
 	}
 	if len(spec.Critical) > 0 {
-		t.CriticalSkewness, t.DecidingSkewness = make([]float64, n), make([]float64, n)
+		t.CriticalSkewness = make([]float64, n)
 	}
 	seen := passcheck.Inputs{Spread: make([]float64, n), Squashed: make([]bool, n), Mean: t.Mean}
 	sums := make([][]float64, parts(n)) // sums of pair terms, by part
@@ -150,7 +149,6 @@ func (t *Table) set(i int, r *decomp.Result) {
 		for _, k := range t.Spec.Critical {
 			t.CriticalSkewness[i] = max(t.CriticalSkewness[i], skewness[k])
 		}
-		t.DecidingSkewness[i] = skewness[r.CCritMaxClass]
 	}
 }
 
@@ -282,7 +280,7 @@ func (t *Table) Select(inputs []int) *Table {
 	}
 	selected.SumC, selected.ExpectedEntropy = pick(t.SumC, inputs, 1), pick(t.ExpectedEntropy, inputs, 1)
 	selected.Mean, selected.C, selected.Skewness = pick(t.Mean, inputs, t.K), pick(t.C, inputs, t.K), pick(t.Skewness, inputs, t.K)
-	selected.CriticalSkewness, selected.DecidingSkewness = pick(t.CriticalSkewness, inputs, 1), pick(t.DecidingSkewness, inputs, 1)
+	selected.CriticalSkewness = pick(t.CriticalSkewness, inputs, 1)
 	selected.Copies = pick(t.Copies, inputs, 1)
 	selected.Degenerate, selected.Saturated = pick(t.Degenerate, inputs, 1), pick(t.Saturated, inputs, 1)
 	return &selected

@@ -58,8 +58,7 @@ func TestTableIsTheResults(t *testing.T) {
 		agree := table.Predicted[i] == r.Predicted && table.SumC[i] == r.SumC &&
 			table.ExpectedEntropy[i] == r.ExpectedEntropy && slices.Equal(part(table.Mean), r.Mean) && slices.Equal(part(table.C), r.C) &&
 			slices.Equal(part(table.Skewness), r.Skewness) && table.Degenerate[i] == r.Degenerate &&
-			table.Saturated[i] == r.Saturated && table.CriticalSkewness[i] == max(r.Skewness[1], r.Skewness[2]) &&
-			table.DecidingSkewness[i] == r.Skewness[r.CCritMaxClass]
+			table.Saturated[i] == r.Saturated && table.CriticalSkewness[i] == max(r.Skewness[1], r.Skewness[2])
 		if !agree {
 			t.Fatalf("input %d differs from %+v", i, r)
 		}
@@ -108,7 +107,7 @@ func TestDecide(t *testing.T) {
 	passes, _ := recording(t, "ctg-lowrank")
 	p := &policy.Policy{
 		Name: "m", Classes: abc, Critical: []int{1, 2}, Safe: []int{0}, Kind: policy.Probabilities, SumTolerance: 1e-3,
-		Gate: policy.DecidingClass, Scope: policy.PredictedSafe, ReliabilityThreshold: 0.3,
+		Gate: policy.AnyCritical, Scope: policy.PredictedSafe, ReliabilityThreshold: 0.3,
 		Primary:  policy.Rule{Score: policy.CCritMax, Threshold: 0.01, HasThreshold: true},
 		Fallback: policy.Rule{Score: policy.CBEC, Threshold: 0.01, HasThreshold: true},
 	}

@@ -292,7 +292,6 @@ func TestDiagnosisByHand(t *testing.T) {
 // up to the last input but one.
 func TestPaperRuleByHand(t *testing.T) {
 	table, labels := tiny()
-	table.DecidingSkewness = table.CriticalSkewness
 	table.Scores[decomp.CCritMax] = []float64{1, 2, 3, 4, 5}
 	table.Scores[decomp.CBEC] = []float64{5, 4, 3, 2, 1}
 	// The medians of b and c are 0.1 and 0.3.

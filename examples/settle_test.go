@@ -61,14 +61,15 @@ func far(t *testing.T) (file string) {
 		t.Fatal(err)
 	}
 	p := set.All()[0]
-	rule := earlystop.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Steps: make([]earlystop.Step, p.ExpectedPasses-p.FewestPasses)}
-	for i := range rule.Steps {
-		step := &rule.Steps[i]
-		step.Retain.AtMost, step.Retain.Coefficients[1+earlystop.Own] = -2, 1 // at or below a seventh of the threshold
-		step.Defer.AtMost, step.Defer.Coefficients[1+earlystop.Own] = -1, -1  // at three times the threshold or more
+	// At or below a seventh of the threshold, or at three times the threshold or more.
+	form := &earlystop.Form{
+		Boundaries: []earlystop.Boundary{
+			{Passes: p.FewestPasses, Retain: -2, Defer: -1}, {Passes: p.ExpectedPasses - 1, Retain: -2, Defer: -1},
+		},
+		Retain: []earlystop.Term{{Of: "own", Weight: 1}}, Defer: []earlystop.Term{{Of: "own", Weight: -1}},
 	}
 	p.EarlyStopping = &policy.EarlyStopping{
-		PolicyHash: p.HashWithoutEarlyStop(), Order: policy.AnyOrder, Rule: rule,
+		PolicyHash: p.HashWithoutEarlyStop(), Order: policy.AnyOrder, Rule: form.Rule(p.ExpectedPasses, 0),
 		Certificate: policy.EarlyStopCertificate{Disagreement: 0.1, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: 1}},
 	}
 	file = filepath.Join(t.TempDir(), "policy.yaml")

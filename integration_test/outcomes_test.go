@@ -31,7 +31,7 @@ models:
     primary: {score: c_crit_max, threshold: 0.052}
     fallback: {score: cbec, threshold: 0.023}
     audit: {rate: 0.5, m: 1, due: 1s, on_breach: defer, surge: 700}
-    calibration:
+    calibrated:
       lines: {critical_fnr: 0.5, critical_miss_rate: 0.45}
 `
 
@@ -348,11 +348,11 @@ func TestFleetWithLedger(t *testing.T) {
 	t.Parallel()
 	f := newLedgered(t)
 	// Evidence takes outcomes that come in time only.
-	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s", 1)), 0o600); err != nil {
+	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s, run_length: 1000", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	listen := "unix:" + filepath.Join(t.TempDir(), "s")
-	withLedger := func() *daemon { return f.serve(t, listen, "--ledger", f.ledger, "--run-length", "1000") }
+	withLedger := func() *daemon { return f.serve(t, listen, "--ledger", f.ledger) }
 	state := filepath.Join(t.TempDir(), "state.json")
 	besides := func() *daemon { return f.serve(t, "127.0.0.1:0", "--ledger-at", listen, "--ledger-state", state) }
 	keeper, other := withLedger(), besides()

@@ -67,7 +67,7 @@ type driftWatch struct {
 // watchedClass is a class of the reference, with its series.
 type watchedClass struct {
 	name                string
-	reference           drift.ClassReference
+	reference           policy.ClassReference
 	epistemic, skewness *drift.Ranks
 	series              [driftSignals]signalSeries
 }
@@ -164,7 +164,7 @@ func (w *driftWatch) comparesWith(inputs int, classes []watchedClass) bool {
 
 // newWatch returns a watch with its series.
 func (f *driftWatches) newWatch(model string, inputs int, classes []watchedClass) *driftWatch {
-	reference := &drift.Reference{Inputs: inputs}
+	reference := &policy.Reference{Inputs: inputs}
 	for i := range classes {
 		c := &classes[i]
 		reference.Classes = append(reference.Classes, c.reference)

@@ -33,8 +33,8 @@ func TestDrift(t *testing.T) {
 			for _, r := range from[i : i+drift.BlockInputs] {
 				model.Observe(0, r, observed)
 				for k, class := range ref.Classes {
-					block[k].Epistemic += class.Epistemic.Below(r.C[k])
-					block[k].Skewness += class.Skewness.Below(r.Skewness[k])
+					block[k].Epistemic += drift.Quantiles(class.Epistemic).Below(r.C[k])
+					block[k].Skewness += drift.Quantiles(class.Skewness).Below(r.Skewness[k])
 				}
 				block[r.Predicted].Predicted++
 			}
@@ -174,7 +174,7 @@ func TestDriftReload(t *testing.T) {
 	other, n := parse(t, "name: m\nversion: two\nclasses: ['6', '5', '4', '3', '2', '1', '0']\ncritical: ['5']\n"+
 		"gate: never\nprimary: {score: c_crit_max, threshold: 0.25}")
 	second := *other
-	second.Calibration = &policy.Calibration{Posterior: "else", Reference: &drift.Reference{Inputs: p.Calibration.Reference.Inputs}}
+	second.Calibration = &policy.Calibration{Posterior: "else", Reference: &policy.Reference{Inputs: p.Calibration.Reference.Inputs}}
 	for _, class := range p.Calibration.Reference.Classes {
 		class.Class = 6 - class.Class
 		second.Calibration.Reference.Classes = append(second.Calibration.Reference.Classes, class)
@@ -305,7 +305,7 @@ func (r results) classes() []int {
 
 // withReference returns the policy with a reference of the results.
 func withReference(p *policy.Policy, of results, classes ...int) *policy.Policy {
-	ref := &drift.Reference{Inputs: len(of)}
+	ref := &policy.Reference{Inputs: len(of)}
 	for _, k := range classes {
 		var c, skewness []float64
 		share := 0.0
@@ -313,7 +313,7 @@ func withReference(p *policy.Policy, of results, classes ...int) *policy.Policy 
 			c, skewness = append(c, r.C[k]), append(skewness, r.Skewness[k])
 			share += oneIf(r.Predicted == k) / float64(len(of))
 		}
-		ref.Classes = append(ref.Classes, drift.ClassReference{
+		ref.Classes = append(ref.Classes, policy.ClassReference{
 			Class: k, Predicted: share, Epistemic: drift.NewQuantiles(c), Skewness: drift.NewQuantiles(skewness),
 		})
 	}

@@ -193,7 +193,7 @@ func evidence(p *policy.Policy) []policy.Evidence {
 	var all []policy.Evidence
 	for predicted := range p.Classes {
 		if p.Kind != policy.Dirichlet {
-			alike := policy.Evidence{PrimaryClass: -1, FallbackClass: -1, CCritMaxClass: p.Critical[0], Predicted: predicted, Degenerate: true}
+			alike := policy.Evidence{PrimaryClass: -1, FallbackClass: -1, Predicted: predicted, Degenerate: true}
 			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} { // of passes that hardly differ
 				alike.Skewness = []float64{skewness, skewness, skewness}
 				for _, alike.SoftmaxTwice = range []bool{false, true} {
@@ -207,7 +207,7 @@ func evidence(p *policy.Policy) []policy.Evidence {
 			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} {
 				all = append(all, policy.Evidence{
 					Predicted: predicted, Primary: value, Fallback: value,
-					PrimaryClass: 1, FallbackClass: 1, CCritMaxClass: 1, Skewness: []float64{skewness, skewness, skewness},
+					PrimaryClass: 1, FallbackClass: 1, Skewness: []float64{skewness, skewness, skewness},
 				})
 			}
 		}

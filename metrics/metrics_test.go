@@ -26,7 +26,7 @@ critical: [b, c]
 passes: {fewest: 2}
 gate: never
 primary: {score: c_crit_max, threshold: 0.1}
-calibration: {expected_coverage: {value: 0.75}, expected_critical_miss_rate: {value: 0.0625}, expected_critical_fnr: {value: 0.125}}
+calibrated: {expected_coverage: {value: 0.75, low: 0, high: 1}, expected_critical_miss_rate: {value: 0.0625, low: 0, high: 1}, expected_critical_fnr: {value: 0.125, low: 0, high: 1}}
 `
 
 // TestObserve compares every series, save histogram buckets, with a handful of inputs computed by

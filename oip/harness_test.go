@@ -36,12 +36,13 @@ models:
     gate: never
     primary: {score: risk, threshold: 0.1}
     guard: {score: mi, threshold: 0.3}
-    risk:
-      intercept: -1
-      terms: [{feature: p_critical, weight: 0.5}]
-      called_critical: {intercept: 0.25, slope: 2}
-      quantiles: [0` + strings.Repeat(", 0.25", 63) + `, 1]
-      prevalence: 0.2
+    calibrated:
+      risk:
+        intercept: -1
+        terms: [{feature: p_critical, weight: 0.5}]
+        called_critical: {intercept: 0.25, slope: 2}
+        quantiles: [0` + strings.Repeat(", 0.25", 63) + `, 1]
+        prevalence: 0.2
   - name: ctg
     version: v1
     classes: [normal, suspect, pathologic]
@@ -50,7 +51,7 @@ models:
     sum_tolerance: 0.02
     primary: {score: c_crit_max, threshold: 0.02}
     fallback: {score: cbec, threshold: 0.003}
-    calibration: {posterior: mc-dropout, recording: {passes: 30}}
+    calibrated: {posterior: mc-dropout, recording: {passes: 30}}
   - name: graph
     tensor: dense/Softmax:0
     classes: [normal, suspect, pathologic]

@@ -3,41 +3,55 @@ package policy
 import (
 	"fmt"
 	"hash/fnv"
-	"strconv"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
 // Audit says which of the retained inputs a person looks at, so that the truth of what the model
 // kept is known, and what happens when the truth breaks the promise. It decides nothing about a
 // single input: the hash does not cover it, and a change of it voids no certificate.
 type Audit struct {
-	// Rate is the share of the retained inputs that is audited, in (0,1].
-	Rate float64
-	// M is the share of Rate, in (0,1], that is the same for all inputs called safe. The rest
-	// follows their risk. 1 audits all alike.
-	M float64
-	// PredictedCritical says how inputs are reviewed that were retained and called critical.
-	PredictedCritical AuditedCritical
-	// Cap is the number of audits an hour, of one daemon, above which fewer inputs called safe are
-	// audited; 0 for none.
-	Cap float64
-	// Due is the time within which outcomes are expected to come. A cohort of inputs is judged that
-	// long after it has ended.
-	Due Period
-	// OnBreach says what the daemon does while the alarm is up.
-	OnBreach OnBreach
-	// Surge is the number of reviews per 1,000 inputs that DeferOnBreach causes, in (0,1000]; 0
-	// where it was not stated.
-	Surge float64
-	// Slices lists the properties of inputs whose results are told apart, at most MaxSlices.
-	Slices []Slice
+	// The share of the retained inputs that a person looks at, picked at random. `ckd outcomes plan`
+	// says what rates cost and what they show.
+	Rate float64 `key:"rate,required" range:"1e-5..1"`
+	// The share of the rate that is the same for all inputs called safe. The rest goes to those of
+	// higher risk, where the policy has a risk; 1 audits all alike.
+	M float64 `key:"m" range:"0.01..1" default:"0.5"`
+	// How retained inputs that are predicted critical are reviewed: audited at the rate, or free, where
+	// the workflow works up all of them and at least 95% of their outcomes arrive whatever they say.
+	PredictedCritical AuditedCritical `key:"predicted-critical,spelled" default:"audited"`
+	// Audits an hour of one daemon. Above it, inputs called safe are audited less often, down to a
+	// tenth. Where that is still too many, the cap gives way.
+	Cap float64 `key:"cap" range:">0" otherwise:"none"`
+	// How long outcomes may take. The inputs of a day, or of a period as long as this if it is shorter,
+	// are judged this long after it.
+	Due Period `key:"due" default:"14d"`
+	// What the daemon does while the alarm is up: raise it, or also defer every input that is called
+	// safe (defer). Never for missing outcomes, or for one class alone.
+	OnBreach OnBreach `key:"on_breach,spelled" default:"alarm"`
+	// The reviews per 1,000 inputs that on_breach defer will cause: a statement that there are people
+	// for them.
+	Surge float64 `key:"surge" range:"0..1000" otherwise:"none; **required** by on_breach defer"`
+	// Outcomes, on average, between two false alarms while the risk is on its line. More make false
+	// alarms rarer, and true ones later.
+	RunLength float64 `key:"run_length" range:"1000..1e15" default:"2000000"`
+	// The share of the critical inputs that readers are assumed to recognise. Below 1, shares are also
+	// shown as they would be if readers missed the rest.
+	ReaderSensitivity float64 `key:"reader_sensitivity" range:"0.01..1" default:"1"`
+	// Properties of inputs, such as the site, whose results are told apart: at most 8. They get
+	// intervals, and no alarms.
+	Slices []Slice `key:"slices" otherwise:"none"`
 }
 
 // DefaultAuditM makes half of the rate follow the risk. Audits are then never much worse than
 // uniform ones, and up to three times better.
 const DefaultAuditM = 0.5
 
+// DefaultRunLength is the number of outcomes between false alarms by default.
+const DefaultRunLength = 2_000_000
+
 // DefaultDue is the time within which outcomes are expected by default: 14 days.
-const DefaultDue = 14 * Day
+const DefaultDue = 14 * day
 
 // MaxSlices bounds the slices, for which receipts have room.
 const MaxSlices = 8
@@ -64,8 +78,10 @@ const (
 
 // Slice is a property of inputs, such as the site, with the values that are told apart.
 type Slice struct {
-	Name   string
-	Values []string
+	// The property, as clients call it.
+	Name string `key:"name,required" form:"name"`
+	// The values that are told apart. Others count as none.
+	Values []string `key:"values,required" range:"1..100"`
 }
 
 // SliceHash returns the number by which receipts know a value of a slice, and never 0. No two
@@ -78,39 +94,6 @@ func SliceHash(name, value string) uint16 {
 	sum := h.Sum64()
 	return max(uint16(sum^sum>>16^sum>>32^sum>>48), 1)
 }
-
-// Period is a length of time in seconds.
-type Period int
-
-// Lengths of time.
-const (
-	Second Period = 1
-	Minute        = 60 * Second
-	Hour          = 60 * Minute
-	Day           = 24 * Hour
-)
-
-// maxPeriod bounds periods.
-const maxPeriod = 10_000 * Day
-
-// periodUnits lists the units of periods, the longest first.
-var periodUnits = []struct {
-	letter string
-	length Period
-}{{"d", Day}, {"h", Hour}, {"m", Minute}, {"s", Second}}
-
-// String returns the period in the longest unit of which it is a whole number, such as 14d or 36h.
-func (p Period) String() string {
-	for _, u := range periodUnits {
-		if p%u.length == 0 {
-			return strconv.Itoa(int(p/u.length)) + u.letter
-		}
-	}
-	panic("not reached: every period is a number of seconds")
-}
-
-// MarshalText returns what String does.
-func (p Period) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // audit says which inputs are audited and what follows.
 func (e explainer) audit() []string {
@@ -142,10 +125,10 @@ func (w *warnings) audit() {
 	}
 	if lines := w.Lines(); !w.Observes() && lines.CriticalFNR == 0 && lines.CriticalMissRate == 0 && len(lines.Classes) == 0 {
 		w.add("audit", "there is no line that outcomes could cross, so that no alarm is ever raised: calibrate again, or state "+
-			"calibration.lines")
+			"calibrated.lines")
 	}
 	if w.Risk != nil && a.M < 1 && (w.Calibration == nil || w.Calibration.MeanRootRisk == 0) {
-		w.add("audit.m", "has no effect: audits follow the risk only with calibration.mean_root_risk, which ckd calibrate writes")
+		w.add("audit.m", "has no effect: audits follow the risk only with calibrated.mean_root_risk, which ckd calibrate writes")
 	}
 	if w.Risk == nil && a.M != DefaultAuditM && a.M < 1 {
 		w.add("audit.m", "has no effect: the policy has no risk that audits could follow")
@@ -155,5 +138,51 @@ func (w *warnings) audit() {
 	}
 	if a.Rate == 1 {
 		w.add("audit.rate", "1 has a person look at every retained input: nothing is gained by retaining it")
+	}
+}
+
+// validate reports where the block contradicts itself or its policy.
+func (a *Audit) validate(b *builder, p *Policy) {
+	if a == nil {
+		return
+	}
+	if a.OnBreach == DeferOnBreach && b.sound("audit.on_breach", "audit.surge") {
+		if a.Surge == 0 {
+			b.fault("audit.surge", "missing, expected the reviews per 1,000 inputs that on_breach %s will cause, as ckd outcomes plan "+
+				"prints them", DeferOnBreach)
+		}
+		if p.Observes() {
+			b.fault("audit.on_breach", "%s, but the policy has no thresholds, so that nothing is ever deferred: expected %s",
+				DeferOnBreach, AlarmOnBreach)
+		}
+	}
+	if n := len(a.Slices); n > MaxSlices {
+		b.fault("audit.slices", "expected at most %d, found %d", MaxSlices, n)
+	}
+	b.checkSlices(a.Slices)
+}
+
+// checkSlices wants each slice once, and no two values with one hash.
+func (b *builder) checkSlices(slices []Slice) {
+	first, hashes := make(map[string]string), make(map[uint16]string)
+	for i, s := range slices {
+		at := fmt.Sprintf("audit.slices[%d]", i)
+		if before, twice := first[s.Name]; twice && s.Name != "" {
+			b.fault(at, "%s is given twice, first at %s", strictyaml.Quote(s.Name), b.where(before))
+			continue
+		}
+		first[s.Name] = at
+		for j, value := range s.Values {
+			if value == "" {
+				continue // has a fault
+			}
+			at, hash := fmt.Sprintf("%s.values[%d]", at, j), SliceHash(s.Name, value)
+			if before, taken := hashes[hash]; taken {
+				b.fault(at, "%s has the number in receipts of the one at %s, expected another spelling of either",
+					strictyaml.Quote(value), b.where(before))
+				continue
+			}
+			hashes[hash] = at
+		}
 	}
 }

@@ -21,7 +21,7 @@ const auditedText = `models:
 // early-stopping rule, whatever is audited.
 func TestAuditIsNotInTheHash(t *testing.T) {
 	plain := parseOne(t, auditedText)
-	calibrated := auditedText + fmt.Sprintf(`    calibration:
+	calibrated := auditedText + fmt.Sprintf(`    calibrated:
       policy_hash: %q
       expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}
       certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}
@@ -45,7 +45,7 @@ func TestAuditIsNotInTheHash(t *testing.T) {
 
 func TestPeriod(t *testing.T) {
 	for text, want := range map[string]Period{
-		"14d": 14 * Day, "36h": 36 * Hour, "90s": 90, "90m": 90 * Minute, "1s": 1, "10000d": 10_000 * Day,
+		"14d": 14 * day, "36h": 36 * hour, "90s": 90, "90m": 90 * minute, "1s": 1, "10000d": 10_000 * day,
 	} {
 		if got := parseOne(t, auditedText+"    audit: {rate: 0.1, due: "+text+"}\n").Audit.Due; got != want || got.String() != text {
 			t.Errorf("%s is read as %d seconds, %v", text, got, got)
@@ -57,7 +57,7 @@ func TestPeriod(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if p := parseOne(t, auditedText+"    audit: {rate: 0.1}\n").Audit; p.Due != DefaultDue || p.M != DefaultAuditM {
+	if p := parseOne(t, auditedText+"    audit: {rate: 0.1}\n").Audit; p.Due != DefaultDue || p.M != DefaultAuditM || p.RunLength != 2e6 || p.ReaderSensitivity != 1 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -73,12 +73,12 @@ func TestLines(t *testing.T) {
 		{"no calibration", "", Lines{}},
 		{"nothing expected", "{}", Lines{}},
 		{"expected", "{" + expected + "}", Lines{CriticalFNR: 0.09, CriticalMissRate: 0.06}},
-		{"expected without intervals", "{expected_critical_fnr: {value: 0.05}}", Lines{}},
-		{"certified FNR", "{" + expected + ", certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9}}",
+		{"expected without intervals", "{expected_critical_fnr: {value: 0.05, low: 0, high: 1}}", Lines{}},
+		{"certified FNR", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}}",
 			Lines{CriticalFNR: 0.1, CriticalMissRate: 0.06}},
 		{"certified miss rate", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, confidence: 0.9}}",
 			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.1}},
-		{"certified on average", "{" + expected + ", certificate: {kind: conformal-risk-control, target: 0.1}}",
+		{"certified on average", "{" + expected + ", certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1}}",
 			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.06}},
 		{"certified of a class", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-fnr, class: c, target: 0.2, confidence: 0.9, " +
 			"further: [{bounds: critical-miss-rate, target: 0.07}]}}",
@@ -90,7 +90,7 @@ func TestLines(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			text := auditedText
 			if c.calibration != "" {
-				text += "    calibration: " + c.calibration + "\n"
+				text += "    calibrated: " + c.calibration + "\n"
 			}
 			if diff := cmp.Diff(c.want, parseOne(t, text).Lines()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -100,9 +100,9 @@ func TestLines(t *testing.T) {
 }
 
 func TestAuditWarnings(t *testing.T) {
-	const calibration = "    calibration: {expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}}\n"
-	risk := "    risk: {intercept: 1, terms: [{feature: p_critical, weight: 1}], called_critical: {intercept: 1, slope: 1}, quantiles: " +
-		wrapped(0.25) + ", prevalence: 0.5}\n"
+	const calibration = "    calibrated: {expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}}\n"
+	risk := strings.TrimSuffix(calibration, "}\n") + ", risk: {intercept: 1, terms: [{feature: p_critical, weight: 1}], " +
+		"called_critical: {intercept: 1, slope: 1}, quantiles: " + probabilities(0.25) + ", prevalence: 0.5}}\n"
 	for _, c := range []struct {
 		name, text, want string
 	}{
@@ -112,7 +112,7 @@ func TestAuditWarnings(t *testing.T) {
 		{"everything", auditedText + calibration + "    audit: {rate: 1}\n", "audit.rate: 1 has a person look at every retained input"},
 		{"a surge without use", auditedText + calibration + "    audit: {rate: 0.1, surge: 9}\n", "audit.surge: has no effect"},
 		{"m without a risk", auditedText + calibration + "    audit: {rate: 0.1, m: 0.3}\n", "audit.m: has no effect: the policy has no risk"},
-		{"m without a mean", auditedText + risk + calibration + "    audit: {rate: 0.1}\n", "audit.m: has no effect: audits follow the risk only"},
+		{"m without a mean", auditedText + risk + "    audit: {rate: 0.1}\n", "audit.m: has no effect: audits follow the risk only"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string

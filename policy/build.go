@@ -1,22 +1,22 @@
 package policy
 
 import (
+	"cmp"
+	"reflect"
 	"slices"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
-	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
 // Build returns the policy of a draft: checked, with every default filled in, and hashed. The error
-// is a Faults that lists everything wrong with the draft, each fault with the path of its field.
+// is a Faults that lists everything wrong with the draft, each fault with the path of its key.
 // The policy shares no memory with the draft.
 func Build(d Draft) (*Policy, error) {
 	b := newBuilder(d.clone())
 	for _, r := range []*Rule{&b.Primary, &b.Fallback} {
 		r.HasThreshold = r.HasThreshold || r.Threshold != 0
 	}
-	b.addSteps()
-	b.checkFields("", modelFields)
+	b.checkFields("", b.fields(), modelFields)
 	p := b.build()
 	if err := b.found.Err(); err != nil {
 		return nil, err
@@ -25,34 +25,30 @@ func Build(d Draft) (*Policy, error) {
 }
 
 // builder makes one policy of one draft. A draft of a file differs from that of a program in two
-// ways: its fields are checked while they are read, and its faults have places. The builder itself
-// knows fields one by one; the rules that span several stand by themselves, block by block, and
-// look only at fields without a fault.
+// ways: its keys are checked while they are read, and its faults have places. Rules that span
+// several keys are methods of the blocks that they are about, and look only at keys without a fault.
 type builder struct {
-	Draft
+	*Draft
 	origin
 
-	// item is the entry of a list that is being read or checked.
-	item  int
 	index map[string]int // index of each class; see classIndex
-	steps []step         // steps of the early-stopping rule
-}
-
-// step is an entry of settle.steps.
-type step struct {
-	path   string
-	passes int
-	is     earlystop.Step
 }
 
 func newBuilder(d Draft) *builder {
-	return &builder{Draft: d, origin: origin{model: d.Name, faulty: make(map[string]bool)}}
+	return &builder{Draft: &d, origin: origin{model: d.Name, faulty: make(map[string]bool)}}
 }
 
+// fields returns the draft, for what goes through it key by key.
+func (b *builder) fields() reflect.Value { return reflect.ValueOf(b.Draft).Elem() }
+
 // build fills in what was not given, resolves names to classes, applies the rules that span several
-// fields, and hashes.
+// keys, and hashes.
 func (b *builder) build() *Policy {
-	b.fillDefaults(modelFields)
+	fillDefaults(b.fields(), modelFields)
+	b.Primary.Score, b.Fallback.Score = cmp.Or(b.Primary.Score, CCritMax), cmp.Or(b.Fallback.Score, CBEC)
+	if c := b.Calibration; c != nil && reflect.ValueOf(*c).IsZero() {
+		b.Calibration = nil
+	}
 	p := &Policy{
 		Name: b.Name, Version: b.Version, Classes: b.Classes,
 		Kind: b.Kind, FewestPasses: b.FewestPasses, ExpectedPasses: b.ExpectedPasses,
@@ -67,33 +63,14 @@ func (b *builder) build() *Policy {
 	gateRules{b, p}.resolve()
 	sets.resolveWeights()
 	sets.resolveSizes()
-	riskRules{b, p}.check()
-	calibrationRules{b, p}.check()
-	auditRules{b, p}.check()
-	earlyStopRules{b, p}.resolve()
+	b.checkRisk(p)
+	p.Calibration.validate(b, p)
+	p.Audit.validate(b, p)
+	p.EarlyStopping.resolve(b, p)
 	if b.faults == 0 {
 		p.Hash = p.hash()
 	}
 	return p
-}
-
-// checkFields checks the fields of a mapping one by one, for the draft of a program.
-func (b *builder) checkFields(prefix string, fields []field) {
-	for _, f := range fields {
-		f.is.check(b, prefix+f.name, f.required)
-	}
-}
-
-// fillDefaults fills in the defaults that the table of fields states.
-func (b *builder) fillDefaults(fields []field) {
-	for _, f := range fields {
-		if f.standard != nil {
-			f.is.(defaulted).fill(b, f.standard)
-		}
-		if m, ok := f.is.(mapping); ok && m.isGiven(b) {
-			b.fillDefaults(m.fields)
-		}
-	}
 }
 
 // classIndex returns the position of each class by its name.

@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/ckd-project/ckd/monitor/drift"
-	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
 // TestBuild compares the policy of a program's draft with that of a file that says the same.
@@ -52,7 +49,7 @@ func TestBuildFaults(t *testing.T) {
 	sane := func() Draft {
 		return Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c"}, ExpectedPasses: 30}
 	}
-	quantiles := make(drift.Quantiles, drift.Levels)
+	quantiles := make([]float64, Levels)
 	tests := []struct {
 		name  string
 		spoil func(*Draft)
@@ -77,31 +74,24 @@ func TestBuildFaults(t *testing.T) {
 			`model "m": pair_weights[0].critical: class "b" is not critical`,
 		}},
 		{"certificate", func(d *Draft) {
-			d.Calibration = &Calibration{Certificate: &Certificate{Kind: ConformalRiskControl, PValue: 0.5}}
+			d.Calibration = &Calibration{Certificate: &Certificate{Kind: ConformalRiskControl, Bounds: CriticalMissRate, PValue: 0.5}}
 		}, []string{
-			`model "m": calibration.certificate.target: expected a share above 0`,
-			`model "m": calibration.certificate.p_value: expected none`,
+			`model "m": calibrated.certificate.target: expected a number above 0`,
+			`model "m": calibrated.certificate: expected one critical-miss-rate`,
 		}},
 		{"reference", func(d *Draft) {
-			d.Calibration = &Calibration{Reference: &drift.Reference{Inputs: 9, Classes: []drift.ClassReference{
+			d.Calibration = &Calibration{Reference: &Reference{Inputs: 9, Classes: []ClassReference{
 				{Class: 3, Epistemic: quantiles, Skewness: quantiles[1:]},
 			}}}
 		}, []string{
-			`model "m": calibration.reference.classes[0].class: expected the position of a class from 0 to 2, found 3`,
-			`model "m": calibration.reference.classes[0].skewness: expected a list of 65 numbers`,
+			`model "m": calibrated.reference.classes[0].class: expected the position of a class from 0 to 2, found 3`,
+			`model "m": calibrated.reference.classes[0].skewness: expected a list of 65 numbers`,
 		}},
 		{"early stopping", func(d *Draft) { d.EarlyStopping = &EarlyStopping{} }, []string{
-			`model "m": settle.policy_hash: missing`, `model "m": settle.certificate.disagreement: expected a share above 0`,
-			`model "m": settle.certificate.confidence: expected a share above 0`,
-			`model "m": settle.certificate.released.at_most: expected a share above 0`, `model "m": settle.steps: empty`,
-		}},
-		{"steps", func(d *Draft) {
-			d.EarlyStopping = &EarlyStopping{PolicyHash: strings.Repeat("0", 64),
-				Certificate: EarlyStopCertificate{Disagreement: 0.1, Confidence: 0.9, Released: ReleasedShare{AtMost: 1}},
-				Rule:        earlystop.Rule{Passes: 30, Fewest: 1, Steps: []earlystop.Step{{Retain: earlystop.Side{AtMost: math.NaN()}}}}}
-		}, []string{
-			`model "m": settle.steps[0].passes: expected a whole number from 2`,
-			`model "m": settle.steps[0].retain.at_most: expected a number from`,
+			`model "m": calibrated.early_stopping.policy_hash: missing`,
+			`model "m": calibrated.early_stopping.certificate.disagreement: expected a number above 0 and below 1`,
+			`model "m": calibrated.early_stopping.certificate.confidence: expected a number above 0 and below 1`,
+			`model "m": calibrated.early_stopping.certificate.released.at_most: expected a share above 0`,
 		}},
 	}
 	for _, test := range tests {
@@ -129,7 +119,7 @@ func TestBuildCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := string(p.Marshal())
-	draft.Classes[0], draft.EarlyStopping.Seed, draft.EarlyStopping.Rule.Steps[0].Retain.AtMost = "x", 7, 0
+	draft.Classes[0], draft.EarlyStopping.Seed, draft.EarlyStopping.Rule.Form.Boundaries[0].Retain = "x", 7, 0
 	if string(p.Marshal()) != before {
 		t.Error("changing the draft changes the policy")
 	}

@@ -6,58 +6,75 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
 // Calibration says what the thresholds of a policy were calibrated from and for. Zero values are
-// unknown.
+// unknown. It decides nothing, and the hash does not cover it.
 type Calibration struct {
-	// Software names what calibrated, with its version.
-	Software string
-	// PolicyHash is the hash of the policy when it was calibrated.
-	PolicyHash string
-	// Recording describes the labelled passes.
-	Recording Recording
-	// Posterior names how their passes were sampled, such as mc-dropout.
-	Posterior string
-	// Objective states in words what was asked for.
-	Objective string
-	// Scope is the policy's.
-	Scope Scope
-	// Seed drew the random choices. Files hold seeds up to the largest int.
-	Seed uint64
-	// ExpectedCoverage is the share of inputs retained, ExpectedCriticalMissRate the share of all
-	// critical inputs that is retained and called safe, and ExpectedCriticalFNR the share of the
-	// retained critical inputs that is called safe. They were estimated on inputs that did not
-	// choose the rule.
-	ExpectedCoverage, ExpectedCriticalMissRate, ExpectedCriticalFNR *Interval
-	// Certificate says what is guaranteed; nil if nothing is.
-	Certificate *Certificate
-	// MeanRootRisk is the mean of the square root of the risk over the inputs that were retained and
-	// called safe, in (0,1]. Audits that follow the risk are scaled by it.
-	MeanRootRisk float64
-	// Lines says what outcomes are tested against, where it was stated; see Policy.Lines.
-	Lines *Lines
-	// Reference holds what was seen of each class; nil if unknown.
-	Reference *drift.Reference
-	// EarlierAttempt says which certificate was sought on the same recording before. A further one
-	// would be void.
-	EarlierAttempt string
+	// What calibrated, with its version.
+	Software string `key:"software"`
+	// The hash of the policy as it was calibrated. A policy with another was changed since.
+	PolicyHash string `key:"policy_hash" form:"sha256"`
+	// The labelled passes that it was calibrated on.
+	Recording Recording `key:"recording"`
+	// How the passes were sampled, as in mc-dropout, low-rank-vi or ensemble. Streams and requests that
+	// state another are counted as a mismatch.
+	Posterior string `key:"posterior" form:"name"`
+	// What was asked for, as in coverage 0.8.
+	Objective string `key:"objective"`
+	// The scope that it was calibrated for, which is the policy's.
+	Scope Scope `key:"scope"`
+	// The seed of its random choices.
+	Seed uint64 `key:"seed" range:">=0"`
+	// The share of inputs that is retained, as estimated on inputs that the rule was not chosen on.
+	ExpectedCoverage *Interval `key:"expected_coverage"`
+	// The share of all critical inputs that is retained and called safe, in the same way.
+	ExpectedCriticalMissRate *Interval `key:"expected_critical_miss_rate"`
+	// The share of critical inputs, among those retained, that is called safe, in the same way.
+	ExpectedCriticalFNR *Interval `key:"expected_critical_fnr"`
+	// The mean of the square root of the risk over the inputs that were retained and called safe.
+	// Audits that follow the risk are scaled by it.
+	MeanRootRisk float64 `key:"mean_root_risk" range:"0..1"`
+	// What outcomes are tested against; without it, what was certified or, without a certificate, the
+	// upper ends of the expected shares.
+	Lines *Lines `key:"lines"`
+	// The guarantee, for inputs drawn as those of the recording were.
+	Certificate *Certificate `key:"certificate"`
+	// Which certificate was sought on the same recording before. A further one would be void.
+	EarlierAttempt string `key:"earlier_attempt" form:"sentence"`
+	// What the calibration saw of each class. The daemon reports how far live inputs have moved away
+	// from it.
+	Reference *Reference `key:"reference"`
 }
 
 // Recording describes the labelled passes that a policy was calibrated on.
 type Recording struct {
-	PassesFile, PassesSHA256 string
-	LabelsFile, LabelsSHA256 string
-	Inputs, CriticalInputs   int
-	// Passes of each input.
-	Passes int
+	// The file with the passes.
+	PassesFile string `key:"passes_file"`
+	// Its SHA-256.
+	PassesSHA256 string `key:"passes_sha256" form:"sha256"`
+	// The file with the true classes.
+	LabelsFile string `key:"labels_file"`
+	// Its SHA-256.
+	LabelsSHA256 string `key:"labels_sha256" form:"sha256"`
+	// How many inputs it has.
+	Inputs int `key:"inputs" range:"1..2147483647"`
+	// How many of these are critical.
+	CriticalInputs int `key:"critical_inputs" range:"0..2147483647"`
+	// How many passes each of them has. Inputs with another number are counted as a mismatch.
+	Passes int `key:"passes" range:"1..1000000"`
 }
 
 // Interval is a share with its 95% interval, Low <= Value <= High. An interval from 0 to 1 says
 // nothing, and means that none is known.
 type Interval struct {
-	Value, Low, High float64
+	// The share.
+	Value float64 `key:"value,required" range:"0..1"`
+	// The lower end of its 95% interval.
+	Low float64 `key:"low,required" range:"0..1"`
+	// The upper end.
+	High float64 `key:"high,required" range:"0..1"`
 }
 
 // Known reports whether the interval says anything.
@@ -65,36 +82,47 @@ func (i *Interval) Known() bool { return i.Low > 0 || i.High < 1 }
 
 // Certificate states a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
-	Kind CertificateKind
-	// Bounds says which figure it bounds. It is empty in older files; Limits knows what they mean.
-	Bounds Figure
-	// Class is the critical class whose inputs are counted; empty for all critical classes.
-	Class string
-	// Target is the largest share.
-	Target float64
-	// Confidence says how sure that is; only of LearnThenTest.
-	Confidence float64
-	// Groups counts the groups of inputs, such as patients, that it rests on. It is 0 if every input
-	// was counted as independent of all others.
-	Groups int
-	// Cases counts the critical inputs that it rests on, Misses those of them that were missed.
-	Cases, Misses int
-	// PValue is the chance of so few misses if the target were exceeded; only of
-	// LearnThenTest.
-	PValue float64
-	// Further limits hold at the same time, with the same confidence together.
-	Further []CertifiedLimit
-	// Statement puts the certificate into one plain sentence.
-	Statement string
+	// The method that certified: learn-then-test bounds figures with some confidence,
+	// conformal-risk-control the critical miss rate on average.
+	Kind CertificateKind `key:"kind,required"`
+	// What it bounds: the share that is retained and called safe of all critical inputs
+	// (critical-miss-rate) or of those that are retained (critical-fnr).
+	Bounds Figure `key:"bounds,required"`
+	// The critical class whose inputs alone are counted; none for all critical classes.
+	Class string `key:"class" form:"class"`
+	// The share that is not exceeded.
+	Target float64 `key:"target,required" range:"(0..1)"`
+	// With what probability it holds; only of learn-then-test.
+	Confidence float64 `key:"confidence" range:"(0..1)"`
+	// How many groups of inputs, such as patients, it rests on; none if all inputs were counted as
+	// independent.
+	Groups int `key:"groups" range:"0..2147483647"`
+	// The critical inputs that it rests on: of critical-fnr those retained, of critical-miss-rate all.
+	Cases int `key:"cases" range:"0..2147483647"`
+	// How many of the cases were missed.
+	Misses int `key:"misses" range:"0..2147483647"`
+	// The chance of so few misses if the target were exceeded; only of learn-then-test.
+	PValue float64 `key:"p_value" range:"0..1"`
+	// Further shares that it bounds at the same time, with the same confidence for all together.
+	Further []CertifiedLimit `key:"further"`
+	// The certificate in one plain sentence.
+	Statement string `key:"statement" form:"sentence"`
 }
 
 // CertifiedLimit is one share that a certificate bounds, with fields as those of Certificate.
 type CertifiedLimit struct {
-	Bounds        Figure
-	Class         string
-	Target        float64
-	Cases, Misses int
-	PValue        float64
+	// What it bounds.
+	Bounds Figure `key:"bounds,required"`
+	// The critical class whose inputs alone are counted; none for all critical classes.
+	Class string `key:"class" form:"class"`
+	// The share that is not exceeded.
+	Target float64 `key:"target,required" range:"(0..1)"`
+	// The critical inputs that it rests on.
+	Cases int `key:"cases" range:"0..2147483647"`
+	// How many of them were missed.
+	Misses int `key:"misses" range:"0..2147483647"`
+	// The chance of so few misses if the target were exceeded.
+	PValue float64 `key:"p_value" range:"0..1"`
 }
 
 // Figure names what a certificate bounds.
@@ -110,14 +138,7 @@ const (
 
 // Limits returns all that the certificate bounds.
 func (c *Certificate) Limits() []CertifiedLimit {
-	first := CertifiedLimit{c.Bounds, c.Class, c.Target, c.Cases, c.Misses, c.PValue}
-	if first.Bounds == "" {
-		first.Bounds = CriticalFNR
-		if c.Kind == ConformalRiskControl {
-			first.Bounds = CriticalMissRate
-		}
-	}
-	return append([]CertifiedLimit{first}, c.Further...)
+	return append([]CertifiedLimit{{c.Bounds, c.Class, c.Target, c.Cases, c.Misses, c.PValue}}, c.Further...)
 }
 
 // IfIndependent ends what is said of a certificate that counts every input as independent.
@@ -133,6 +154,136 @@ const (
 	// ConformalRiskControl bounds the critical miss rate on average over recordings.
 	ConformalRiskControl CertificateKind = "conformal-risk-control"
 )
+
+// Reference holds what a calibration saw of a model, which live inputs are compared with.
+type Reference struct {
+	// How many inputs it holds.
+	Inputs int `key:"inputs,required" range:"1..2147483647"`
+	// The classes that are compared, each once.
+	Classes []ClassReference `key:"classes,required"`
+}
+
+// ClassReference holds what a calibration saw of one class.
+type ClassReference struct {
+	// The class: by name in files, by position here.
+	Class int `key:"class,required" form:"class"`
+	// The share of the inputs for which it was predicted.
+	Predicted float64 `key:"predicted,required" range:"0..1"`
+	// The quantiles of its C_k, in nats, of the levels 0, 1/64, 2/64, up to 1.
+	Epistemic []float64 `key:"epistemic,required" range:">=0"`
+	// The quantiles of its skewness ratio, of the same levels.
+	Skewness []float64 `key:"skewness,required" range:">=0"`
+}
+
+// Levels is the number of quantiles of a distribution. Between two of them lies a 64th of the inputs.
+const Levels = 65
+
+// validate reports where a calibration contradicts itself or its policy.
+func (c *Calibration) validate(b *builder, p *Policy) {
+	if c == nil {
+		return
+	}
+	c.Recording.validate(b, p)
+	if c.Scope != "" && c.Scope != p.Scope && b.sound("scope", "calibrated.scope") {
+		b.fault("calibrated.scope", "calibrated for %s, expected %s, the scope of the policy: its thresholds are not for another",
+			c.Scope, p.Scope)
+	}
+	c.ExpectedCoverage.validate(b, "calibrated.expected_coverage")
+	c.ExpectedCriticalMissRate.validate(b, "calibrated.expected_critical_miss_rate")
+	c.ExpectedCriticalFNR.validate(b, "calibrated.expected_critical_fnr")
+	c.Certificate.validate(b)
+	c.Lines.validate(b)
+	c.Reference.validate(b)
+}
+
+// validate wants no more critical inputs than inputs, and no fewer passes than the policy takes: no
+// input that it decides could be like those that it was calibrated on. Other numbers of passes get a
+// warning, since clients may send as many.
+func (r *Recording) validate(b *builder, p *Policy) {
+	const path = "calibrated.recording"
+	if r.Inputs > 0 && r.CriticalInputs > r.Inputs {
+		b.fault(path+".critical_inputs", "expected at most %d, the number of inputs, found %d", r.Inputs, r.CriticalInputs)
+	}
+	switch {
+	case r.Passes == 0 || !b.sound("kind", "passes.fewest"):
+	case p.Kind == Dirichlet && r.Passes != 1:
+		b.fault(path+".passes", "expected 1 where kind is %s, found %d", Dirichlet, r.Passes)
+	case r.Passes < p.FewestPasses:
+		b.fault(path+".passes", "expected at least %d, the fewest passes that the policy accepts, found %d", p.FewestPasses, r.Passes)
+	}
+}
+
+// validate wants low <= value <= high.
+func (i *Interval) validate(b *builder, path string) {
+	if i != nil && b.sound(path+".value", path+".low", path+".high") && !(i.Low <= i.Value && i.Value <= i.High) {
+		b.fault(path, "expected low <= value <= high, found %v, %v and %v", i.Low, i.Value, i.High)
+	}
+}
+
+// validate wants what the method of the certificate needs, and nothing that it cannot have.
+func (c *Certificate) validate(b *builder) {
+	if c == nil {
+		return
+	}
+	const path = "calibrated.certificate"
+	for i, limit := range c.Limits() {
+		at := path
+		if i > 0 {
+			at = fmt.Sprintf("%s.further[%d]", path, i-1)
+		}
+		if limit.Misses > limit.Cases {
+			b.fault(at+".misses", "expected at most %d, the number of cases, found %d", limit.Cases, limit.Misses)
+		}
+		b.checkCritical(at+".class", limit.Class)
+	}
+	switch {
+	case !b.sound(path+".kind", path+".confidence"):
+	case c.Kind == LearnThenTest && c.Confidence == 0:
+		b.fault(path+".confidence", "missing, expected the confidence that %s certified with", LearnThenTest)
+	case c.Kind == ConformalRiskControl && (c.Confidence != 0 || c.PValue != 0 || len(c.Further) > 0 || c.Bounds == CriticalFNR):
+		b.fault(path, "expected one %s, without a confidence or a test: %s bounds a mean", CriticalMissRate, ConformalRiskControl)
+	}
+}
+
+// checkCritical wants the name of a critical class, or none.
+func (b *builder) checkCritical(path, class string) {
+	if class != "" && b.sound("critical", path) && !slices.Contains(b.Critical, class) {
+		b.fault(path, "%q is not critical, expected a critical class or none", class)
+	}
+}
+
+// validate wants each critical class at most once.
+func (l *Lines) validate(b *builder) {
+	if l == nil {
+		return
+	}
+	for i, c := range l.Classes {
+		at := fmt.Sprintf("calibrated.lines.classes[%d]", i)
+		if slices.ContainsFunc(l.Classes[:i], func(other ClassLine) bool { return other.Class == c.Class }) && c.Class != "" {
+			b.fault(at, "%s is given twice", strictyaml.Quote(c.Class))
+		}
+		b.checkCritical(at+".class", c.Class)
+	}
+}
+
+// validate wants each class once, and shares of a whole.
+func (r *Reference) validate(b *builder) {
+	if r == nil {
+		return
+	}
+	const path, rounding = "calibrated.reference.classes", 1e-3
+	seen, sum := make(map[int]bool), 0.0
+	for i, class := range r.Classes {
+		if class.Class != noClass && seen[class.Class] {
+			b.fault(fmt.Sprintf("%s[%d]", path, i), "the class is given twice")
+		}
+		seen[class.Class] = true
+		sum += class.Predicted
+	}
+	if sum > 1+rounding {
+		b.fault(path, "expected shares predicted of at most 1 together, found %.4g", sum)
+	}
+}
 
 // changedSinceCalibration reports whether the policy is known to differ from the one that was
 // calibrated.
@@ -218,20 +369,7 @@ func (e explainer) reference() string {
 	for _, class := range r.Classes {
 		classes = append(classes, class.Class)
 	}
-	var inputs, shifts []string
-	for _, w := range drift.Windows {
-		inputs = append(inputs, strconv.Itoa(w))
-		shifts = append(shifts, fmt.Sprintf("%.3f", drift.SmallestVisible(w, r.Inputs)))
-	}
-	return fmt.Sprintf("Drift is looked for of %s, beside %d inputs: it is an alarm if a live C_k or skewness is above one of them "+
-		"with a probability that differs from 0.5 by more than %s, over the last %s inputs.",
-		e.list(classes), r.Inputs, alternatives(shifts), alternatives(inputs))
-}
-
-// alternatives joins words, with "or" before the last.
-func alternatives(words []string) string {
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
+	return fmt.Sprintf("Drift: live C_k and skewness of %s are compared with %d calibration inputs.", e.list(classes), r.Inputs)
 }
 
 // explain returns the share, with its interval if one is known.
@@ -292,20 +430,20 @@ func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 
 func (w *warnings) calibration() {
 	c := w.Calibration
 	if w.changedSinceCalibration() {
-		w.add("calibration.policy_hash", "the policy was changed after its calibration (its hash is now %s): what is expected "+
+		w.add("calibrated.policy_hash", "the policy was changed after its calibration (its hash is now %s): what is expected "+
 			"and certified is not of it", w.Hash)
 	}
 	passes := c.Recording.Passes
 	if w.Kind != Dirichlet {
 		switch {
 		case passes == 0:
-			w.add("calibration.recording.passes", "not given: inputs with another number of passes are not noticed")
+			w.add("calibrated.recording.passes", "not given: inputs with another number of passes are not noticed")
 		case w.ExpectedPasses > 0 && passes != w.ExpectedPasses:
-			w.add("calibration.recording.passes", "calibrated on inputs of %d passes, but an input is answered when it has "+
+			w.add("calibrated.recording.passes", "calibrated on inputs of %d passes, but an input is answered when it has "+
 				"%d: thresholds do not carry over", passes, w.ExpectedPasses)
 		}
 		if c.Posterior == "" {
-			w.add("calibration.posterior", "not given: passes that were sampled in another way are not noticed")
+			w.add("calibrated.posterior", "not given: passes that were sampled in another way are not noticed")
 		}
 	}
 	if c.Reference != nil {
@@ -313,26 +451,30 @@ func (w *warnings) calibration() {
 	}
 	if c.Certificate != nil {
 		if w.Observes() {
-			w.add("calibration.certificate", "the policy has no thresholds, so that nothing is guaranteed")
+			w.add("calibrated.certificate", "the policy has no thresholds, so that nothing is guaranteed")
 		}
 		w.certificate(c.Certificate)
 	}
 }
 
+// fewReferenceInputs is the number of inputs from which on drift can be an alarm at all: beside fewer,
+// drift.SmallestVisible of its longest window is at least 1/2.
+const fewReferenceInputs = 11
+
 // reference warns about the reference for drift.
 func (w *warnings) reference() {
 	r := w.Calibration.Reference
-	if shift := drift.SmallestVisible(drift.Windows[len(drift.Windows)-1], r.Inputs); shift >= 0.5 {
-		w.add("calibration.reference.inputs", "beside %d inputs no C_k is an alarm of drift, however large", r.Inputs)
+	if r.Inputs < fewReferenceInputs {
+		w.add("calibrated.reference.inputs", "beside %d inputs no C_k is an alarm of drift, however large", r.Inputs)
 	}
 	var left []int
 	for _, k := range w.Critical {
-		if !slices.ContainsFunc(r.Classes, func(c drift.ClassReference) bool { return c.Class == k }) {
+		if !slices.ContainsFunc(r.Classes, func(c ClassReference) bool { return c.Class == k }) {
 			left = append(left, k)
 		}
 	}
 	if len(left) > 0 {
-		w.add("calibration.reference.classes", "%s not among them though critical: drift is not looked for there", w.listOr(left, ""))
+		w.add("calibrated.reference.classes", "%s not among them though critical: drift is not looked for there", w.listOr(left, ""))
 	}
 }
 
@@ -343,12 +485,12 @@ func (w *warnings) certificate(c *Certificate) {
 	case c.Kind == LearnThenTest:
 		for _, limit := range c.Limits() {
 			if limit.PValue > 1-c.Confidence+rounding {
-				w.add("calibration.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
+				w.add("calibrated.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
 					limit.PValue, 1-c.Confidence, c.Confidence)
 			}
 		}
 	case c.Groups == 0 && c.Cases > 0 && float64(c.Misses+1) > (c.Target+rounding)*float64(c.Cases+1):
-		w.add("calibration.certificate.misses", "(%d + 1) / (%d + 1) is above the target of %v, which is not certified then",
+		w.add("calibrated.certificate.misses", "(%d + 1) / (%d + 1) is above the target of %v, which is not certified then",
 			c.Misses, c.Cases, c.Target)
 	}
 }

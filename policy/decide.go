@@ -8,8 +8,6 @@ type Evidence struct {
 	Primary, Fallback float64
 	// PrimaryClass and FallbackClass are the classes that set them, -1 for none.
 	PrimaryClass, FallbackClass int
-	// CCritMaxClass is the critical class of the largest C_k, -1 for none.
-	CCritMaxClass int
 	// Skewness has the skewness ratio of each class. Decide does not keep it.
 	Skewness []float64
 	// Guard is the value of the guard's score, if the policy has a guard.
@@ -155,9 +153,6 @@ func (p *Policy) fallsBack(e *Evidence) bool {
 				return true
 			}
 		}
-	case DecidingClass:
-		k := e.CCritMaxClass
-		return k >= 0 && p.distrusts(e.Skewness[k])
 	}
 	return false
 }

@@ -35,7 +35,6 @@ func TestDecide(t *testing.T) {
 	unfamiliar := func(value float64) Decision {
 		return Decision{Score: MI, Value: value, Threshold: 0.4, HasThreshold: true, Action: Defer, Reason: Unfamiliar, Class: -1}
 	}
-	deciding := func(p *Policy) { p.Gate = DecidingClass }
 	tests := []struct {
 		name   string
 		policy func(*Policy)
@@ -49,9 +48,6 @@ func TestDecide(t *testing.T) {
 			primary(math.Inf(1), Defer, AboveThreshold, -1)},
 		{"skewness at the reliability threshold is trusted", nil, func(e *Evidence) { e.Skewness = []float64{9, 0.3, 0.3} }, trusted},
 		{"skewness above it, of a critical class", nil, func(e *Evidence) { e.Skewness = []float64{0, 0, up(0.3)} }, distrusted},
-		{"deciding class is reliable, another is not", deciding, func(e *Evidence) { e.Skewness = []float64{0, 0.3, 5} }, trusted},
-		{"deciding class is not reliable", deciding, func(e *Evidence) { e.Skewness = []float64{0, up(0.3), 0} }, distrusted},
-		{"no deciding class", deciding, func(e *Evidence) { e.CCritMaxClass, e.Skewness = -1, []float64{5, 5, 5} }, trusted},
 		{"observing goes before all", func(p *Policy) { p.Primary, p.Fallback = Rule{Score: CCritMax}, Rule{Score: CBEC} },
 			func(e *Evidence) { e.Primary, e.Degenerate = 5, true }, observing},
 		{"out of scope goes before identical passes", func(p *Policy) { p.Scope = PredictedSafe },
@@ -79,7 +75,7 @@ func TestDecide(t *testing.T) {
 				test.policy(p)
 			}
 			e := Evidence{
-				Predicted: 0, Primary: 0.01, Fallback: 0.001, PrimaryClass: 1, FallbackClass: 2, CCritMaxClass: 1,
+				Predicted: 0, Primary: 0.01, Fallback: 0.001, PrimaryClass: 1, FallbackClass: 2,
 				Skewness: []float64{9, 0.1, 0.2},
 			}
 			test.given(&e)
@@ -106,8 +102,6 @@ func TestDecideProperties(t *testing.T) {
 			for _, k := range p.Critical {
 				fallsBack = fallsBack || !(e.Skewness[k] <= p.ReliabilityThreshold)
 			}
-		case DecidingClass:
-			fallsBack = e.CCritMaxClass >= 0 && !(e.Skewness[e.CCritMaxClass] <= p.ReliabilityThreshold)
 		}
 		gate, rule, value, class := ByPrimary, p.Primary, e.Primary, e.PrimaryClass
 		if fallsBack {
@@ -162,7 +156,7 @@ func TestDecideProperties(t *testing.T) {
 
 func drawPolicy(t *rapid.T) *Policy {
 	p := threeClasses()
-	p.Gate = rapid.SampledFrom([]Gate{AnyCritical, DecidingClass, Always, Never}).Draw(t, "gate")
+	p.Gate = rapid.SampledFrom([]Gate{AnyCritical, Always, Never}).Draw(t, "gate")
 	p.Scope = rapid.SampledFrom([]Scope{AllInputs, PredictedSafe}).Draw(t, "scope")
 	p.Degenerate = rapid.SampledFrom(handlings).Draw(t, "degenerate")
 	p.Saturated = rapid.SampledFrom(handlings).Draw(t, "saturated")
@@ -185,9 +179,8 @@ func drawEvidence(t *rapid.T, classes int) Evidence {
 		Predicted: rapid.IntRange(0, classes-1).Draw(t, "predicted"),
 		Primary:   drawScore(t, "primary"), Fallback: drawScore(t, "fallback"),
 		PrimaryClass: class.Draw(t, "primary class"), FallbackClass: class.Draw(t, "fallback class"),
-		CCritMaxClass: rapid.IntRange(-1, classes-1).Draw(t, "c_crit_max class"),
-		Guard:         drawScore(t, "guard"),
-		Degenerate:    rapid.Bool().Draw(t, "degenerate input"),
+		Guard:      drawScore(t, "guard"),
+		Degenerate: rapid.Bool().Draw(t, "degenerate input"),
 	}
 	e.Saturated = e.Degenerate && rapid.Bool().Draw(t, "saturated input")
 	for range classes {

@@ -1,49 +1,120 @@
 package policy
 
 import (
-	"slices"
+	"reflect"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
 )
+
+// The bounds of a policy.
+const (
+	// MaxFileBytes bounds the size of a file.
+	MaxFileBytes = strictyaml.MaxBytes
+	// MaxPairs bounds the safe x critical pairs, each of which is memory in every open input.
+	MaxPairs = 1_000_000
+
+	maxClasses = 100_000
+	maxPasses  = 1_000_000
+)
+
+// DefaultReliabilityThreshold is the paper's value.
+const DefaultReliabilityThreshold = 0.3
+
+// DefaultTensor names the tensor that has the passes.
+const DefaultTensor = "passes"
+
+// defaultTopClasses applies to models that have as many classes.
+const defaultTopClasses = 10
 
 // Draft holds what a policy file may say about one model, or what a program makes instead of such a
 // file. A field that has the zero value was not given: Build fills in its default, or reports that
-// it is missing. docs/policy-fields.md has the meaning, the range and the default of each field.
+// it is missing. The comments of the fields document the keys of a file.
 type Draft struct {
-	Name, Version string
+	// The model's name: what clients call it, a metric label, and part of URLs. Letters, digits, dot,
+	// dash and underscore, at most 128, the first a letter or digit. No two models share one.
+	Name string `key:"name,required" form:"name"`
+	// Your own text for this state of the policy. It goes with every decision and is not part of the
+	// hash.
+	Version string `key:"version" otherwise:"empty"`
 
-	// Classes in the order of the model's outputs. The other lists name some of them.
-	Classes  []string
-	Critical []string
-	// Safe is nil for all classes that are not critical. An empty list means none.
-	Safe []string
+	// The model's classes in the order of its outputs, each letter by letter as written: [no, yes, on]
+	// are three texts.
+	Classes []string `key:"classes,required" range:"2..100000"`
+	// The classes that must not be missed. They may be left out when no score, gate or scope in use
+	// needs them.
+	Critical []string `key:"critical" range:"0..100000" otherwise:"none"`
+	// The classes whose confusion with critical ones counts in cbec. No class is both.
+	Safe []string `key:"safe" range:"0..100000" otherwise:"the classes that are not critical"`
 
-	Kind                         Kind
-	FewestPasses, ExpectedPasses int
-	SumTolerance                 float64
-	Tensor                       string
-	Variance                     Variance
-	TopClasses                   int
+	// What a row is: probabilities that sum to one, logits whose softmax is then computed in float64,
+	// or the one row of positive concentrations of an evidential model.
+	Kind Kind `key:"kind,spelled" default:"probabilities"`
+	// An input that ends with fewer passes is an error. At least 2; with a gate that reads skewness, so
+	// many that skewness can exceed the reliability threshold. Dirichlet: 1.
+	FewestPasses int `in:"passes" key:"fewest" range:"1..1000000" otherwise:"the fewest that the gate can do with, at least 2"`
+	// An input is answered when it has this many passes. Without it, only when its caller says that it
+	// is complete. Dirichlet: 1.
+	ExpectedPasses int `in:"passes" key:"expected" range:"1..1000000" otherwise:"none"`
+	// How far the sum of a row of probabilities may be from 1, and a value outside of 0 to 1, before
+	// the row is refused. Values within it are clamped, and rows are never renormalised. Correct
+	// rounding alone costs up to 6e-8 in float32, 5e-4 in float16 and 4e-3 in bfloat16; what comes as
+	// FP16 or BF16 by the Open Inference Protocol is allowed that rounding on top.
+	SumTolerance float64 `key:"sum_tolerance" range:"1e-7..0.1" default:"0.001"`
+	// The name of the tensor that has the passes, in requests by the Open Inference Protocol: the
+	// output of your classifier, where ckd gets its answer as it is. It is not part of the hash.
+	Tensor string `key:"tensor" form:"tensor" default:"passes"`
+	// What sums of squares are divided by: sample by passes - 1, population by passes, as the authors'
+	// own code does. No meaning for dirichlet.
+	Variance Variance `key:"variance,spelled" default:"sample"`
+	// The skewness ratio above which C_k of a class is not trusted. It depends on the task.
+	ReliabilityThreshold float64 `key:"reliability_threshold,spelled" range:">0" default:"0.3"`
+	// When the fallback score decides: when any critical class is above the reliability threshold,
+	// always, or never.
+	Gate Gate `key:"gate" otherwise:"any-critical; always for dirichlet"`
+	// Which inputs may be deferred: all, or only those that are not predicted critical already
+	// (predicted-safe).
+	Scope Scope `key:"scope,spelled" default:"all"`
+	// The score that decides while C_k is trusted. It has a threshold if that is above 0; HasThreshold
+	// is for one of 0.
+	Primary Rule `key:"primary"`
+	// The score that decides where the gate says so.
+	Fallback Rule `key:"fallback"`
+	// Pairs of a safe and a critical class that count more or less than others in cbec.
+	PairWeights []DraftPairWeight `key:"pair_weights" otherwise:"every pair weighs 1"`
+	// Which pairs of classes are reported; all only up to 32 classes. No score depends on it.
+	Pairs Pairs `key:"pairs" default:"safe-critical"`
+	// How many of the most probable classes the truncated sum of C_k takes. No score depends on it.
+	TopClasses int `key:"top_classes" range:"1..100000" otherwise:"10, or all classes where there are fewer"`
+	// What becomes of an input whose passes hardly differ, or whose softmax was taken twice: its
+	// uncertainty is absent, not zero. score treats it like any other.
+	Degenerate Handling `key:"degenerate,spelled" default:"defer"`
+	// The same where all passes are one row, one-hot, as a confident model gives them in float32.
+	Saturated Handling `key:"saturated,spelled" default:"defer"`
+	// Which inputs are deferred as unfamiliar, in every scope and whatever class is predicted.
+	// p_critical and risk are blind to inputs unlike anything learned. A guard finds some of these, not
+	// all.
+	Guard *Guard `key:"guard" otherwise:"none"`
+	// Which of the retained inputs a person looks at, so that outcomes can show whether the policy
+	// keeps its promise. It is not part of the hash.
+	Audit *Audit `key:"audit" otherwise:"none"`
 
-	ReliabilityThreshold float64
-	Gate                 Gate
-	Scope                Scope
-	// Primary and Fallback have a threshold if theirs is above 0. HasThreshold is for one of 0.
-	Primary, Fallback     Rule
-	PairWeights           []DraftPairWeight
-	Pairs                 Pairs
-	Degenerate, Saturated Handling
-
-	// These may be nil. The terms of a risk model name classes by position, -1 for none.
-	Risk          *Risk
-	Guard         *Guard
-	Calibration   *Calibration
-	Audit         *Audit
-	EarlyStopping *EarlyStopping
+	// What ckd calibrate measured, nil where it did not.
+	Calibration *Calibration `in:"calibrated" key:",inline"`
+	// How probable it is that an input is truly critical: it is reported for every input, and is what
+	// score risk compares.
+	Risk *Risk `in:"calibrated" key:"risk"`
+	// When an input is decided before its last pass, for clients that accept it.
+	EarlyStopping *EarlyStopping `in:"calibrated" key:"early_stopping"`
 }
 
 // DraftPairWeight gives the weight of a safe x critical pair in cbec.
 type DraftPairWeight struct {
-	Safe, Critical string
-	Weight         float64
+	// The safe class of the pair.
+	Safe string `key:"safe,required" form:"class"`
+	// The critical class of the pair.
+	Critical string `key:"critical,required" form:"class"`
+	// How much the pair counts in cbec.
+	Weight float64 `key:"weight,required" range:">=0"`
 }
 
 // Draft returns a draft that Build makes an equal policy of. The two share no memory.
@@ -68,52 +139,12 @@ func (p *Policy) Draft() Draft {
 }
 
 // clone returns a copy that shares no memory with d.
-func (d Draft) clone() Draft {
-	d.Classes, d.Critical, d.Safe = slices.Clone(d.Classes), slices.Clone(d.Critical), slices.Clone(d.Safe)
-	d.PairWeights = slices.Clone(d.PairWeights)
-	d.Risk, d.Guard = d.Risk.clone(), copied(d.Guard)
-	d.Calibration = copied(d.Calibration)
-	if c := d.Calibration; c != nil {
-		c.ExpectedCoverage, c.ExpectedCriticalFNR = copied(c.ExpectedCoverage), copied(c.ExpectedCriticalFNR)
-		c.ExpectedCriticalMissRate = copied(c.ExpectedCriticalMissRate)
-		if c.Lines = copied(c.Lines); c.Lines != nil {
-			c.Lines.Classes = slices.Clone(c.Lines.Classes)
-		}
-		c.Certificate, c.Reference = copied(c.Certificate), copied(c.Reference)
-		if c.Certificate != nil {
-			c.Certificate.Further = slices.Clone(c.Certificate.Further)
-		}
-		if r := c.Reference; r != nil {
-			r.Classes = slices.Clone(r.Classes)
-			for i := range r.Classes {
-				class := &r.Classes[i]
-				class.Epistemic, class.Skewness = slices.Clone(class.Epistemic), slices.Clone(class.Skewness)
-			}
-		}
-	}
-	if d.Audit = copied(d.Audit); d.Audit != nil {
-		d.Audit.Slices = slices.Clone(d.Audit.Slices)
-		for i := range d.Audit.Slices {
-			d.Audit.Slices[i].Values = slices.Clone(d.Audit.Slices[i].Values)
-		}
-	}
-	d.EarlyStopping = copied(d.EarlyStopping)
-	if s := d.EarlyStopping; s != nil {
-		s.HalvesDiffer, s.Certificate.CriticalReleased = copied(s.HalvesDiffer), copied(s.Certificate.CriticalReleased)
-		s.Rule.Steps = slices.Clone(s.Rule.Steps)
-		if s.Rule.Form = copied(s.Rule.Form); s.Rule.Form != nil {
-			f := s.Rule.Form
-			f.Boundaries, f.Retain, f.Defer = slices.Clone(f.Boundaries), slices.Clone(f.Retain), slices.Clone(f.Defer)
-		}
-	}
-	return d
-}
+func (d Draft) clone() Draft { return deepCopy(reflect.ValueOf(d)).Interface().(Draft) }
 
-// copied returns a pointer to a copy of *p, or nil for nil.
-func copied[T any](p *T) *T {
-	if p == nil {
-		return nil
+func (p *Policy) namesOf(classes []int) []string {
+	var names []string
+	for _, k := range classes {
+		names = append(names, p.Classes[k])
 	}
-	c := *p
-	return &c
+	return names
 }

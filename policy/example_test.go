@@ -23,7 +23,7 @@ models:
 	}
 	p := set.All()[0]
 	for _, value := range []float64{0.01, 0.2} {
-		d := p.Decide(policy.Evidence{Primary: value, PrimaryClass: 1, CCritMaxClass: 1, Skewness: []float64{0, 0}})
+		d := p.Decide(policy.Evidence{Primary: value, PrimaryClass: 1, Skewness: []float64{0, 0}})
 		fmt.Println(d.Action, d.Reason)
 	}
 	// Output:

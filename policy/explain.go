@@ -85,14 +85,8 @@ func (e explainer) gate() string {
 	case Always:
 		return fmt.Sprintf("The score that decides is always the fallback, %s.", fallback)
 	}
-	whose := "the skewness of every critical class"
-	otherwise := "if that of any is above, its C_k is not trusted"
-	if e.Gate == DecidingClass {
-		whose = "the skewness of the critical class with the largest C_k"
-		otherwise = "if it is above, that C_k is not trusted"
-	}
-	return fmt.Sprintf("While %s is at most %v, the score that decides is %s; %s and %s decides in its place.",
-		whose, e.ReliabilityThreshold, primary, otherwise, fallback)
+	return fmt.Sprintf("While the skewness of every critical class is at most %v, the score that decides is %s; if that of any "+
+		"is above, its C_k is not trusted and %s decides in its place.", e.ReliabilityThreshold, primary, fallback)
 }
 
 func (e explainer) thresholds() string {

@@ -28,12 +28,12 @@ func TestExplain(t *testing.T) {
 			},
 		},
 		{
-			"observing, deciding class, logits, population",
-			threeClassesText + "  safe: []\n  fallback: {score: mi}\n  gate: deciding-class\n  kind: logits\n  variance: population\n",
+			"observing, logits, population",
+			threeClassesText + "  safe: []\n  fallback: {score: mi}\n  kind: logits\n  variance: population\n",
 			[][]string{
 				{"none is safe; neither: 1"},
 				{"at least 3 passes of logits", "answered when its caller says that it is complete"},
-				{"skewness of the critical class with the largest C_k is at most 0.3", "decides is c_crit_max", "mi (mutual information"},
+				{"skewness of every critical class is at most 0.3", "decides is c_crit_max", "mi (mutual information"},
 				{"No thresholds", "nothing is deferred"},
 				{"divided by the number of passes", "do not carry over"},
 			},
@@ -65,7 +65,7 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			"observing, calibrated dirichlet",
-			threeClassesText + "  kind: dirichlet\n  calibration: {software: ckd v0.4.0, recording: {inputs: 90}}\n",
+			threeClassesText + "  kind: dirichlet\n  calibrated: {software: ckd v0.4.0, recording: {inputs: 90}}\n",
 			[][]string{
 				{"normal is safe"}, {"Dirichlet"}, {"always the fallback"}, {"No thresholds"},
 				{"calibrated by ckd v0.4.0 on 90 inputs (0 critical)", "not carry over to another model"},
@@ -103,12 +103,12 @@ func TestExplainCalibration(t *testing.T) {
 		name, calibration string
 		want              [][]string
 	}{
-		{"nothing given", "{}", [][]string{{"unknown number of passes from an unknown posterior", "not carry over"}, {"no certificate"}}},
+		{"nothing given", "{seed: 1}", [][]string{{"unknown number of passes from an unknown posterior", "not carry over"}, {"no certificate"}}},
 		{
 			"learn then test",
 			"{software: ckd v0.4.0, recording: {inputs: 2126, critical_inputs: 471, passes: 30}, posterior: mc-dropout, " +
 				"objective: coverage 0.8, expected_coverage: {value: 0.8, low: 0.785, high: 0.8125}, " +
-				"expected_critical_miss_rate: {value: 0.03}, expected_critical_fnr: {value: 0.05}, certificate: {kind: learn-then-test, target: 0.05, confidence: 0.95, " +
+				"expected_critical_miss_rate: {value: 0.03, low: 0, high: 1}, expected_critical_fnr: {value: 0.05, low: 0, high: 1}, certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.05, confidence: 0.95, " +
 				"cases: 200, misses: 3, p_value: 0.03}}",
 			[][]string{
 				{"by ckd v0.4.0 for coverage 0.8 on 2126 inputs (471 critical) of 30 passes from mc-dropout"},
@@ -118,17 +118,17 @@ func TestExplainCalibration(t *testing.T) {
 		},
 		{
 			"conformal risk control",
-			"{expected_critical_fnr: {value: 0.001}, certificate: {kind: conformal-risk-control, target: 0.02}}",
+			"{expected_critical_fnr: {value: 0.001, low: 0, high: 1}, certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.02}}",
 			[][]string{{"unknown"}, {"expect 0.1% of the critical inputs"}, {"conformal-risk-control: on average, at most 2%"}},
 		},
 		{
 			"a statement of its own",
-			"{" + of30 + "certificate: {kind: conformal-risk-control, target: 0.02, statement: All is well.}}",
+			"{" + of30 + "certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.02, statement: All is well.}}",
 			[][]string{{"of 30 passes from x"}, {"conformal-risk-control", "All is well."}},
 		},
 		{
 			"as it was calibrated, at a second attempt",
-			"{" + of30 + "policy_hash: " + plain.Hash + ", expected_coverage: {value: 0.8}, earlier_attempt: for critical FNR 0.04}",
+			"{" + of30 + "policy_hash: " + plain.Hash + ", expected_coverage: {value: 0.8, low: 0, high: 1}, earlier_attempt: for critical FNR 0.04}",
 			[][]string{{"of 30 passes from x"}, {"expect 80%"}, {"no certificate"}, {"for critical FNR 0.04", "void"}},
 		},
 		{
@@ -136,18 +136,17 @@ func TestExplainCalibration(t *testing.T) {
 			"{" + of30 + "reference: {inputs: 2126, classes: [" +
 				"{class: suspect, predicted: 0.5, epistemic: " + levels(0) + ", skewness: " + levels(0) + "}, " +
 				"{class: normal, predicted: 0.25, epistemic: " + levels(0) + ", skewness: " + levels(0) + "}]}}",
-			// 5.5 sqrt((1/W + 1/2126)/12)
-			[][]string{{"of 30 passes from x"}, {"no certificate"}, {"suspect and normal, beside 2126 inputs", "0.201, 0.105 or 0.060", "64, 256 or 1024"}},
+			[][]string{{"of 30 passes from x"}, {"no certificate"}, {"of suspect and normal are compared with 2126 calibration inputs"}},
 		},
 		{
 			"changed since",
-			"{" + of30 + "policy_hash: " + strings.Repeat("0", 64) + ", expected_coverage: {value: 0.8}, " +
-				"certificate: {kind: conformal-risk-control, target: 0.02, statement: All is well.}, earlier_attempt: for critical FNR 0.04}",
+			"{" + of30 + "policy_hash: " + strings.Repeat("0", 64) + ", expected_coverage: {value: 0.8, low: 0, high: 1}, " +
+				"certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.02, statement: All is well.}, earlier_attempt: for critical FNR 0.04}",
 			[][]string{{"of 30 passes from x"}, {"changed after its calibration", "nothing is guaranteed"}, {"for critical FNR 0.04"}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := parseOne(t, threeClassesText+"  calibration: "+test.calibration+"\n").Explain()
+			got := parseOne(t, threeClassesText+"  calibrated: "+test.calibration+"\n").Explain()
 			checkSentences(t, got[len(plain.Explain()):], test.want)
 		})
 	}
@@ -160,8 +159,8 @@ func TestWarnings(t *testing.T) {
 		expected   = "  passes: {fewest: 5, expected: 30}\n"
 		thresholds = "  primary: {threshold: 0.02}\n  fallback: {threshold: 0.003}\n"
 		sane       = threeClassesText + expected + thresholds
-		told       = "  calibration: {posterior: ensemble, recording: {passes: 30}, certificate: "
-		hashed     = "  calibration: {posterior: ensemble, recording: {passes: 30}, policy_hash: "
+		told       = "  calibrated: {posterior: ensemble, recording: {passes: 30}, certificate: "
+		hashed     = "  calibrated: {posterior: ensemble, recording: {passes: 30}, policy_hash: "
 		twoClasses = "models:\n- name: m\n  classes: [a, b]\n  critical: [b]\n" + expected
 	)
 	referred := func(inputs int, classes ...string) string {
@@ -169,14 +168,14 @@ func TestWarnings(t *testing.T) {
 		for _, class := range classes {
 			list = append(list, "{class: "+class+", predicted: 0.1, epistemic: "+levels(0)+", skewness: "+levels(0)+"}")
 		}
-		return fmt.Sprintf("  calibration: {posterior: ensemble, recording: {passes: 30}, reference: {inputs: %d, classes: [%s]}}\n",
+		return fmt.Sprintf("  calibrated: {posterior: ensemble, recording: {passes: 30}, reference: {inputs: %d, classes: [%s]}}\n",
 			inputs, strings.Join(list, ", "))
 	}
 	tests := []struct{ name, text, want string }{ // each line of want is a warning
 		{"sane", sane, ""},
 		{"observing", threeClassesText + expected, "thresholds: none are given"},
-		{"certified and observing", threeClassesText + expected + told + "{kind: learn-then-test, target: 0.1, confidence: 0.9}}\n",
-			"calibration.certificate: the policy has no thresholds\nthresholds: none are given"},
+		{"certified and observing", threeClassesText + expected + told + "{kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}}\n",
+			"calibrated.certificate: the policy has no thresholds\nthresholds: none are given"},
 		{"nothing in scope", "models:\n- name: m\n  classes: [a, b]\n  critical: [a, b]\n" + expected +
 			"  gate: never\n  primary: {threshold: 1}\n  scope: predicted-safe\n",
 			"critical: 2 of 2 classes are critical and 0 safe\nscope: every class is critical"},
@@ -232,34 +231,33 @@ func TestWarnings(t *testing.T) {
 
 		{"five critical classes", manyClasses(10, 5) + expected + thresholds, "gate: any-critical with 5 critical classes"},
 		{"four critical classes", manyClasses(10, 4) + expected + thresholds, ""},
-		{"five critical classes, deciding class", manyClasses(10, 5) + expected + thresholds + "  gate: deciding-class\n", ""},
 
 		{"weights that are all zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}, " +
 			"{safe: normal, critical: pathologic, weight: 0}]\n", "pair_weights: all are 0"},
-		{"calibrated", sane + told + "{kind: learn-then-test, target: 0.1, confidence: 0.9, p_value: 0.1}}\n", ""},
+		{"calibrated", sane + told + "{kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9, p_value: 0.1}}\n", ""},
 		{"calibrated on other passes", strings.Replace(sane, "expected: 30", "expected: 29", 1) + told +
-			"{kind: conformal-risk-control, target: 0.1}}\n", "calibration.recording.passes: calibrated on inputs of 30 passes, but an " +
+			"{kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1}}\n", "calibrated.recording.passes: calibrated on inputs of 30 passes, but an " +
 			"input is answered when it has 29"},
-		{"calibrated on passes that are not told", sane + "  calibration: {posterior: ensemble}\n",
-			"calibration.recording.passes: not given"},
-		{"calibrated on a posterior that is not told", sane + "  calibration: {recording: {passes: 30}}\n",
-			"calibration.posterior: not given"},
+		{"calibrated on passes that are not told", sane + "  calibrated: {posterior: ensemble}\n",
+			"calibrated.recording.passes: not given"},
+		{"calibrated on a posterior that is not told", sane + "  calibrated: {recording: {passes: 30}}\n",
+			"calibrated.posterior: not given"},
 		{"as it was calibrated", sane + hashed + parseOne(t, sane).Hash + "}\n", ""},
 		{"changed since it was calibrated", sane + hashed + strings.Repeat("0", 64) + "}\n",
-			"calibration.policy_hash: the policy was changed after its calibration (its hash is now " + parseOne(t, sane).Hash +
+			"calibrated.policy_hash: the policy was changed after its calibration (its hash is now " + parseOne(t, sane).Hash +
 				"): what is expected and certified is not of it"},
-		{"calibrated dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  calibration: {}\n", ""},
-		{"a p-value that certifies nothing", sane + told + "{kind: learn-then-test, target: 0.1, confidence: 0.9, p_value: 0.11}}\n",
-			"calibration.certificate.p_value: 0.11 is above 0.1"},
-		{"misses that certify", sane + told + "{kind: conformal-risk-control, target: 0.1, cases: 9, misses: 0}}\n", ""},
-		{"misses that certify nothing", sane + told + "{kind: conformal-risk-control, target: 0.1, cases: 8, misses: 0}}\n",
-			"calibration.certificate.misses: (0 + 1) / (8 + 1) is above the target of 0.1"},
+		{"calibrated dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  calibrated: {seed: 1}\n", ""},
+		{"a p-value that certifies nothing", sane + told + "{kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9, p_value: 0.11}}\n",
+			"calibrated.certificate.p_value: 0.11 is above 0.1"},
+		{"misses that certify", sane + told + "{kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1, cases: 9, misses: 0}}\n", ""},
+		{"misses that certify nothing", sane + told + "{kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1, cases: 8, misses: 0}}\n",
+			"calibrated.certificate.misses: (0 + 1) / (8 + 1) is above the target of 0.1"},
 
 		{"a reference of the critical classes", sane + referred(2126, "suspect", "pathologic"), ""},
 		{"a reference without a critical class", sane + referred(2126, "suspect", "normal"),
-			"calibration.reference.classes: pathologic is not among them though critical"},
+			"calibrated.reference.classes: pathologic is not among them though critical"},
 		{"a reference of few inputs", sane + referred(10, "suspect", "pathologic"),
-			"calibration.reference.inputs: beside 10 inputs no C_k is an alarm"},
+			"calibrated.reference.inputs: beside 10 inputs no C_k is an alarm"},
 		{"a reference of some more inputs", sane + referred(11, "suspect", "pathologic"), ""},
 
 		{"a weight of zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}]\n", ""},

@@ -65,9 +65,9 @@ func (b gateRules) resolvePasses() {
 	switch {
 	case !b.sound("passes.fewest"):
 		return
-	case least > MaxPasses:
+	case least > maxPasses:
 		b.fault("reliability_threshold", "%v is never exceeded, expected less than %.6g, the largest skewness that "+
-			"%d passes can show", p.ReliabilityThreshold, p.skewnessCap(MaxPasses), MaxPasses)
+			"%d passes can show", p.ReliabilityThreshold, p.skewnessCap(maxPasses), maxPasses)
 		return
 	case !given:
 		p.FewestPasses = least
@@ -112,10 +112,10 @@ func (b gateRules) checkNeeds() {
 			if !b.sound(r.field + ".score") {
 				continue
 			}
-			if r.Score.NeedsCritical() {
+			if r.Score.needsCritical() {
 				critical = append(critical, fmt.Sprintf("%s.score %s", r.field, r.Score))
 			}
-			if r.Score.NeedsSafe() {
+			if r.Score.needsSafe() {
 				safe = append(safe, fmt.Sprintf("%s.score %s", r.field, r.Score))
 			}
 		}
@@ -170,7 +170,7 @@ func (p *Policy) skewnessCap(passes int) float64 {
 }
 
 // leastPasses returns the smallest number of passes whose cap is above the threshold, or a number
-// above MaxPasses if there is none.
+// above maxPasses if there is none.
 func (p *Policy) leastPasses(threshold float64) int {
-	return 2 + sort.Search(MaxPasses-1, func(i int) bool { return p.skewnessCap(2+i) > threshold })
+	return 2 + sort.Search(maxPasses-1, func(i int) bool { return p.skewnessCap(2+i) > threshold })
 }

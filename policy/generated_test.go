@@ -1,15 +1,23 @@
 package policy
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math"
 	"os"
+	"path/filepath"
+	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the files that are generated from the table of fields")
+var update = flag.Bool("update", false, "write the files that are generated from the struct fields")
 
 const (
 	schemaFile   = "../deploy/policy/ckd-policy.schema.json"
@@ -17,10 +25,13 @@ const (
 	exampleFile  = "../deploy/policy/fetal-health.yaml"
 )
 
-// TestGenerated checks that the committed files equal what is generated from the table of fields.
-// `go generate ./policy` updates them. TestPolicySchema in deploy/test tries the schema.
+// TestGenerated checks that the committed files equal what is generated from the tags and comments
+// of struct fields. `go generate ./policy` updates them. TestPolicySchema in deploy/test tries the
+// schema.
 func TestGenerated(t *testing.T) {
-	compare(t, schemaFile, func(string) string { return string(JSONSchema()) })
+	docs := comments(t, ".", "risk", "earlystop")
+	compare(t, "schema.json", func(string) string { return fileSchema(docs) })
+	compare(t, schemaFile, func(string) string { return fileSchema(docs) })
 	compare(t, documentFile, func(old string) string {
 		const begin, end = "<!-- begin of the table of fields, generated -->\n", "<!-- end of the table of fields -->\n"
 		head, rest, ok1 := strings.Cut(old, begin)
@@ -28,7 +39,7 @@ func TestGenerated(t *testing.T) {
 		if !ok1 || !ok2 {
 			t.Fatalf("%s: no lines %s%s", documentFile, begin, end)
 		}
-		return head + begin + fieldTable() + end + tail
+		return head + begin + fieldTable(docs) + end + tail
 	})
 }
 
@@ -43,7 +54,7 @@ func compare(t *testing.T, path string, generate func(old string) string) {
 		return
 	}
 	if !*update {
-		t.Errorf("%s is not what the table of fields gives: run go generate ./policy", path)
+		t.Errorf("%s is not what the struct fields say: run go generate ./policy", path)
 		return
 	}
 	if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
@@ -51,32 +62,206 @@ func compare(t *testing.T, path string, generate func(old string) string) {
 	}
 }
 
-// fieldTable returns the table of fields in Markdown.
-func fieldTable() string {
-	var b strings.Builder
-	b.WriteString("| field | value | default | |\n|---|---|---|---|\n")
-	var write func(prefix string, fields []field)
-	write = func(prefix string, fields []field) {
-		for _, f := range fields {
-			standard := f.standardWords
-			switch {
-			case f.required:
-				standard = "**required**"
-			case f.standard == "":
-				standard = "empty"
-			case f.standard != nil:
-				standard = fmt.Sprintf("`%v`", f.standard)
+// documentation has the comments of struct fields, by type and field. Keys without a struct field of
+// their own are mappings that exist in files alone.
+type documentation map[string]string
+
+func comments(t *testing.T, dirs ...string) documentation {
+	docs := documentation{
+		"passes": "How many passes an input has.",
+		"calibrated": "What ckd calibrate measured, which machines alone write and read. The model of risk and the rule for early " +
+			"stopping decide, and are part of the hash; the rest is not.",
+	}
+	for _, dir := range dirs {
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
 			}
-			fmt.Fprintf(&b, "| `%s%s` | %s | %s | %s |\n", prefix, f.name, f.is.words(), standard, f.doc)
-			suffix := "."
-			if _, list := f.is.(mappings); list {
-				suffix = "[]."
-			}
-			write(prefix+f.name+suffix, fieldsOf(f.is))
+			ast.Inspect(file, func(n ast.Node) bool {
+				declared, ok := n.(*ast.TypeSpec)
+				if !ok {
+					return true
+				}
+				if s, ok := declared.Type.(*ast.StructType); ok {
+					for _, member := range s.Fields.List {
+						for _, name := range member.Names {
+							docs[file.Name.Name+"."+declared.Name.Name+"."+name.Name] = strings.Join(strings.Fields(member.Doc.Text()), " ")
+						}
+					}
+				}
+				return true
+			})
 		}
 	}
-	write("", modelFields)
+	return docs
+}
+
+// of returns the comment of a key.
+func (d documentation) of(f *field, in reflect.Type) string {
+	if f.index == nil {
+		return d[f.name]
+	}
+	last := len(f.index) - 1
+	for _, i := range f.index[:last] {
+		in = target(in.Field(i).Type)
+	}
+	return d[in.String()+"."+in.Field(f.index[last]).Name]
+}
+
+// inner returns the struct that holds the keys of a mapping or of an entry of a list.
+func inner(f *field, in reflect.Type) reflect.Type {
+	for _, i := range f.index {
+		in = target(in.Field(i).Type)
+	}
+	if in.Kind() == reflect.Slice {
+		return in.Elem()
+	}
+	return in
+}
+
+// fieldTable returns the table of the keys that people write, in Markdown.
+func fieldTable(docs documentation) string {
+	var b strings.Builder
+	b.WriteString("| field | value | default | |\n|---|---|---|---|\n")
+	var write func(prefix string, in reflect.Type, fields []field)
+	write = func(prefix string, in reflect.Type, fields []field) {
+		for i := range fields {
+			f := &fields[i]
+			if f.name == "calibrated" {
+				continue
+			}
+			standard := f.otherwise
+			if f.required {
+				standard = "**required**"
+			} else if f.standard.IsValid() {
+				standard = fmt.Sprintf("`%v`", f.standard)
+				if f.kind == numberValue {
+					standard = "`" + strconv.FormatFloat(f.standard.Float(), 'f', -1, 64) + "`"
+				}
+			}
+			fmt.Fprintf(&b, "| `%s%s` | %s | %s | %s |\n", prefix, f.name, f.words(), standard, docs.of(f, in))
+			suffix := "."
+			if f.kind == listValue {
+				suffix = "[]."
+			}
+			if f.sub != nil {
+				write(prefix+f.name+suffix, inner(f, in), f.sub)
+			}
+		}
+	}
+	write("", reflect.TypeFor[Draft](), modelFields)
 	return b.String()
+}
+
+// schema is a JSON schema, or a part of one.
+type schema map[string]any
+
+// fileSchema returns the schema (JSON Schema 2020-12) of policy files, for editors. It knows every
+// rule about one key; rules across keys are left to Parse.
+func fileSchema(docs documentation) string {
+	models := schema{"type": "array", "minItems": 1, "description": "The models, each with its policy.",
+		"items": docs.schema(reflect.TypeFor[Draft](), modelFields)}
+	out, err := json.MarshalIndent(schema{
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "ckd policy file", "type": "object",
+		"properties": schema{modelsField: models}, "required": []string{modelsField}, "additionalProperties": false,
+	}, "", "  ")
+	if err != nil {
+		panic(err) // struct tags are constants of the program
+	}
+	return string(out) + "\n"
+}
+
+// schema returns the schema of a mapping with the keys of a struct.
+func (d documentation) schema(in reflect.Type, fields []field) schema {
+	properties, required := schema{}, []string{}
+	for i := range fields {
+		f := &fields[i]
+		property := f.schema()
+		switch f.kind {
+		case mappingValue:
+			property = d.schema(inner(f, in), f.sub)
+		case listValue:
+			property["items"] = d.schema(inner(f, in), f.sub)
+		}
+		property["description"] = d.of(f, in)
+		if f.standard.IsValid() {
+			property["default"] = f.standard.Interface()
+			if p, ok := property["default"].(Period); ok {
+				property["default"] = p.String()
+			}
+		}
+		properties[f.name] = property
+		if f.required {
+			required = append(required, f.name)
+		}
+	}
+	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		s["required"] = required
+	}
+	return s
+}
+
+// schema returns the schema of a key's value. What a YAML reader may take for a number or a boolean
+// stays a text in policies.
+func (f *field) schema() schema {
+	scalar := []string{"string", "number", "boolean"}
+	class := schema{"type": scalar, "minLength": 1, "maxLength": maxText}
+	switch f.kind {
+	case textValue:
+		if f.form.regexp == nil || f.form == classForm {
+			return schema{"type": scalar, "maxLength": f.form.most}
+		}
+		return schema{"type": scalar, "pattern": f.form.regexp.String()}
+	case choiceValue:
+		return schema{"type": "string", "enum": f.choices}
+	case classValue:
+		return class
+	case namesValue:
+		return schema{"type": "array", "items": class, "minItems": f.within.Least, "maxItems": f.within.Most, "uniqueItems": true}
+	case wholeValue:
+		s := f.bounds()
+		s["type"] = "integer"
+		return s
+	case quantileValue:
+		return schema{"type": "array", "items": f.bounds(), "minItems": Levels, "maxItems": Levels}
+	case periodValue:
+		return schema{"type": "string", "pattern": "^[0-9]{1,9}[dhms]$"}
+	case listValue:
+		return schema{"type": "array"}
+	}
+	return f.bounds()
+}
+
+func (f *field) bounds() schema {
+	s, least, most := schema{"type": "number"}, "minimum", "maximum"
+	if f.within.Open {
+		least = "exclusiveMinimum"
+	}
+	if f.within.OpenMost {
+		most = "exclusiveMaximum"
+	}
+	s[least] = f.within.Least
+	if !math.IsInf(f.within.Most, 1) {
+		s[most] = f.within.Most
+	}
+	return s
+}
+
+// TestPersonsKeys checks that a policy asks a person for few keys, and that every key is documented.
+func TestPersonsKeys(t *testing.T) {
+	docs := comments(t, ".", "risk", "earlystop")
+	if rows := strings.Count(fieldTable(docs), "\n") - 2; rows > 45 {
+		t.Errorf("%d keys for people, expected at most 45", rows)
+	}
+	if at := strings.Index(fileSchema(docs), `"description": ""`); at >= 0 {
+		t.Errorf("a key without a comment: %.300s", fileSchema(docs)[max(0, at-200):])
+	}
 }
 
 func TestExample(t *testing.T) {

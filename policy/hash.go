@@ -90,31 +90,21 @@ func (p *Policy) meaning() []byte {
 // meaning appends the block that is in force to what the hash covers.
 func (s *EarlyStopping) meaning(b []byte) []byte {
 	c := s.Certificate
-	b = fmt.Appendf(b, "settle %d %d %s %x %x %x\n", s.Rule.Passes, s.Rule.Fewest, s.Order,
+	b = fmt.Appendf(b, "early_stop %d %d %s %x %x %x\n", s.Rule.Passes, s.Rule.Fewest, s.Order,
 		c.Disagreement, c.Confidence, c.Released.AtMost)
 	if s.Rule.Patience > 0 {
-		b = fmt.Appendf(b, "settle_patience %x\n", s.Rule.Patience)
+		b = fmt.Appendf(b, "early_stop_patience %x\n", s.Rule.Patience)
 	}
-	if f := s.Rule.Form; f != nil { // its steps may round otherwise on another machine
-		return formMeaning(b, f)
+	if s.Rule.Form == nil { // of a program that made no policy of it
+		return b
 	}
-	for _, step := range s.Rule.Steps {
-		step = meant(step)
-		for _, side := range []earlystop.Side{step.Retain, step.Defer} {
-			b = fmt.Appendf(b, "settle_step %x", side.AtMost+0) // -0 + 0 is 0
-			for _, x := range side.Coefficients {
-				b = fmt.Appendf(b, " %x", x+0)
-			}
-			b = append(b, '\n')
-		}
-	}
-	return b
+	return formMeaning(b, s.Rule.Form) // its steps may round otherwise on another machine
 }
 
 // formMeaning appends the boundaries and terms of a form to what the hash covers.
 func formMeaning(b []byte, f *earlystop.Form) []byte {
 	for _, at := range f.Boundaries {
-		b = fmt.Appendf(b, "settle_boundary %d %x %x\n", at.Passes, at.Retain+0, at.Defer+0) // -0 + 0 is 0
+		b = fmt.Appendf(b, "early_stop_boundary %d %x %x\n", at.Passes, at.Retain+0, at.Defer+0) // -0 + 0 is 0
 	}
 	for _, terms := range [][]earlystop.Term{f.Retain, f.Defer} {
 		var first, last [earlystop.Terms]float64
@@ -123,10 +113,10 @@ func formMeaning(b []byte, f *earlystop.Form) []byte {
 		}
 		for at := range first {
 			if first[at] != 0 || last[at] != 0 {
-				b = fmt.Appendf(b, "settle_term %d %x %x\n", at, first[at]+0, last[at]+0)
+				b = fmt.Appendf(b, "early_stop_term %d %x %x\n", at, first[at]+0, last[at]+0)
 			}
 		}
-		b = append(b, "settle_side\n"...)
+		b = append(b, "early_stop_side\n"...)
 	}
 	return b
 }

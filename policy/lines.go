@@ -3,18 +3,22 @@ package policy
 // Lines says what outcomes are tested against: while a share is at or below its line, an alarm is
 // rare. Each is in (0,1); 0 means that there is none.
 type Lines struct {
-	// CriticalFNR is of the share of retained critical inputs that is called safe, CriticalMissRate
-	// of the share of all critical inputs that is retained and called safe.
-	CriticalFNR, CriticalMissRate float64
-	// Classes has lines of single critical classes.
-	Classes []ClassLine
+	// Of the share of critical inputs, among those retained, that is called safe: above this the alarm
+	// is due.
+	CriticalFNR float64 `key:"critical_fnr" range:"(0..1)"`
+	// The same of the share of all critical inputs that is retained and called safe.
+	CriticalMissRate float64 `key:"critical_miss_rate" range:"(0..1)"`
+	// The same for inputs of one critical class.
+	Classes []ClassLine `key:"classes"`
 }
 
 // ClassLine is the line of one critical class: of the share of its retained inputs that is called
 // safe.
 type ClassLine struct {
-	Class       string
-	CriticalFNR float64
+	// A critical class.
+	Class string `key:"class,required" form:"class"`
+	// The share of the retained inputs that are truly of this class that is called safe.
+	CriticalFNR float64 `key:"critical_fnr,required" range:"(0..1)"`
 }
 
 // Of returns the line of a critical class by its name, or 0 for none.

@@ -3,8 +3,6 @@ package policy
 import (
 	"fmt"
 	"strings"
-
-	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
 // origin knows where a draft comes from, a file or a program, and takes its faults.
@@ -25,7 +23,7 @@ func (o *origin) fault(path, format string, args ...any) {
 		o.file.place(path).FaultIn(path, format, args...)
 	} else {
 		f := Fault{Field: path, Reason: fmt.Sprintf(format, args...)}
-		if namePattern.MatchString(o.model) {
+		if IsName(o.model) {
 			f.Entry = entryOf(o.model)
 		}
 		o.found = append(o.found, f)
@@ -62,30 +60,12 @@ func (o *origin) sound(paths ...string) bool {
 	return true
 }
 
-// expected reports a value that is not what its shape wants.
-func (o *origin) expected(path string, s shape, found any) {
-	o.fault(path, "expected %s, found %v", s.words(), found)
-}
-
-// missing reports a required value that is zero in the draft of a program.
-func (o *origin) missing(path string, s shape, required bool) {
-	if required {
-		o.fault(path, "missing, expected %s", s.words())
+// faultyWithin reports whether a mapping, or anything in it, has a fault.
+func (o *origin) faultyWithin(mapping string) bool {
+	for path := range o.faulty {
+		if strings.HasPrefix(path, mapping) {
+			return true
+		}
 	}
-}
-
-// isClassName reports whether a text may name a class, or faults it.
-func (o *origin) isClassName(path, s string) bool {
-	if validClassName(s) {
-		return true
-	}
-	o.fault(path, "expected %s, found %s", classNameWords, strictyaml.Quote(s))
 	return false
-}
-
-// checkShare wants a share above 0 and below 1.
-func (o *origin) checkShare(path string, share float64) {
-	if o.sound(path) && (share == 0 || share == 1) {
-		o.fault(path, "expected a share above 0 and below 1, found %v", share)
-	}
 }

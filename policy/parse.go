@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -14,6 +13,9 @@ type File struct {
 	Name string
 	Data []byte
 }
+
+// modelsField is the one key of a policy file.
+const modelsField = "models"
 
 // Parse makes the policies of files into one set, as Build makes one policy of a draft. Either
 // every file is without fault, or the error is a Faults with all faults of all files.
@@ -88,9 +90,6 @@ func (c *fileFaults) add(model string, f strictyaml.Fault) {
 	c.faults = append(c.faults, f)
 }
 
-// entryOf returns the name by which faults call a model.
-func entryOf(model string) string { return fmt.Sprintf("model %q", model) }
-
 // readModel reads the fields of a model. It returns nil if the value is no mapping. Faults name the
 // model by its name, or else by its place in the list.
 func readModel(v strictyaml.Value, found *fileFaults) *builder {
@@ -100,14 +99,14 @@ func readModel(v strictyaml.Value, found *fileFaults) *builder {
 		root: v.Under("", func(f strictyaml.Fault) {
 			b.faults++
 			if model == "" {
-				f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
+				f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".") // a fault of the model itself has no field
 			}
 			found.add(model, f)
 		}),
 		values: make(map[string]strictyaml.Value),
 		lists:  make(map[string][]strictyaml.Value),
 	}
-	if !b.readFields(b.file.root, modelFields) {
+	if !b.readFields(b.file.root, b.fields(), modelFields) {
 		return nil
 	}
 	return b
@@ -124,47 +123,10 @@ func peekName(v strictyaml.Value) string {
 		return ""
 	}
 	name, ok := given.Text()
-	if !ok || !namePattern.MatchString(name) {
+	if !ok || !IsName(name) {
 		return ""
 	}
 	return name
-}
-
-// readFields reads the fields of a mapping. It returns false if the value is no mapping.
-func (b *builder) readFields(v strictyaml.Value, fields []field) bool {
-	before := b.faults
-	m, ok := v.Fractions(fractionsOf(fields)...).Mapping(namesOf(fields)...)
-	if b.faults > before {
-		b.faulty[v.Path()] = true
-	}
-	if !ok {
-		return false
-	}
-	for _, f := range fields {
-		before := b.faults
-		value, given := m.Get(f.name)
-		switch {
-		case given:
-			b.file.values[value.Path()] = value
-			f.is.read(b, value)
-		case f.required:
-			m.Need(f.name, f.is.words())
-		}
-		if b.faults > before && fieldsOf(f.is) == nil { // others see to their fields themselves
-			b.faulty[m.PathTo(f.name)] = true
-		}
-	}
-	return true
-}
-
-// readList reads a list, and remembers the places of its entries.
-func (b *builder) readList(v strictyaml.Value) ([]strictyaml.Value, bool) {
-	items, ok := v.List()
-	b.file.lists[v.Path()] = items
-	if !ok {
-		b.faulty[v.Path()] = true
-	}
-	return items, ok
 }
 
 // fileEntry knows the places of a model's fields in its file.

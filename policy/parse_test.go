@@ -89,7 +89,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// everyField has every field but a reference and an early-stopping rule, as Marshal writes them.
+// everyField has every key but a reference, a model of risk and an early-stopping rule, as Marshal
+// writes them.
 const everyField = `models:
   - name: m
     version: "2026-11-21"
@@ -102,7 +103,7 @@ const everyField = `models:
     tensor: "dense/Softmax:0"
     variance: population
     reliability_threshold: 0.4
-    gate: deciding-class
+    gate: any-critical
     scope: predicted-safe
     primary: {score: c_crit_sum, threshold: 0.02}
     fallback: {score: maxprob, threshold: 0.003}
@@ -112,39 +113,6 @@ const everyField = `models:
     top_classes: 2
     degenerate: retain
     saturated: score
-    calibration:
-      software: ckd v0.4.0
-      policy_hash: "2222222222222222222222222222222222222222222222222222222222222222"
-      recording:
-        passes_file: runs/mc.npy
-        passes_sha256: "1111111111111111111111111111111111111111111111111111111111111111"
-        labels_file: y true.npy
-        labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
-        inputs: 2126
-        critical_inputs: 471
-        passes: 20
-      posterior: mc-dropout
-      objective: coverage 0.8
-      scope: predicted-safe
-      seed: 42
-      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
-      expected_critical_miss_rate: {value: 0.04, low: 0.02, high: 0.06}
-      expected_critical_fnr: {value: 0.05}
-      mean_root_risk: 0.125
-      lines:
-        critical_fnr: 0.1
-        critical_miss_rate: 0.08
-        classes:
-          - {class: d, critical_fnr: 0.2}
-      certificate:
-        kind: learn-then-test
-        target: 0.05
-        confidence: 0.95
-        cases: 200
-        misses: 0
-        p_value: 0.03
-        statement: "With confidence 0.95, at most 5% of \"d\" are missed."
-      earlier_attempt: "critical FNR 0.04: seed 7"
     audit:
       rate: 0.02
       m: 0.25
@@ -153,8 +121,36 @@ const everyField = `models:
       due: 36h
       on_breach: defer
       surge: 150
+      run_length: 100000
+      reader_sensitivity: 0.9
       slices:
         - {name: site, values: [north, "1"]}
+    calibrated:
+      software: ckd v0.4.0
+      policy_hash: "2222222222222222222222222222222222222222222222222222222222222222"
+      recording: {passes_file: runs/mc.npy, passes_sha256: "1111111111111111111111111111111111111111111111111111111111111111", labels_file: y true.npy, labels_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855, inputs: 2126, critical_inputs: 471, passes: 20}
+      posterior: mc-dropout
+      objective: coverage 0.8
+      scope: predicted-safe
+      seed: 42
+      expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
+      expected_critical_miss_rate: {value: 0.04, low: 0.02, high: 0.06}
+      expected_critical_fnr: {value: 0.05, low: 0, high: 1}
+      mean_root_risk: 0.125
+      lines:
+        critical_fnr: 0.1
+        critical_miss_rate: 0.08
+        classes:
+          - {class: d, critical_fnr: 0.2}
+      certificate:
+        kind: learn-then-test
+        bounds: critical-fnr
+        target: 0.05
+        confidence: 0.95
+        cases: 200
+        p_value: 0.03
+        statement: "With confidence 0.95, at most 5% of \"d\" are missed."
+      earlier_attempt: "critical FNR 0.04: seed 7"
 `
 
 func TestEveryField(t *testing.T) {
@@ -163,7 +159,7 @@ func TestEveryField(t *testing.T) {
 		Name: "m", Version: "2026-11-21", Hash: p.Hash,
 		Classes: []string{"a", "b", "c", "d"}, Critical: []int{3}, Safe: []int{0, 2},
 		Kind: Logits, FewestPasses: 10, ExpectedPasses: 30, SumTolerance: 1e-4, Tensor: "dense/Softmax:0", Variance: Population, TopClasses: 2,
-		ReliabilityThreshold: 0.4, Gate: DecidingClass, Scope: PredictedSafe,
+		ReliabilityThreshold: 0.4, Gate: AnyCritical, Scope: PredictedSafe,
 		Primary: Rule{CCritSum, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
 		PairWeights: []PairWeight{{2, 3, 2}},
 		Pairs:       AllPairs, Degenerate: HandleRetain, Saturated: HandleByScore,
@@ -179,13 +175,14 @@ func TestEveryField(t *testing.T) {
 			MeanRootRisk: 0.125,
 			Lines:        &Lines{0.1, 0.08, []ClassLine{{"d", 0.2}}},
 			Certificate: &Certificate{
-				Kind: LearnThenTest, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
+				Kind: LearnThenTest, Bounds: CriticalFNR, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
 				Statement: `With confidence 0.95, at most 5% of "d" are missed.`,
 			},
 			EarlierAttempt: "critical FNR 0.04: seed 7",
 		},
 		Audit: &Audit{
-			Rate: 0.02, M: 0.25, PredictedCritical: CriticalFree, Cap: 40, Due: 36 * Hour, OnBreach: DeferOnBreach, Surge: 150,
+			Rate: 0.02, M: 0.25, PredictedCritical: CriticalFree, Cap: 40, Due: 36 * hour, OnBreach: DeferOnBreach, Surge: 150,
+			RunLength: 100_000, ReaderSensitivity: 0.9,
 			Slices: []Slice{{"site", []string{"north", "1"}}},
 		},
 	}
@@ -295,7 +292,7 @@ func TestBounds(t *testing.T) {
 		return "\n#" + strings.Repeat("x", size-len(model(2, 1, "\n#")))
 	}
 	attempt := func(size int) string {
-		return "\n  calibration: {earlier_attempt: " + strings.Repeat("x", size) + "}"
+		return "\n  calibrated: {earlier_attempt: " + strings.Repeat("x", size) + "}"
 	}
 	tests := []struct {
 		name, data, want string
@@ -303,15 +300,15 @@ func TestBounds(t *testing.T) {
 		{"largest file", model(2, 1, comment(MaxFileBytes)), ""},
 		{"file too large", model(2, 1, comment(MaxFileBytes+1)),
 			"f.yaml:1:1: too large, expected at most 4194304 bytes"},
-		{"most classes", model(MaxClasses, 1, ""), ""},
-		{"too many classes", model(MaxClasses+1, 1, ""),
+		{"most classes", model(maxClasses, 1, ""), ""},
+		{"too many classes", model(maxClasses+1, 1, ""),
 			`f.yaml:3:12: model "m": classes: expected 2 to 100000 names, found 100001`},
 		{"most pairs", model(2000, 1000, ""), ""},
 		{"too many pairs", model(2001, 1000, ""), `f.yaml:4:13: model "m": critical: 1001 safe x 1000 critical classes, ` +
 			`expected at most 1000000 such pairs: name fewer critical classes, or the safe ones that matter`},
 		{"fewer pairs by the safe set", model(2001, 1000, "\n  safe: [2000]"), ""},
 		{"longest attempt", model(2, 1, attempt(2048)), ""},
-		{"attempt too long", model(2, 1, attempt(2049)), `f.yaml:5:34: model "m": calibration.earlier_attempt: expected at ` +
+		{"attempt too long", model(2, 1, attempt(2049)), `f.yaml:5:33: model "m": calibrated.earlier_attempt: expected at ` +
 			`most 2048 bytes of printable text, found "` + strings.Repeat("x", 80) + `..."`},
 	}
 	for _, test := range tests {

@@ -66,8 +66,12 @@ type Policy struct {
 
 // Rule holds a score and the threshold up to which an input is retained.
 type Rule struct {
-	Score        Score
-	Threshold    float64 // meaningful only if HasThreshold
+	// The score. By default the primary one is c_crit_max, the fallback cbec.
+	Score Score `key:"score,spelled" otherwise:"c_crit_max or cbec"`
+	// The input is retained exactly when this score is at or under it. A policy gives one for each score
+	// that its gate can reach, or none at all and observes.
+	Threshold float64 `key:"threshold" range:">=0" if:"HasThreshold" otherwise:"none"`
+	// HasThreshold says that Threshold means something.
 	HasThreshold bool
 }
 
@@ -106,8 +110,8 @@ func Scores() []Score {
 	return []Score{Entropy, MI, MaxProb, EUVar, VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, PCritical}
 }
 
-// NeedsCritical reports whether the score is undefined without a critical set.
-func (s Score) NeedsCritical() bool {
+// needsCritical reports whether the score is undefined without a critical set.
+func (s Score) needsCritical() bool {
 	switch s {
 	case VarCrit, EUVarCrit, OvAMI, CCritSum, CCritMax, CBEC, PCritical, RiskScore:
 		return true
@@ -115,8 +119,8 @@ func (s Score) NeedsCritical() bool {
 	return false
 }
 
-// NeedsSafe reports whether the score is undefined without a safe set.
-func (s Score) NeedsSafe() bool { return s == CBEC }
+// needsSafe reports whether the score is undefined without a safe set.
+func (s Score) needsSafe() bool { return s == CBEC }
 
 // Kind says what the rows are.
 type Kind string
@@ -142,14 +146,13 @@ type Gate string
 
 // The gates.
 const (
-	AnyCritical   Gate = "any-critical"   // when any critical class is unreliable
-	DecidingClass Gate = "deciding-class" // when the class that sets c_crit_max is
-	Always        Gate = "always"
-	Never         Gate = "never"
+	AnyCritical Gate = "any-critical" // when any critical class is unreliable
+	Always      Gate = "always"
+	Never       Gate = "never"
 )
 
 // ReadsSkewness reports whether the gate rests on the skewness ratio.
-func (g Gate) ReadsSkewness() bool { return g == AnyCritical || g == DecidingClass }
+func (g Gate) ReadsSkewness() bool { return g == AnyCritical }
 
 // ReachesPrimary reports whether the primary score can ever decide.
 func (g Gate) ReachesPrimary() bool { return g != Always }
@@ -175,9 +178,9 @@ const (
 	AllPairs          Pairs = "all"
 )
 
-// MaxClassesForAllPairs bounds Pairs "all": beyond it the number of pairs, and
+// maxClassesForAllPairs bounds Pairs "all": beyond it the number of pairs, and
 // of their time series, is no longer small.
-const MaxClassesForAllPairs = 32
+const maxClassesForAllPairs = 32
 
 // Handling says what becomes of an input whose passes say nothing.
 type Handling string

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy/risk"
 )
 
@@ -18,31 +17,39 @@ func RuleScores() []Score { return append(Scores(), RiskScore) }
 
 // GuardScores lists the scores that a guard may name: those that look at all classes alike.
 func GuardScores() []Score {
-	return slices.DeleteFunc(Scores(), Score.NeedsCritical)
+	return slices.DeleteFunc(Scores(), Score.needsCritical)
 }
 
 // Risk says how probable it is that an input is truly critical, as a calibration fitted it.
 type Risk struct {
-	// Model gives the probability for inputs called safe. The classes of its terms are positions.
-	Model risk.Model
-	// CalledCritical gives the probability for inputs called critical.
-	CalledCritical Logistic
-	// Quantiles holds the quantiles of the probability over the calibration's inputs, of the levels
-	// 0, 1/64, 2/64, up to 1, ascending, in [0,1].
-	Quantiles []float64
-	// Prevalence is the share of critical inputs, in (0,1), that the numbers are for.
-	Prevalence float64
+	// Model gives the probability for inputs called safe.
+	Model risk.Model `key:",inline"`
+	// The log-odds of being truly critical for an input called critical, which orders work lists and
+	// decides nothing.
+	CalledCritical Logistic `key:"called_critical,required"`
+	// The quantiles of the probability of being truly critical over the inputs of the calibration, of
+	// the levels 0, 1/64, 2/64, up to 1.
+	Quantiles []float64 `key:"quantiles,required" range:"0..1"`
+	// The share of critical inputs that the numbers are for. Where traffic has another share, all of
+	// them are off.
+	Prevalence float64 `key:"prevalence,required" range:"(0..1)"`
 }
 
 // Logistic is a probability whose log-odds are Intercept + Slope * log(p/(1-p)) of another
 // probability p.
-type Logistic struct{ Intercept, Slope float64 }
+type Logistic struct {
+	// The log-odds where p_critical is a half.
+	Intercept float64 `key:"intercept,required" range:"-1e6..1e6"`
+	// What the log-odds of p_critical are multiplied by.
+	Slope float64 `key:"slope,required" range:"0..1e6"`
+}
 
 // Guard defers inputs unlike those of the calibration, whatever class is predicted.
 type Guard struct {
-	// Score is one of GuardScores. An input for which it is above Threshold is unfamiliar.
-	Score     Score
-	Threshold float64
+	// The score that tells inputs unlike those of the calibration.
+	Score Score `key:"score,required" form:"guard"`
+	// An input for which it is above this is deferred as unfamiliar.
+	Threshold float64 `key:"threshold,required" range:">=0"`
 }
 
 // Finds reports whether an input with this value of the guard's score is unfamiliar. One that
@@ -54,10 +61,10 @@ const mostRiskTerms = 12
 
 // Percentiles looks up percentiles among the quantiles of a Risk. It is immutable.
 type Percentiles struct {
-	quantiles [drift.Levels]float64
+	quantiles [Levels]float64
 	// inverse has the inverse of the distance from each quantile to the next, divided by the number of
 	// distances.
-	inverse [drift.Levels]float64
+	inverse [Levels]float64
 	// first holds where to begin to search, by log-odds: the last quantile that is not above them.
 	first [2 * percentileOdds * percentilePlaces]uint8
 }
@@ -81,8 +88,8 @@ func percentilePlace(logOdds float64) int {
 
 // Percentiles returns the percentiles among the quantiles.
 func (r *Risk) Percentiles() *Percentiles {
-	p := &Percentiles{quantiles: [drift.Levels]float64(r.Quantiles)}
-	const distances = drift.Levels - 1
+	p := &Percentiles{quantiles: [Levels]float64(r.Quantiles)}
+	const distances = Levels - 1
 	for i := range distances {
 		p.inverse[i] = min(1/((p.quantiles[i+1]-p.quantiles[i])*distances), math.MaxFloat64)
 	}
@@ -132,11 +139,36 @@ func (r *Risk) ReadsC() bool {
 	})
 }
 
-// clone returns a copy that shares no memory with r.
-func (r *Risk) clone() *Risk {
-	c := copied(r)
-	if c != nil {
-		c.Model.Terms, c.Quantiles = slices.Clone(c.Model.Terms), slices.Clone(c.Quantiles)
+// checkRisk checks the risk model against the sets, and that it is there for rules that need it.
+func (b *builder) checkRisk(p *Policy) {
+	if b.sound("gate") {
+		b.checkRiskScores(p)
 	}
-	return c
+	const path = "calibrated.risk"
+	if p.Risk == nil || !b.sound(path) {
+		return
+	}
+	if len(p.Critical) == 0 && b.sound("classes", "critical") {
+		b.fault("critical", "no class is critical, expected at least one for a model of risk")
+	}
+	if n := len(p.Risk.Model.Terms); n > mostRiskTerms {
+		b.fault(path+".terms", "expected at most %d terms, found %d", mostRiskTerms, n)
+	} else if err := p.Risk.Model.Check(p.Critical, p.Safe); err != nil && b.sound("classes", "critical", "safe") && !b.faultyWithin(path+".terms") {
+		b.fault(path+".terms", "%v", err)
+	}
+}
+
+// checkRiskScores checks the rules that name score risk.
+func (b *builder) checkRiskScores(p *Policy) {
+	for _, r := range p.reachable() {
+		if r.Score != RiskScore {
+			continue
+		}
+		if p.Risk == nil && b.sound(r.field+".score", "calibrated.risk") {
+			b.fault(r.field+".score", "%s needs a model of risk, which is missing: ckd calibrate writes both", RiskScore)
+		}
+		if r.Threshold > 1 && b.sound(r.field+".threshold") {
+			b.fault(r.field+".threshold", "expected a probability of at most 1 for score %s, found %v", RiskScore, r.Threshold)
+		}
+	}
 }

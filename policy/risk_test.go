@@ -3,13 +3,13 @@ package policy
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy/risk"
 )
 
@@ -28,32 +28,31 @@ var riskText = `models:
     fallback: {score: cbec}
     degenerate: defer
     saturated: defer
-    risk:
-      intercept: -1.25
-      terms:
-        - {feature: p_critical, weight: 0.93}
-        - {feature: critical_mean, class: suspect, weight: 0.2}
-        - {feature: safe_entropy, weight: 0}
-      called_critical: {intercept: 0.4, slope: 0.8}
-      quantiles: ` + wrapped(0) + `
-      prevalence: 0.08
     guard: {score: mi, threshold: 0.41}
+    calibrated:
+      risk:
+        intercept: -1.25
+        terms:
+          - {feature: p_critical, weight: 0.93}
+          - {feature: critical_mean, class: suspect, weight: 0.2}
+          - {feature: safe_entropy, weight: 0}
+        called_critical: {intercept: 0.4, slope: 0.8}
+        quantiles: ` + probabilities(0) + `
+        prevalence: 0.08
 `
 
-// wrapped returns 65 quantiles from x to x + 1/2, in lines as Marshal writes them.
-func wrapped(x float64) string {
-	w := writer{indent: "      "}
-	list := make([]float64, drift.Levels)
+// probabilities returns 65 quantiles from x to x + 1/2, as Marshal writes them.
+func probabilities(x float64) string {
+	list := make([]float64, Levels)
 	for i := range list {
 		list[i] = x + float64(i)/128
 	}
-	w.field("quantiles", list)
-	return strings.TrimSpace(strings.TrimPrefix(w.b.String(), "      quantiles: "))
+	return "[" + strings.Join(items(reflect.ValueOf(list)), ", ") + "]"
 }
 
 func TestRiskIsRead(t *testing.T) {
 	p := parseOne(t, riskText)
-	quantiles := make([]float64, drift.Levels)
+	quantiles := make([]float64, Levels)
 	for i := range quantiles {
 		quantiles[i] = float64(i) / 128
 	}
@@ -102,14 +101,13 @@ func TestRiskOfProgramIsChecked(t *testing.T) {
 		change func(*Draft)
 		want   string
 	}{
-		{"class out of range", func(d *Draft) { d.Risk.Model.Terms[1].Class = 3 }, "risk.terms[1].class: expected the position of a class"},
-		{"class of no class feature", func(d *Draft) { d.Risk.Model.Terms[0].Class = 0 }, "risk.terms[0].class: expected none"},
-		{"safe class", func(d *Draft) { d.Risk.Model.Terms[1].Class = 0 }, `risk.terms[1].class: class "normal" is not critical`},
-		{"infinite weight", func(d *Draft) { d.Risk.Model.Terms[0].Weight = math.Inf(1) }, "risk.terms[0].weight: expected a number"},
-		{"no terms", func(d *Draft) { d.Risk.Model.Terms = nil }, "risk.terms: empty"},
-		{"quantiles", func(d *Draft) { d.Risk.Quantiles[3] = 2 }, "risk.quantiles[3]: expected a number from 0 to 1"},
-		{"no prevalence", func(d *Draft) { d.Risk.Prevalence = 0 }, "risk.prevalence: expected a share above 0"},
-		{"no risk", func(d *Draft) { d.Risk = nil }, "primary.score: risk needs the block risk"},
+		{"class out of range", func(d *Draft) { d.Risk.Model.Terms[1].Class = 3 }, "calibrated.risk.terms[1].class: expected the position of a class"},
+		{"safe class", func(d *Draft) { d.Risk.Model.Terms[1].Class = 0 }, "calibrated.risk.terms: term 1: feature critical_mean: class 0, expected a critical"},
+		{"infinite weight", func(d *Draft) { d.Risk.Model.Terms[0].Weight = math.Inf(1) }, "calibrated.risk.terms[0].weight: expected a number"},
+		{"no terms", func(d *Draft) { d.Risk.Model.Terms = nil }, "calibrated.risk.terms: missing"},
+		{"quantiles", func(d *Draft) { d.Risk.Quantiles[3] = 2 }, "calibrated.risk.quantiles[3]: expected a number from 0 to 1"},
+		{"no prevalence", func(d *Draft) { d.Risk.Prevalence = 0 }, "calibrated.risk.prevalence: expected a number above 0"},
+		{"no risk", func(d *Draft) { d.Risk = nil }, "primary.score: risk needs a model of risk"},
 		{"a guard of critical classes", func(d *Draft) { d.Guard.Score = CBEC }, "guard.score: expected one of"},
 		{"NaN guard", func(d *Draft) { d.Guard.Threshold = math.NaN() }, "guard.threshold: expected a finite number"},
 	} {
@@ -124,7 +122,7 @@ func TestRiskOfProgramIsChecked(t *testing.T) {
 }
 
 func TestPercentile(t *testing.T) {
-	r := &Risk{Quantiles: make([]float64, drift.Levels)}
+	r := &Risk{Quantiles: make([]float64, Levels)}
 	for i := range r.Quantiles { // 0.1 up to level 1/2, then up to 0.42 in steps of 0.01
 		r.Quantiles[i] = 0.1 + 0.01*float64(max(i-32, 0))
 	}
@@ -143,8 +141,8 @@ func TestPercentile(t *testing.T) {
 // is not above p, and the next.
 func TestPercentileProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		step := rapid.OneOf(rapid.Float64Range(0, 1.0/drift.Levels), rapid.Just(0.0))
-		r := &Risk{Quantiles: make([]float64, drift.Levels)}
+		step := rapid.OneOf(rapid.Float64Range(0, 1.0/Levels), rapid.Just(0.0))
+		r := &Risk{Quantiles: make([]float64, Levels)}
 		sum := rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "least")
 		for i := range r.Quantiles {
 			r.Quantiles[i] = sum
@@ -155,10 +153,10 @@ func TestPercentileProperties(t *testing.T) {
 		for i, q := range r.Quantiles {
 			switch {
 			case q > p:
-			case i == drift.Levels-1:
+			case i == Levels-1:
 				want = 1
 			case r.Quantiles[i+1] > p:
-				want = (float64(i) + (p-q)/(r.Quantiles[i+1]-q)) / (drift.Levels - 1)
+				want = (float64(i) + (p-q)/(r.Quantiles[i+1]-q)) / (Levels - 1)
 			}
 		}
 		logOdds := rapid.OneOf(rapid.Just(math.Log(p/(1-p))), rapid.Float64()).Draw(t, "log-odds") // a wrong place costs time alone
@@ -201,8 +199,8 @@ func drawRisk(t *rapid.T, p *Policy) *Risk {
 		r.Model.Terms = append(r.Model.Terms, term)
 	}
 	quantile := 0.0
-	for range drift.Levels {
-		quantile += rapid.Float64Range(0, 1.0/drift.Levels).Draw(t, "step")
+	for range Levels {
+		quantile += rapid.Float64Range(0, 1.0/Levels).Draw(t, "step")
 		r.Quantiles = append(r.Quantiles, min(quantile, 1))
 	}
 	return r

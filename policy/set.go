@@ -23,9 +23,8 @@ func (s *Set) Get(name string) (*Policy, bool) {
 // All returns the policies in the order of their models' names.
 func (s *Set) All() []*Policy { return slices.Clone(s.sorted) }
 
-// Hash returns the SHA-256, in hex, of the names, versions, hashes, tensors, calibrations, audits
-// and early-stopping rules of all policies. It changes if some answer, or what is recorded of a policy,
-// would.
+// Hash returns the SHA-256, in hex, of all policies as Marshal writes them. It changes if some answer,
+// or what is recorded of a policy, would.
 func (s *Set) Hash() string { return s.hash }
 
 // newSet returns a set of policies, whose names must differ.
@@ -35,14 +34,7 @@ func newSet(policies []*Policy) *Set {
 	h := sha256.New()
 	for _, p := range s.sorted {
 		s.byName[p.Name] = p
-		fmt.Fprintf(h, "%d:%s %d:%s %s\n", len(p.Name), p.Name, len(p.Version), p.Version, p.Hash)
-		w := p.newWriter()
-		for _, f := range modelFields {
-			if f.name == "tensor" || f.name == "calibration" || f.name == "audit" || f.name == "settle" {
-				w.fields([]field{f})
-			}
-		}
-		h.Write(w.b.Bytes())
+		h.Write(p.Marshal())
 	}
 	s.hash = fmt.Sprintf("%x", h.Sum(nil))
 	return s

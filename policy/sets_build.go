@@ -94,8 +94,8 @@ func (b setRules) resolveSizes() {
 		return
 	}
 	n := len(p.Classes)
-	if p.Pairs == AllPairs && n > MaxClassesForAllPairs {
-		b.fault("pairs", "all is for at most %d classes, expected %s for %d", MaxClassesForAllPairs, SafeCriticalPairs, n)
+	if p.Pairs == AllPairs && n > maxClassesForAllPairs {
+		b.fault("pairs", "all is for at most %d classes, expected %s for %d", maxClassesForAllPairs, SafeCriticalPairs, n)
 	}
 	if len(p.Safe)*len(p.Critical) > MaxPairs && b.sound("critical", "safe") {
 		b.fault("critical", "%d safe x %d critical classes, expected at most %d such pairs: name fewer critical "+

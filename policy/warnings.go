@@ -69,7 +69,7 @@ func (w *warnings) passes() {
 	}
 	if spare := skewnessCapToSpare * w.ReliabilityThreshold; w.readsSkewness() && w.skewnessCap(w.FewestPasses) < spare {
 		advice := ""
-		if least := w.leastPasses(spare); least <= MaxPasses {
+		if least := w.leastPasses(spare); least <= maxPasses {
 			advice = fmt.Sprintf(", ask for at least %d", least)
 		}
 		w.add("passes.fewest", "%d passes cannot show a skewness above %.3g, near the reliability threshold of %v: "+
@@ -85,7 +85,7 @@ func (w *warnings) gate() {
 			"so that it ranks inputs badly; the default here is %s", w.Gate, Always)
 	case w.Gate == AnyCritical && len(w.Critical) >= manyCritical:
 		w.add("gate", "%s with %d critical classes: one of them is nearly always improbable and skewed, so that the "+
-			"fallback may decide almost every input; compare %s", w.Gate, len(w.Critical), DecidingClass)
+			"fallback may decide almost every input; compare %s and %s", w.Gate, len(w.Critical), Never, Always)
 	}
 }
 
@@ -165,11 +165,11 @@ const looseRelease = 0.5
 func (w *warnings) earlyStopping() {
 	c := w.EarlyStopping.Certificate
 	if w.learnedForAnother() {
-		w.add("settle.policy_hash", "the policy was changed since its early-stopping rule was learned (its hash without it is now %s): "+
+		w.add("calibrated.early_stopping.policy_hash", "the policy was changed since its early-stopping rule was learned (its hash without it is now %s): "+
 			"the rule is not in force, and all passes decide; learn another with ckd calibrate --settle", w.HashWithoutEarlyStop())
 		return
 	}
-	const path = "settle.certificate."
+	const path = "calibrated.early_stopping.certificate."
 	for _, share := range []struct {
 		field  string
 		k, n   int
@@ -189,7 +189,7 @@ func (w *warnings) earlyStopping() {
 			"more of them, or ask that less is decided otherwise", loose)
 	}
 	if w.Calibration != nil && IsEnsemble(w.Calibration.Posterior) && w.EarlyStopping.Order == AnyOrder {
-		w.add("settle.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
+		w.add("calibrated.early_stopping.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
 	}
 }
 

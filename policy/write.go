@@ -9,158 +9,155 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
 // Marshal returns the policy as a file, which Parse reads back as an equal policy. It spells out
-// what thresholds depend on, and leaves out other fields that have their defaults.
+// what thresholds depend on, and leaves out other keys that have their defaults.
 func (p *Policy) Marshal() []byte {
-	w := p.newWriter()
-	w.list(modelsField, mappings{count: func(*builder) int { return 1 }, fields: modelFields})
-	return w.b.Bytes()
-}
-
-// writer writes the fields of a draft, as the table of fields has them.
-type writer struct {
-	b      bytes.Buffer
-	indent string
-	draft  *builder
-}
-
-// newWriter returns a writer of the policy's fields.
-func (p *Policy) newWriter() writer {
-	d := newBuilder(p.Draft())
-	d.addSteps()
+	d := p.Draft()
 	if slices.Equal(p.Safe, p.notCritical()) {
 		d.Safe = nil
 	}
 	if d.TopClasses == min(defaultTopClasses, len(d.Classes)) {
 		d.TopClasses = 0
 	}
-	return writer{draft: d}
+	w := writer{classes: p.Classes}
+	w.entry("  ", reflect.ValueOf(d), modelFields)
+	return append([]byte(modelsField+":\n"), w.b.Bytes()...)
 }
 
-// fields writes the fields of a mapping, one on each line.
-func (w *writer) fields(fields []field) {
-	for _, f := range fields {
-		switch is := f.is.(type) {
-		case mapping:
-			if is.isGiven(w.draft) && (f.beside == nil || f.beside(w.draft)) {
-				w.mapping(f.name, is)
+// writer writes structs as their tags say.
+type writer struct {
+	b       bytes.Buffer
+	classes []string
+}
+
+// fields writes the keys of a mapping, one on each line.
+func (w *writer) fields(indent string, in reflect.Value, fields []field) {
+	for i := range fields {
+		f := &fields[i]
+		value := f.value(in, false)
+		switch {
+		case !f.written(value, in):
+		case f.kind == mappingValue && !f.isFlat():
+			inner := writer{classes: w.classes}
+			inner.fields(indent+"  ", value, f.sub)
+			if inner.b.Len() > 0 {
+				w.b.WriteString(indent + f.name + ":\n" + inner.b.String())
+			} else if f.index != nil {
+				w.b.WriteString(indent + f.name + ": {}\n")
 			}
-		case mappings:
-			w.list(f.name, is)
+		case f.kind == listValue:
+			w.b.WriteString(indent + f.name + ":\n")
+			for i := range value.Len() {
+				w.entry(indent+"  ", value.Index(i), f.sub)
+			}
+		case f.kind == namesValue:
+			w.b.WriteString(wrapped(indent+f.name+": ", indent, items(value)) + "\n")
 		default:
-			if value, written := f.written(w.draft); written {
-				w.field(f.name, value)
+			if text := w.literal(f, value); text != "{}" || f.index != nil {
+				w.b.WriteString(indent + f.name + ": " + text + "\n")
 			}
 		}
 	}
 }
 
-// written returns what a draft holds for a field, and whether a file has to say so.
-func (f field) written(d *builder) (value any, written bool) {
-	value = f.is.(valued).value(d)
+// entry writes an entry of a list: on one line if it is flat.
+func (w *writer) entry(indent string, in reflect.Value, fields []field) {
+	entry := &field{kind: mappingValue, sub: fields}
+	if entry.isFlat() {
+		w.b.WriteString(indent + "- " + w.literal(entry, in) + "\n")
+		return
+	}
+	inner := writer{classes: w.classes}
+	inner.fields(indent+"  ", in, fields)
+	w.b.WriteString(indent + "- " + strings.TrimPrefix(inner.b.String(), indent+"  "))
+}
+
+// isFlat reports whether a mapping is written on one line: it has neither mappings nor long lists.
+func (f *field) isFlat() bool {
+	return !slices.ContainsFunc(f.sub, func(sub field) bool { return sub.sub != nil || sub.kind == quantileValue })
+}
+
+// written reports whether a file has to say what a struct holds.
+func (f *field) written(value, in reflect.Value) bool {
 	switch {
-	case value == nil:
-		return nil, false
-	case f.required || f.spelled:
-		return value, true
-	case f.beside != nil:
-		return value, f.beside(d)
+	case !value.IsValid():
+		return false
+	case f.flag != "":
+		return in.FieldByName(f.flag).Bool()
+	case f.kind == classValue:
+		return value.Int() != noClass
+	case f.kind == mappingValue || f.required || f.spelled:
+		return true
+	case f.standard.IsValid():
+		return !value.Equal(f.standard)
 	}
-	return value, value != f.standard && !reflect.ValueOf(value).IsZero()
+	return f.isPointer(in) || !value.IsZero()
 }
 
-// mapping writes a field that is a mapping. One without fields says something only if it need not
-// be given.
-func (w *writer) mapping(name string, m mapping) {
-	if m.flow {
-		w.field(name, w.flow(m.fields))
-		return
+// isPointer reports whether the struct has a pointer to the value, so that zero was given too.
+func (f *field) isPointer(in reflect.Value) bool {
+	last := len(f.index) - 1
+	if outer := (&field{index: f.index[:last]}).value(in, false); outer.IsValid() {
+		return outer.Field(f.index[last]).Kind() == reflect.Pointer
 	}
-	inner := writer{indent: w.indent + "  ", draft: w.draft}
-	inner.fields(m.fields)
-	if inner.b.Len() > 0 {
-		w.b.WriteString(w.indent + name + ":\n" + inner.b.String())
-	} else if m.given != nil {
-		w.field(name, flow{})
-	}
+	return false
 }
 
-// list writes a field that is a list of mappings, unless the list is empty.
-func (w *writer) list(name string, m mappings) {
-	for i := range m.count(w.draft) {
-		if i == 0 {
-			w.b.WriteString(w.indent + name + ":\n")
+// literal returns a value as it is written in YAML, on one line.
+func (w *writer) literal(f *field, value reflect.Value) string {
+	switch f.kind {
+	case wholeValue, periodValue:
+		return fmt.Sprint(value.Interface())
+	case numberValue:
+		return decimal(value.Float())
+	case classValue:
+		return quoted(w.classes[value.Int()])
+	case namesValue, quantileValue:
+		return "[" + strings.Join(items(value), ", ") + "]"
+	case mappingValue:
+		var list []string
+		for i := range f.sub {
+			sub := &f.sub[i]
+			if inner := sub.value(value, false); sub.written(inner, value) {
+				list = append(list, sub.name+": "+w.literal(sub, inner))
+			}
 		}
-		w.draft.item = i
-		w.b.WriteString(w.indent + "  - ")
-		if m.flow {
-			w.b.WriteString(literal(w.flow(m.fields)) + "\n")
-			continue
-		}
-		inner := writer{indent: w.indent + "    ", draft: w.draft}
-		inner.fields(m.fields)
-		w.b.WriteString(inner.b.String()[len(inner.indent):]) // the first field stands beside the dash
+		return "{" + strings.Join(list, ", ") + "}"
 	}
+	return quoted(value.String())
 }
 
-// flow returns the fields of a mapping that is written on one line.
-func (w *writer) flow(fields []field) (f flow) {
-	for _, one := range fields {
-		if value, written := one.written(w.draft); written {
-			f = append(f, entry{one.name, value})
+// items returns the entries of a list of texts or numbers as they are written.
+func items(list reflect.Value) []string {
+	texts := make([]string, list.Len())
+	for i := range texts {
+		if item := list.Index(i); item.Kind() == reflect.String {
+			texts[i] = quoted(item.String())
+		} else {
+			texts[i] = decimal(item.Float())
 		}
 	}
-	return f
+	return texts
 }
 
-// field writes a field. A long list takes several lines.
-func (w *writer) field(name string, value any) {
-	start := w.indent + name + ": "
-	var list []string
-	switch value := value.(type) {
-	case []string:
-		for _, text := range value {
-			list = append(list, quoted(text))
-		}
-	case []float64:
-		for _, x := range value {
-			list = append(list, decimal(x))
-		}
-	default:
-		w.b.WriteString(start + literal(value) + "\n")
-		return
-	}
+// wrapped returns a list of names that begins on a line of its own key, on several lines if it is long.
+func wrapped(start, indent string, list []string) string {
 	const wide = 110
+	var text strings.Builder
 	line := start + "["
 	for i, item := range list {
 		if i < len(list)-1 {
 			item += ", "
 		}
 		if len(line)+len(item) > wide && i > 0 {
-			w.b.WriteString(strings.TrimSuffix(line, " ") + "\n")
-			line = w.indent + "  "
+			text.WriteString(strings.TrimSuffix(line, " ") + "\n")
+			line = indent + "  "
 		}
 		line += item
 	}
-	w.b.WriteString(line + "]\n")
-}
-
-// writesStep reports whether step i of a rule is written: the first and the last, which say how far
-// the rule reaches, and those that decide anything.
-func writesStep(r *earlystop.Rule, i int) bool {
-	return i == 0 || i == len(r.Steps)-1 || r.Steps[i].Asks()
-}
-
-func (p *Policy) namesOf(classes []int) []string {
-	var names []string
-	for _, k := range classes {
-		names = append(names, p.Classes[k])
-	}
-	return names
+	return text.String() + line + "]"
 }
 
 func (p *Policy) notCritical() []int {
@@ -171,40 +168,6 @@ func (p *Policy) notCritical() []int {
 		}
 	}
 	return classes
-}
-
-// flow holds a mapping that is written on one line.
-type flow []entry
-
-type entry struct {
-	name  string
-	value any
-}
-
-// literal returns a value as it is written in YAML.
-func literal(value any) string {
-	if f, ok := value.(flow); ok {
-		fields := make([]string, len(f))
-		for i, e := range f {
-			fields[i] = e.name + ": " + literal(e.value)
-		}
-		return "{" + strings.Join(fields, ", ") + "}"
-	}
-	if list, ok := value.([]string); ok {
-		texts := make([]string, len(list))
-		for i, text := range list {
-			texts[i] = quoted(text)
-		}
-		return "[" + strings.Join(texts, ", ") + "]"
-	}
-	v := reflect.ValueOf(value)
-	switch v.Kind() {
-	case reflect.String:
-		return quoted(v.String())
-	case reflect.Float64:
-		return decimal(v.Float())
-	}
-	return fmt.Sprint(value)
 }
 
 // decimal returns the shortest text of a number. It has a point before its exponent, without which

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
-
-	"github.com/ckd-project/ckd/monitor/drift"
 )
 
 // TestMarshal checks how a policy is written: what thresholds depend on is spelled out, defaults of
@@ -37,7 +36,7 @@ func TestMarshal(t *testing.T) {
 		{"defaults", threeClassesText, defaults},
 		{"everything else", everyField, everyField},
 		{"risk and guard", riskText, riskText},
-		{"an empty calibration", threeClassesText + "  calibration: {}\n", defaults + "    calibration: {}\n"},
+		{"an empty block", threeClassesText + "  calibrated: {}\n", defaults},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -78,8 +77,8 @@ func TestMarshalTexts(t *testing.T) {
 	}
 	for _, text := range texts {
 		var back any
-		if err := yaml.Unmarshal([]byte("["+literal(text)+"]"), &back); err != nil || !cmp.Equal(back, any([]any{text})) {
-			t.Errorf("%q is written %s, which is read as %#v (%v)", text, literal(text), back, err)
+		if err := yaml.Unmarshal([]byte("["+quoted(text)+"]"), &back); err != nil || !cmp.Equal(back, any([]any{text})) {
+			t.Errorf("%q is written %s, which is read as %#v (%v)", text, quoted(text), back, err)
 		}
 	}
 	p := parseOne(t, "models: [{name: m, gate: never, primary: {score: mi}, classes: "+literalList(texts)+"}]")
@@ -148,11 +147,11 @@ func drawWholePolicy(t *rapid.T) *Policy {
 		Name:                 rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._-]{0,9}`).Draw(t, "name"),
 		Version:              drawText(t, "version"),
 		Kind:                 rapid.SampledFrom([]Kind{Probabilities, Logits, Dirichlet}).Draw(t, "kind"),
-		SumTolerance:         rapid.OneOf(rapid.Just(DefaultSumTolerance), rapid.Float64Range(1e-7, 0.1)).Draw(t, "sum tolerance"),
+		SumTolerance:         rapid.OneOf(rapid.Just(1e-3), rapid.Float64Range(1e-7, 0.1)).Draw(t, "sum tolerance"),
 		Tensor:               rapid.OneOf(rapid.Just(DefaultTensor), drawName).Draw(t, "tensor"),
 		Variance:             rapid.SampledFrom([]Variance{Sample, Population}).Draw(t, "variance"),
 		ReliabilityThreshold: rapid.Float64Range(1e-9, 5).Draw(t, "reliability threshold"),
-		Gate:                 rapid.SampledFrom([]Gate{AnyCritical, DecidingClass, Always, Never}).Draw(t, "gate"),
+		Gate:                 rapid.SampledFrom([]Gate{AnyCritical, Always, Never}).Draw(t, "gate"),
 		Scope:                rapid.SampledFrom([]Scope{AllInputs, PredictedSafe}).Draw(t, "scope"),
 		Pairs:                rapid.SampledFrom([]Pairs{SafeCriticalPairs, AllPairs}).Draw(t, "pairs"),
 		Degenerate:           rapid.SampledFrom(handlings).Draw(t, "degenerate"),
@@ -204,7 +203,7 @@ func drawWholePolicy(t *rapid.T) *Policy {
 		p.Audit = drawAudit(t)
 	}
 	if rapid.Bool().Draw(t, "settled") {
-		p.EarlyStopping = drawSettle(t, p)
+		p.EarlyStopping = drawEarlyStopping(t, p)
 	}
 	p.Hash = p.hash()
 	return p
@@ -218,6 +217,8 @@ func drawAudit(t *rapid.T) *Audit {
 		Cap:               rapid.SampledFrom([]float64{0, 0.5, 100}).Draw(t, "cap"),
 		Due:               Period(rapid.IntRange(1, int(maxPeriod)).Draw(t, "due")),
 		OnBreach:          AlarmOnBreach,
+		RunLength:         rapid.Float64Range(1000, 1e15).Draw(t, "run length"),
+		ReaderSensitivity: rapid.Float64Range(0.01, 1).Draw(t, "reader sensitivity"),
 		Surge:             rapid.SampledFrom([]float64{0, 0.5, 1000}).Draw(t, "surge"),
 	}
 	values := rapid.SliceOfNDistinct(drawName, 1, 3, func(s string) uint16 { return SliceHash("", s) })
@@ -230,7 +231,7 @@ func drawAudit(t *rapid.T) *Audit {
 
 func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 	given := func(what string) bool { return rapid.Bool().Draw(t, what) }
-	count := func(least int, what string) int { return rapid.IntRange(least, maxCount).Draw(t, what) }
+	count := func(least int, what string) int { return rapid.IntRange(least, math.MaxInt32).Draw(t, what) }
 	interval := func(what string) *Interval {
 		if !given(what) {
 			return nil
@@ -239,7 +240,7 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 		value := rapid.Float64Range(low, 1).Draw(t, "value")
 		return &Interval{Value: value, Low: low, High: rapid.Float64Range(value, 1).Draw(t, "high")}
 	}
-	c := &Calibration{ExpectedCoverage: interval("coverage"), ExpectedCriticalFNR: interval("critical FNR"),
+	c := &Calibration{Objective: "coverage 0.8", ExpectedCoverage: interval("coverage"), ExpectedCriticalFNR: interval("critical FNR"),
 		ExpectedCriticalMissRate: interval("critical miss rate")}
 	if given("texts") {
 		c.Software, c.Objective, c.Scope = drawText(t, "software"), drawText(t, "objective"), p.Scope
@@ -265,6 +266,7 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 	share := rapid.Float64Range(1e-6, 1-1e-6)
 	c.Certificate = &Certificate{
 		Kind:      rapid.SampledFrom([]CertificateKind{LearnThenTest, ConformalRiskControl}).Draw(t, "kind"),
+		Bounds:    CriticalMissRate,
 		Target:    share.Draw(t, "target"),
 		Statement: drawText(t, "statement"),
 	}
@@ -277,7 +279,7 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 		c.Certificate.PValue = rapid.Float64Range(0, 1).Draw(t, "p-value")
 		c.Certificate.Groups = count(0, "groups")
 		figures := []Figure{CriticalMissRate, CriticalFNR}
-		c.Certificate.Bounds = rapid.SampledFrom(append(figures, "")).Draw(t, "bounds")
+		c.Certificate.Bounds = rapid.SampledFrom(figures).Draw(t, "bounds")
 		for range rapid.IntRange(0, 2).Draw(t, "further") {
 			c.Certificate.Further = append(c.Certificate.Further, CertifiedLimit{
 				Bounds: rapid.SampledFrom(figures).Draw(t, "bounds"), Target: share.Draw(t, "target"),
@@ -288,18 +290,19 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 	return c
 }
 
-func drawReference(t *rapid.T, p *Policy) *drift.Reference {
-	ref := &drift.Reference{Inputs: rapid.IntRange(1, maxCount).Draw(t, "inputs of the reference")}
+func drawReference(t *rapid.T, p *Policy) *Reference {
+	ref := &Reference{Inputs: rapid.IntRange(1, math.MaxInt32).Draw(t, "inputs of the reference")}
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "values"), 0))
-	quantiles := func() drift.Quantiles {
-		values := make([]float64, 1+rng.IntN(100))
-		for i := range values {
-			values[i] = math.Exp(20*rng.NormFloat64()) * float64(rng.IntN(3))
+	quantiles := func() []float64 {
+		list := make([]float64, Levels)
+		for i := range list {
+			list[i] = math.Exp(20*rng.NormFloat64()) * float64(rng.IntN(3))
 		}
-		return drift.NewQuantiles(values)
+		slices.Sort(list)
+		return list
 	}
 	for _, k := range rng.Perm(len(p.Classes))[rng.IntN(len(p.Classes)):] {
-		ref.Classes = append(ref.Classes, drift.ClassReference{
+		ref.Classes = append(ref.Classes, ClassReference{
 			Class: k, Predicted: rng.Float64() / float64(len(p.Classes)), Epistemic: quantiles(), Skewness: quantiles(),
 		})
 	}

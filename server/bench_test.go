@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
@@ -277,12 +276,14 @@ func neverStopping(t testing.TB, s, k int, gate policy.Gate) *policy.Policy {
 	t.Helper()
 	p := *loadPolicy(t, s, k)
 	p.Gate = gate
-	rule := earlystop.Rule{Passes: s, Fewest: p.FewestPasses, Patience: 8, Steps: make([]earlystop.Step, s-p.FewestPasses)}
-	for i := range rule.Steps {
-		side := earlystop.Side{AtMost: -3, Coefficients: [earlystop.Terms]float64{0, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9}}
-		rule.Steps[i] = earlystop.Step{Retain: side, Defer: side}
+	var terms []earlystop.Term
+	for _, of := range earlystop.StatisticNames {
+		terms = append(terms, earlystop.Term{Of: of, Weight: 1e-9})
 	}
-	p.EarlyStopping = certified(&p, rule)
+	form := &earlystop.Form{Retain: terms, Defer: terms, Boundaries: []earlystop.Boundary{
+		{Passes: p.FewestPasses, Retain: -3, Defer: -3}, {Passes: s - 1, Retain: -3, Defer: -3},
+	}}
+	p.EarlyStopping = certified(&p, form.Rule(s, 8))
 	return &p
 }
 
@@ -345,7 +346,7 @@ func risky(t testing.TB, s, k, terms int) *policy.Policy {
 	d := loadPolicy(t, s, k).Draft()
 	d.Risk = &policy.Risk{
 		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 0.9}}},
-		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, drift.Levels), Prevalence: 0.1,
+		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.1,
 	}
 	for _, f := range []risk.Feature{risk.SafeEntropy, risk.PredictedVariation, risk.SafeVariation, risk.LargestCriticalMean} {
 		if len(d.Risk.Model.Terms) < terms {
@@ -353,7 +354,7 @@ func risky(t testing.TB, s, k, terms int) *policy.Policy {
 		}
 	}
 	for i := range d.Risk.Quantiles {
-		d.Risk.Quantiles[i] = float64(i) / (drift.Levels - 1)
+		d.Risk.Quantiles[i] = float64(i) / (policy.Levels - 1)
 	}
 	for class := len(d.Critical); len(d.Risk.Model.Terms) < terms && class < k; class++ {
 		d.Risk.Model.Terms = append(d.Risk.Model.Terms, risk.Term{Feature: risk.SafeShare, Class: class, Weight: 0.1})

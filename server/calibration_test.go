@@ -21,13 +21,13 @@ models:
     gate: never
     passes: {fewest: 2}
     primary: {score: mi, threshold: 1}
-    calibration:
+    calibrated:
       recording: {passes: 3}
       posterior: mc-dropout
       objective: coverage 0.8
       expected_coverage: {value: 0.75, low: 0.7, high: 0.8}
       expected_critical_miss_rate: {value: 0.125, low: 0.0625, high: 0.1875}
-      expected_critical_fnr: {value: 0.25}
+      expected_critical_fnr: {value: 0.25, low: 0, high: 1}
       certificate:
         {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 50, misses: 1, p_value: 0.03, statement: All is well.,
          bounds: critical-miss-rate, class: critical, groups: 40,
@@ -37,8 +37,8 @@ models:
     critical: [critical]
     gate: never
     passes: {fewest: 2}
-    calibration:
-      certificate: {kind: conformal-risk-control, target: 0.1}
+    calibrated:
+      certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1}
   - name: plain
     classes: [safe, critical]
     critical: [critical]

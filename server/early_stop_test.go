@@ -28,21 +28,22 @@ func stoppingPolicy(t testing.TB, from int, retain, defers float64, edit ...stri
 	t.Helper()
 	all := parsePolicies(t, strings.NewReplacer(edit...).Replace(testPolicies)).All()
 	p := *all[slices.IndexFunc(all, func(p *policy.Policy) bool { return p.Version == "v1" })]
-	rule := earlystop.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Patience: 2}
-	for after := rule.Fewest; after < rule.Passes; after++ {
-		step := earlystop.NoStep()
-		if after >= from {
-			step.Retain.AtMost, step.Defer.AtMost = retain, -defers
-			step.Retain.Coefficients[1+earlystop.Own], step.Defer.Coefficients[1+earlystop.Own] = 1, -1
-		}
-		rule.Steps = append(rule.Steps, step)
-	}
-	p.EarlyStopping = certified(&p, rule)
+	p.EarlyStopping = certified(&p, ruleOnScore(&p, max(from, p.FewestPasses), retain, -defers).Rule(p.ExpectedPasses, 2))
 	stopping := parsePolicies(t, string(p.Marshal())).All()[0]
 	if stopping.EarlyStop() == nil {
 		t.Fatal("the rule is not in force")
 	}
 	return stopping
+}
+
+// ruleOnScore returns a rule that looks at the score alone, from a number of passes on.
+func ruleOnScore(p *policy.Policy, from int, retain, defers float64) *earlystop.Form {
+	return &earlystop.Form{
+		Boundaries: []earlystop.Boundary{
+			{Passes: from, Retain: retain, Defer: defers}, {Passes: p.ExpectedPasses - 1, Retain: retain, Defer: defers},
+		},
+		Retain: []earlystop.Term{{Of: "own", Weight: 1}}, Defer: []earlystop.Term{{Of: "own", Weight: -1}},
+	}
 }
 
 // certified returns a rule as if it had been learned for a policy.
@@ -160,10 +161,9 @@ func TestEarlyDecisions(t *testing.T) {
 	t.Run("many steps", func(t *testing.T) { testEarlyDecisions(t, stoppingPolicy(t, 0, -4, 1.5)) })
 	t.Run("a single step", func(t *testing.T) {
 		p := stoppingPolicy(t, 12, -4, 1.5)
-		steps := p.EarlyStopping.Rule.Steps[13-p.FewestPasses:]
-		for i := range steps {
-			steps[i] = earlystop.NoStep()
-		}
+		form := p.EarlyStopping.Rule.Form
+		form.Boundaries = form.Boundaries[:1]
+		p.EarlyStopping.Rule = form.Rule(p.ExpectedPasses, 2)
 		testEarlyDecisions(t, p)
 	})
 }
@@ -362,9 +362,9 @@ func TestBudgetOfFollowedInputs(t *testing.T) {
 // no say in when they end: not in those that may stop early, whether they do or not.
 func TestDriftIgnoresEarlyDecisions(t *testing.T) {
 	p := stoppingPolicy(t, 0, -4, 1.5)
-	levels := make(drift.Quantiles, drift.Levels)
-	p.Calibration = &policy.Calibration{Reference: &drift.Reference{
-		Inputs: 100, Classes: []drift.ClassReference{{Class: 1, Predicted: 0.1, Epistemic: levels, Skewness: levels}},
+	levels := make(drift.Quantiles, policy.Levels)
+	p.Calibration = &policy.Calibration{Reference: &policy.Reference{
+		Inputs: 100, Classes: []policy.ClassReference{{Class: 1, Predicted: 0.1, Epistemic: levels, Skewness: levels}},
 	}}
 	const n = 200
 	for name, c := range map[string]struct {

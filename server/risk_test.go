@@ -25,12 +25,13 @@ models:
     gate: never
     primary: {score: risk, threshold: 0.1}
     guard: {score: mi, threshold: 0.3}
-    risk:
-      intercept: -1
-      terms: [{feature: p_critical, weight: 0.5}, {feature: safe_variation, weight: 0.1}]
-      called_critical: {intercept: 0.25, slope: 2}
-      quantiles: [0` + strings.Repeat(", 0.25", 63) + `, 1]
-      prevalence: 0.2
+    calibrated:
+      risk:
+        intercept: -1
+        terms: [{feature: p_critical, weight: 0.5}, {feature: safe_variation, weight: 0.1}]
+        called_critical: {intercept: 0.25, slope: 2}
+        quantiles: [0` + strings.Repeat(", 0.25", 63) + `, 1]
+        prevalence: 0.2
 `
 
 // TestRisk checks that risk, priority and what the guard finds are answered at every detail as the

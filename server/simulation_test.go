@@ -29,7 +29,6 @@ import (
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/policy/earlystop"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/spec"
 	"github.com/ckd-project/ckd/server/internal/wire"
@@ -255,14 +254,7 @@ models:
 			p = *other
 		}
 	}
-	rule := earlystop.Rule{Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Patience: 1}
-	for range rule.Passes - rule.Fewest {
-		step := earlystop.NoStep()
-		step.Retain.AtMost, step.Defer.AtMost = 0.5, 0.5
-		step.Retain.Coefficients[1+earlystop.Own], step.Defer.Coefficients[1+earlystop.Own] = 1, -1
-		rule.Steps = append(rule.Steps, step)
-	}
-	p.EarlyStopping = certified(&p, rule)
+	p.EarlyStopping = certified(&p, ruleOnScore(&p, p.FewestPasses, 0.5, 0.5).Rule(p.ExpectedPasses, 1))
 	for _, more := range []string{"", others} {
 		set, err := policy.Parse(policy.File{Name: "with a rule", Data: []byte(string(p.Marshal()) + more)})
 		if err != nil {

@@ -391,7 +391,7 @@ func TestEnumsAreMapped(t *testing.T) {
 	said := map[string]bool{}
 	for _, value := range []fmt.Stringer{
 		kindMessage(policy.Probabilities), kindMessage(policy.Logits), kindMessage(policy.Dirichlet),
-		enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.AnyCritical), enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.DecidingClass),
+		enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.AnyCritical),
 		enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Always), enum[ckdv1.Gate](ckdv1.Gate_value, "GATE_", policy.Never),
 		enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.AllInputs), enum[ckdv1.Scope](ckdv1.Scope_value, "SCOPE_", policy.PredictedSafe),
 		enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Sample), enum[ckdv1.Variance](ckdv1.Variance_value, "VARIANCE_", policy.Population),

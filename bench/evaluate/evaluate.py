@@ -86,8 +86,6 @@ def decompose(p, critical):
     t.sum_c = t.C.sum(1)
     t.skewness = np.nan_to_num(divide(np.abs(m3), 3 * mu * var))
     t.critical_skewness = t.skewness[:, t.critical].max(1)
-    deciding = t.critical[t.C[:, t.critical].argmax(1)]
-    t.deciding_skewness = t.skewness[np.arange(t.N), deciding]
 
     cov = np.matmul(d.transpose(1, 2, 0), d.transpose(1, 0, 2)) / (t.S - 1)
     root = np.sqrt(mu + EPSILON)
@@ -370,7 +368,7 @@ def bootstrap(orders, keys, outcomes, kept, at, ranges, resamples, seed):
 def rankings(t, reliability):
     """Name, scope and key of every ranking: the lower the key, the earlier an input is retained."""
     treated = t.is_critical[t.predicted]
-    gates = {"any-critical": t.critical_skewness > reliability, "deciding-class": t.deciding_skewness > reliability}
+    gates = {"any-critical": t.critical_skewness > reliability}
     for scope, never in ("all", np.zeros(t.N, bool)), ("predicted-safe", treated):
         for name, score in t.scores.items():
             yield name, scope, np.where(never, -np.inf, score)

@@ -77,7 +77,7 @@ func TestCalibrateWithoutOut(t *testing.T) {
 		t.Errorf("model %s", name)
 	}
 	wantFragment(t, report, "* calibrated")
-	wantFragment(t, report, "calibration.posterior: not given")
+	wantFragment(t, report, "calibrated.posterior: not given")
 }
 
 // TestCalibrateCertifies checks that calibrate certifies, and that a second attempt on the same

@@ -19,10 +19,10 @@ func TestCheck(t *testing.T) {
   fallback: {threshold: 0.003}
 `
 	good := writeFile(t, "good.yaml", sane)
-	calibrated := writeFile(t, "calibrated.yaml", sane+`  calibration:
+	calibrated := writeFile(t, "calibrated.yaml", sane+`  calibrated:
     recording: {passes: 20, inputs: 900, critical_inputs: 90}
     posterior: ensemble
-    certificate: {kind: conformal-risk-control, target: 0.05}
+    certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.05}
 `)
 	unwise := writeFile(t, "unwise.yaml", "models: [{name: two, classes: [a, b], critical: [b], passes: {fewest: 5, expected: 9}}]\n")
 	bad := writeFile(t, "bad.yaml", "models: [{name: x, classes: [a, b], critical: [c]}, {name: fetal-health, classes: [a, b], gate: nevr}]\n")
@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 		"calibrated": {args: []string{calibrated}, stdout: []string{
 			"\n  It was calibrated on 900 inputs (90 critical) of 20 passes from ensemble",
 			"\n  Its certificate, by conformal-risk-control: on average, at most 5% of the critical inputs",
-			"\n  warning: calibration.recording.passes: calibrated on inputs of 20 passes, but an input is answered when it has 30",
+			"\n  warning: calibrated.recording.passes: calibrated on inputs of 20 passes, but an input is answered when it has 30",
 		}},
 		"unwise": {args: []string{good, unwise}, stdout: []string{
 			"\n\ntwo, hash ",
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 			"missing: cannot read: no such file or directory\n",
 			bad + `:1:48: model "x": critical[0]: "c" is none of the classes` + "\n",
 			bad + `:1:60: model "fetal-health": name: already the name of the model at ` + good + ":2:9, expected one of its own\n",
-			bad + `:1:97: model "fetal-health": gate: expected one of any-critical, deciding-class, always, never, ` +
+			bad + `:1:97: model "fetal-health": gate: expected one of any-critical, always, never, ` +
 				`found "nevr", did you mean "never"?` + "\n",
 			"4 faults found",
 		}},

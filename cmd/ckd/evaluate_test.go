@@ -174,7 +174,7 @@ func TestEvaluatePolicy(t *testing.T) {
 	for _, row := range report["policies"].([]any) {
 		names[at(t, row, "name").(string)] = true
 	}
-	if !names["policy"] || !names["any-critical"] || !names["deciding-class"] {
+	if !names["policy"] || !names["any-critical"] {
 		t.Errorf("policies %v", names)
 	}
 	wantFragments(t, runOK(t, args...), " policy hash ", " retained 1 of 3 (33.3%) ", "retained critical 1 of 1 (100.0%)", " 2.5% to 100.0% ")
@@ -222,8 +222,8 @@ func TestEvaluateHoldsCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certified := strings.Replace(handPolicy, "classes:", "calibration: {recording: {passes_sha256: "+file.SHA256+
-		"}, certificate: {kind: learn-then-test, target: 0.1, confidence: 0.9}}\n    classes:", 1)
+	certified := strings.Replace(handPolicy, "classes:", "calibrated: {recording: {passes_sha256: "+file.SHA256+
+		"}, certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}}\n    classes:", 1)
 	args := []string{"evaluate", "--passes", three, "--labels", handLabels(t, 1, 2, 0), "--policy",
 		writeFile(t, "p.yaml", certified), "--bootstrap", "2"}
 	// One input is retained, and missed. If the true share were 0.1, that would have the chance

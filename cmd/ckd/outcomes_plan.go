@@ -20,7 +20,6 @@ type outcomesPlanCmd struct {
 	labelledFlags
 
 	InputsPerDay float64 `required:"" placeholder:"N" help:"Traffic: inputs a day."`
-	RunLength    float64 `default:"2000000" placeholder:"N" help:"Outcomes between false alarms, on average at least, of all monitors together. (${default})"`
 	Seed         uint64  `default:"42" placeholder:"N" help:"Seed of the simulations. (${default})"`
 
 	Format string `enum:"table,json" default:"table" help:"Form of the plan: ${enum}. (${default})"`
@@ -42,8 +41,6 @@ func (c *outcomesPlanCmd) Validate() error {
 		return errors.New("expected --policy: audits are planned for a policy")
 	case !(c.InputsPerDay > 0) || math.IsInf(c.InputsPerDay, 1):
 		return fmt.Errorf("--inputs-per-day %v: expected a number above 0", c.InputsPerDay)
-	case !(c.RunLength >= 1) || math.IsInf(c.RunLength, 1):
-		return fmt.Errorf("--run-length %v: expected a number of at least 1", c.RunLength)
 	}
 	return c.check()
 }
@@ -59,7 +56,7 @@ func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	rec.sort(nil)
-	found, err := planFor(ctx.Ctx, model, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, RunLength: c.RunLength, Seed: c.Seed})
+	found, err := planFor(ctx.Ctx, model, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, Seed: c.Seed})
 	if err != nil {
 		return interrupted(ctx, err)
 	}

@@ -30,14 +30,12 @@ func stopEarly(t *testing.T, path string, disagreement, released float64) {
 	}
 	p := parse(getFile(t, path))
 	p.FewestPasses = stopAfter // it was calibrated without a rule, and accepts no fewer than the recording has
-	rule := earlystop.Rule{Passes: p.ExpectedPasses, Fewest: stopAfter}
-	for range rule.Passes - rule.Fewest {
-		whatever := earlystop.Side{AtMost: earlystop.Never, Coefficients: [earlystop.Terms]float64{1}}
-		step := earlystop.Step{Retain: whatever, Defer: whatever}
-		rule.Steps = append(rule.Steps, step)
-	}
+	whatever := &earlystop.Form{Boundaries: []earlystop.Boundary{
+		{Passes: stopAfter, Retain: earlystop.Never, Defer: earlystop.Never},
+		{Passes: p.ExpectedPasses - 1, Retain: earlystop.Never, Defer: earlystop.Never},
+	}}
 	p.EarlyStopping = &policy.EarlyStopping{
-		PolicyHash: p.HashWithoutEarlyStop(), Order: policy.AnyOrder, Rule: rule, MeanPasses: stopAfter,
+		PolicyHash: p.HashWithoutEarlyStop(), Order: policy.AnyOrder, Rule: whatever.Rule(p.ExpectedPasses, 0), MeanPasses: stopAfter,
 		Certificate: policy.EarlyStopCertificate{Disagreement: disagreement, Confidence: 0.9, Released: policy.ReleasedShare{AtMost: released}},
 	}
 	calibration := *p.Calibration

@@ -26,7 +26,6 @@ import (
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/risk"
@@ -436,7 +435,7 @@ func TestDashboardsShow(t *testing.T) {
 	showsShares(t, p, 1e-9, slices.Concat(deferralShares, otherShares))
 	answered := answerReviews(t, plain, "digits", "digits-id", strings.Split(digitNames, ","))
 	await(t, p, fmt.Sprintf(`sum(ckd_promise_reviews{state="answered"}) == %d and sum(ckd_promise_reviews{state="due"}) == %[1]d`, answered))
-	sendStopping(t, plain, "digits", digits, fullpass.DefaultFirst)
+	sendStopping(t, plain, "digits", digits, int(fullpass.NewSampler(0).First))
 	sendStopping(t, plain, "digits", digits, 0)
 	shows(t, p, "all is well, and every other query has data", func(at string) []string { return shownFaults(t, p, at, emptyWhileHealthy) })
 	alertsOnly(t, p)
@@ -745,7 +744,7 @@ func addGate(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	d := set.All()[0].Draft()
-	d.Gate, d.FewestPasses = policy.DecidingClass, 5 // fewer passes show little skewness
+	d.Gate, d.FewestPasses = policy.AnyCritical, 5 // fewer passes show little skewness
 	d.Primary, d.Fallback = policy.Rule{Score: policy.CCritMax, Threshold: 0.025}, policy.Rule{Score: policy.CBEC, Threshold: 0.025}
 	p, err := policy.Build(d)
 	if err != nil {
@@ -764,7 +763,7 @@ func addRisk(t *testing.T, path string) {
 	d := set.All()[0].Draft()
 	d.Risk = &policy.Risk{
 		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 1}}},
-		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, drift.Levels), Prevalence: 0.2,
+		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.2,
 	}
 	d.Calibration.PolicyHash = "" // another than it was calibrated with
 	p, err := policy.Build(d)

@@ -27,7 +27,7 @@ func TestPolicySchema(t *testing.T) {
 	}
 	rules := "unknown-field unknown-field-nested unknown-field-top wrong-type null missing models-missing models-empty " +
 		"models-not-a-list file-not-a-mapping name classes-few classes-twice classes-text enum range sum-tolerance many-at-once " +
-		"calibration-policy-hash settle-fields settle-certificate settle-steps"
+		"calibration-policy-hash early-stopping-fields early-stopping-certificate early-stopping-boundaries"
 	paths := append(slices.Clone(good), "../policy/fetal-health.yaml")
 	for _, rule := range strings.Fields(rules) {
 		paths = append(paths, files+rule+".bad.yaml")

@@ -57,7 +57,7 @@ type Security struct {
 	InsecurePlaintext bool `env:"CKD_INSECURE_PLAINTEXT" help:"Allow addresses beyond loopback without TLS: whoever is on the network can then read passes and forge decisions. Set it only where a mesh encrypts."`
 }
 
-// Outcomes holds the keys of receipts, where outcomes are kept, and how they are judged.
+// Outcomes holds the keys of receipts, and where outcomes are kept.
 type Outcomes struct {
 	ReceiptKeys string `type:"path" placeholder:"FILE" env:"CKD_RECEIPT_KEYS" help:"File of the keys of receipts, 32 bytes a line in hex or base64: the first seals, all open. Set it to audit, or to learn outcomes: without it clients cannot have receipts. It is read again when it changes."`
 
@@ -66,9 +66,6 @@ type Outcomes struct {
 	LedgerCA    string `name:"ledger-ca" type:"path" placeholder:"FILE" env:"CKD_LEDGER_CA" help:"PEM file of the authorities that the ledger's certificate must be from. ledger-at then uses TLS, and shows tls-cert if there is one."`
 	LedgerToken string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_TOKEN" help:"File with the bearer token to present to the ledger: set it where that daemon has an access file."`
 	LedgerState string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_STATE" help:"File that keeps what ledger-at said last, for a start while it is away. Set it for policies with on_breach: defer."`
-
-	RunLength         float64 `default:"2000000" placeholder:"N" env:"CKD_RUN_LENGTH" help:"Outcomes, on average, between false alarms of one policy while its risk is on the line. (${default})"`
-	ReaderSensitivity float64 `default:"1" placeholder:"SHARE" env:"CKD_READER_SENSITIVITY" help:"Share of the critical inputs that readers are assumed to recognise; figures show what follows. (${default})"`
 }
 
 // Debugging holds what helps people to look into the daemon, or to change it.
@@ -177,12 +174,6 @@ func (o *Outcomes) check(report reporter) {
 		if value != "" && o.LedgerAt == "" {
 			report(setting, "means nothing without ledger-at")
 		}
-	}
-	if !(o.RunLength >= 1000 && o.RunLength <= 1e15) {
-		report("run-length", "%v, expected 1000 to 1e15 outcomes", o.RunLength)
-	}
-	if !(o.ReaderSensitivity >= 0.01 && o.ReaderSensitivity <= 1) {
-		report("reader-sensitivity", "%v, expected a share from 0.01 to 1", o.ReaderSensitivity)
 	}
 }
 

@@ -154,8 +154,6 @@ func TestExposure(t *testing.T) {
 		{"--ledger d --receipt-keys k", ""},
 		{"--ledger d --receipt-keys k --ledger-at localhost:1", "ledger-at: a daemon keeps the ledger or tells another one"},
 		{"--ledger-state f", "ledger-state: means nothing without ledger-at"},
-		{"--run-length 0", "run-length: 0, expected 1000"},
-		{"--reader-sensitivity 1.5", "reader-sensitivity: 1.5, expected a share"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			_, err := parse(append([]string{"--policy", "p.yaml"}, strings.Fields(c.args)...)...)

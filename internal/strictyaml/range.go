@@ -9,8 +9,8 @@ import (
 type Range struct {
 	// Least and Most are the bounds. An infinite Most means no upper bound.
 	Least, Most float64
-	// Open excludes Least itself.
-	Open bool
+	// Open excludes Least itself, OpenMost excludes Most.
+	Open, OpenMost bool
 }
 
 // AtLeast returns the range of finite numbers >= x.
@@ -28,12 +28,14 @@ func (r Range) Contains(x float64) bool {
 	case math.IsNaN(x), math.IsInf(x, 0), x < r.Least, x > r.Most:
 		return false
 	}
-	return !r.Open || x > r.Least
+	return (!r.Open || x > r.Least) && (!r.OpenMost || x < r.Most)
 }
 
 // String returns the range in words.
 func (r Range) String() string {
 	switch {
+	case r.Open && r.OpenMost:
+		return fmt.Sprintf("a number above %v and below %v", r.Least, r.Most)
 	case !math.IsInf(r.Most, 1):
 		return fmt.Sprintf("a number from %v to %v", r.Least, r.Most)
 	case r.Open:

@@ -1,7 +1,7 @@
 // Package drift detects, without labels, that what a model says has moved away from its
 // calibration.
 //
-// A Reference holds what calibration saw: for each class, the distribution of C_k and of the
+// A policy.Reference holds what calibration saw: for each class, the distribution of C_k and of the
 // skewness ratio, and the share of inputs for which the class was predicted. A Monitor compares the
 // last 64, 256 and 1024 live inputs with it. Windows are counted in inputs, so that a model which
 // is asked seldom needs no more of them to show drift.

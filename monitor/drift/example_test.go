@@ -26,8 +26,8 @@ func Example() {
 			for range drift.BlockInputs {
 				c, skewness, predicted := input(factor)
 				for k, class := range reference.Classes {
-					block[k].Epistemic += class.Epistemic.Below(c[k])
-					block[k].Skewness += class.Skewness.Below(skewness[k])
+					block[k].Epistemic += drift.Quantiles(class.Epistemic).Below(c[k])
+					block[k].Skewness += drift.Quantiles(class.Skewness).Below(skewness[k])
 				}
 				block[predicted].Predicted++
 			}

@@ -3,6 +3,8 @@ package drift
 import (
 	"math"
 	"sort"
+
+	"github.com/ckd-project/ckd/policy"
 )
 
 // BlockInputs is how many inputs are added at a time: an eighth of the smallest window.
@@ -46,7 +48,7 @@ type Alarms struct{ Epistemic, Skewness, Predicted bool }
 
 // Monitor evaluates the windows of one model. It is for one goroutine at a time.
 type Monitor struct {
-	reference *Reference
+	reference *policy.Reference
 	classes   int
 	ring      []Block // [blocks of the largest window][classes]
 	added     int     // blocks ever added
@@ -69,7 +71,7 @@ type window struct {
 type bounds struct{ low, high float64 }
 
 // NewMonitor returns a Monitor that compares live inputs with a reference.
-func NewMonitor(r *Reference) *Monitor {
+func NewMonitor(r *policy.Reference) *Monitor {
 	k, size := len(r.Classes), float64(r.Inputs)
 	m := &Monitor{
 		reference: r, classes: k,

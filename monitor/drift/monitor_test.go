@@ -11,6 +11,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // seen holds what a model says of inputs, by input and class.
@@ -45,7 +46,7 @@ func read(t testing.TB, name string) seen {
 	return s
 }
 
-func (s seen) reference() *drift.Reference {
+func (s seen) reference() *policy.Reference {
 	var all drift.Sample
 	for i := range s.c {
 		all.Add(s.c[i], s.skewness[i], s.predicted[i])
@@ -58,7 +59,7 @@ type live struct {
 	blocks [][]drift.Block // one input each
 }
 
-func (s seen) live(r *drift.Reference) live {
+func (s seen) live(r *policy.Reference) live {
 	var c, skewness []*drift.Ranks
 	for _, class := range r.Classes {
 		c, skewness = append(c, drift.NewRanks(class.Epistemic)), append(skewness, drift.NewRanks(class.Skewness))
@@ -153,10 +154,10 @@ func TestSeen(t *testing.T) {
 func TestMonitor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		ref := &drift.Reference{Inputs: rapid.IntRange(10, 5000).Draw(t, "reference")}
+		ref := &policy.Reference{Inputs: rapid.IntRange(10, 5000).Draw(t, "reference")}
 		shares := rapid.SliceOfN(rapid.OneOf(rapid.Just(0.0), rapid.Just(1.0), rapid.Float64Range(0, 0.02), rapid.Float64Range(0, 1)), 1, 3)
 		for _, share := range shares.Draw(t, "shares") {
-			ref.Classes = append(ref.Classes, drift.ClassReference{Predicted: share})
+			ref.Classes = append(ref.Classes, policy.ClassReference{Predicted: share})
 		}
 		moved := rapid.Float64Range(-0.5, 0.5).Draw(t, "moved") // shifts live inputs far enough for some alarms
 		m := drift.NewMonitor(ref)
@@ -206,7 +207,7 @@ func TestMonitor(t *testing.T) {
 
 // wanted returns the signals over a window at its last evaluation, which comes after each eighth of
 // it.
-func wanted(ref *drift.Reference, all [][]drift.Block, inputs, w int, filled bool, t *rapid.T) []drift.Signals {
+func wanted(ref *policy.Reference, all [][]drift.Block, inputs, w int, filled bool, t *rapid.T) []drift.Signals {
 	blocks, signals := inputs/drift.BlockInputs, make([]drift.Signals, len(ref.Classes))
 	start := len(all) / (blocks / 8) * (blocks / 8)
 	if filled != (start >= blocks) {
@@ -267,7 +268,7 @@ func TestShares(t *testing.T) {
 		{32, 1024, 30, 2126, 3.058941852749998},
 		{152, 1024, 180, 2126, 5.294420167975212},
 	} {
-		m := drift.NewMonitor(&drift.Reference{Inputs: int(c.m), Classes: []drift.ClassReference{{Predicted: c.y / c.m}}})
+		m := drift.NewMonitor(&policy.Reference{Inputs: int(c.m), Classes: []policy.ClassReference{{Predicted: c.y / c.m}}})
 		w := slices.Index(drift.Windows[:], int(c.window))
 		for blocks := c.window / drift.BlockInputs; blocks > 0; blocks-- {
 			m.Add([]drift.Block{{Predicted: c.x / c.window * drift.BlockInputs}})
@@ -287,7 +288,7 @@ func TestSmallestVisible(t *testing.T) {
 			times float64
 			want  bool
 		}{{0.999, false}, {1.001, true}, {-0.999, false}, {-1.001, true}} {
-			m := drift.NewMonitor(&drift.Reference{Inputs: reference, Classes: make([]drift.ClassReference, 1)})
+			m := drift.NewMonitor(&policy.Reference{Inputs: reference, Classes: make([]policy.ClassReference, 1)})
 			shift := c.times * drift.SmallestVisible(inputs, reference)
 			for range inputs / drift.BlockInputs {
 				m.Add([]drift.Block{{Epistemic: 8 * (0.5 + shift), Skewness: 4}})

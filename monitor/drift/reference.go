@@ -4,38 +4,22 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/ckd-project/ckd/policy"
 )
-
-// Reference holds what a calibration saw of a model.
-type Reference struct {
-	Inputs  int // m in the formulas of Signal
-	Classes []ClassReference
-}
-
-// ClassReference holds what a calibration saw of one class.
-type ClassReference struct {
-	Class     int       // index in the model's order
-	Epistemic Quantiles // quantiles of C_k, in nats
-	Skewness  Quantiles // quantiles of the skewness ratio
-	Predicted float64   // share of the inputs that predicted this class, in [0,1]
-}
 
 // Quantiles is a distribution: element i of n is the quantile of level i/(n-1), so that the first
 // is the smallest value seen and the last the largest.
 type Quantiles []float64
-
-// Levels is the number of quantiles of a reference. Between two of them lies a 64th of the inputs,
-// which a Monitor may take as evenly spread without a visible error.
-const Levels = 65
 
 // NewQuantiles returns the quantiles of values: at least one, and none NaN. Level q is the value of
 // rank q(n-1) in ascending order, interpolated linearly between neighbours. It does not change
 // values.
 func NewQuantiles(values []float64) Quantiles {
 	sorted := slices.Sorted(slices.Values(values))
-	q := make(Quantiles, Levels)
+	q := make(Quantiles, policy.Levels)
 	for i := range q {
-		rank := float64(i) / (Levels - 1) * float64(len(sorted)-1)
+		rank := float64(i) / (policy.Levels - 1) * float64(len(sorted)-1)
 		index := int(rank)
 		q[i] = sorted[index]
 		if within := rank - float64(index); within > 0 && sorted[index+1] > sorted[index] { // the difference of two infinities would be NaN

@@ -9,13 +9,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // TestNewQuantiles compares with numpy 1.24: quantile(values, arange(65)/64).
 func TestNewQuantiles(t *testing.T) {
 	values := []float64{0.3, 0, 2.5, 0, 0.125, 7, 0.3}
 	q := drift.NewQuantiles(values)
-	if len(q) != drift.Levels || !slices.IsSorted(q) {
+	if len(q) != policy.Levels || !slices.IsSorted(q) {
 		t.Fatalf("%v", q)
 	}
 	for rank, want := range map[int]float64{
@@ -56,7 +57,7 @@ func TestBelow(t *testing.T) {
 		q := drift.NewQuantiles(made(t))
 		const each = 200 // levels between two quantiles
 		var drawn []float64
-		for i := range each * (drift.Levels - 1) {
+		for i := range each * (policy.Levels - 1) {
 			at, within := i/each, (float64(i%each)+0.5)/each
 			drawn = append(drawn, q[at]+within*(q[at+1]-q[at]))
 		}
@@ -91,7 +92,7 @@ func TestRanks(t *testing.T) {
 			exact += q.Below(v) / float64(len(values))
 			mean += r.Of(v) / float64(len(values))
 		}
-		if len(values) >= 200 && (math.Abs(exact-0.5) > 0.01 || math.Abs(mean-exact) > 0.5/(drift.Levels-1)) {
+		if len(values) >= 200 && (math.Abs(exact-0.5) > 0.01 || math.Abs(mean-exact) > 0.5/(policy.Levels-1)) {
 			t.Errorf("the mean rank of %d values among themselves is %v, and %v by cells", len(values), exact, mean)
 		}
 		if q.Below(-1) != 0 || q.Below(math.Inf(1)) != 1 {

@@ -1,5 +1,7 @@
 package drift
 
+import "github.com/ckd-project/ckd/policy"
+
 // Sample collects what a calibration sees of a model. Its zero value compares all classes.
 type Sample struct {
 	// Classes lists the indices of the classes that are compared; nil means all.
@@ -32,13 +34,13 @@ func (s *Sample) Add(c, skewness []float64, predicted int) {
 }
 
 // Reference returns the reference of the inputs so far; nil without inputs.
-func (s *Sample) Reference() *Reference {
+func (s *Sample) Reference() *policy.Reference {
 	if s.inputs == 0 {
 		return nil
 	}
-	r := &Reference{Inputs: s.inputs}
+	r := &policy.Reference{Inputs: s.inputs}
 	for i, k := range s.Classes {
-		r.Classes = append(r.Classes, ClassReference{
+		r.Classes = append(r.Classes, policy.ClassReference{
 			Class: k, Predicted: float64(s.predicted[i]) / float64(s.inputs),
 			Epistemic: NewQuantiles(s.epistemic[i]), Skewness: NewQuantiles(s.skewness[i]),
 		})

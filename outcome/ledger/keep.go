@@ -48,7 +48,7 @@ func (ps *promises) clear(who, reason string, policy [32]byte, version string) e
 		official.byWatch[w] = official.byWatch[w].anew(w, official.Through)
 	}
 	lines := t.lines()
-	official.set(lines, runLengths(lines, ps.options.RunLength)) // an alarm may have outlived its line
+	official.set(lines, runLengths(lines, t.runLength())) // an alarm may have outlived its line
 	for w := range up {
 		if one := official.byWatch[w]; one != nil {
 			one.cleared = ps.now().UnixMicro()

@@ -20,19 +20,9 @@ type Options struct {
 	Keys func() *receipt.Keys
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// RunLength is the average number of outcomes before a false alarm, of all monitors of a promise
-	// together; 0 means DefaultRunLength.
-	RunLength float64
-	// ReaderSensitivity is the share of the critical inputs called safe that a reader is assumed to
-	// find, in (0, 1]; 0 means 1. It moves Figure.AtSensitivity and what Holding demands. It moves no
-	// alarm.
-	ReaderSensitivity float64
 
 	noSync bool // commits are not durable, for tests that do not ask for it
 }
-
-// DefaultRunLength is the run length, in outcomes, unless Options says otherwise.
-const defaultRunLength = 2_000_000
 
 // A Ledger is the durable store of outcomes. All methods may be called at the same time.
 type Ledger struct {
@@ -82,18 +72,6 @@ var ErrNoPromise = errors.New("no such policy and model version in the ledger")
 func Open(dir string, o Options) (*Ledger, error) {
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.RunLength == 0 {
-		o.RunLength = defaultRunLength
-	}
-	if o.ReaderSensitivity == 0 {
-		o.ReaderSensitivity = 1
-	}
-	if !(o.RunLength >= 1) {
-		return nil, fmt.Errorf("run length: %v, expected at least 1 outcome", o.RunLength)
-	}
-	if !(o.ReaderSensitivity > 0 && o.ReaderSensitivity <= 1) {
-		return nil, fmt.Errorf("reader sensitivity: %v, expected a share above 0 and at most 1", o.ReaderSensitivity)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ const (
     primary: {score: entropy, threshold: 0.5}
     fallback: {score: maxprob, threshold: 0.5}
     audit: {rate: 0.02, predicted-critical: free}
-    calibration:
+    calibrated:
       expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}
       expected_critical_miss_rate: {value: 0.08, low: 0.04, high: 0.16}
 `

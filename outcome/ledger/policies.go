@@ -19,6 +19,24 @@ type terms struct {
 	critical []bool // by class
 }
 
+// runLength returns the average number of outcomes before a false alarm, of all monitors of a promise
+// together.
+func (t *terms) runLength() float64 {
+	if a := t.policy.Audit; a != nil {
+		return a.RunLength
+	}
+	return policy.DefaultRunLength
+}
+
+// sensitivity returns the share of the critical inputs called safe that a reader is assumed to find.
+// It moves Figure.AtSensitivity and what Holding demands. It moves no alarm.
+func (t *terms) sensitivity() float64 {
+	if a := t.policy.Audit; a != nil {
+		return a.ReaderSensitivity
+	}
+	return 1
+}
+
 func newTerms(p *policy.Policy) (*terms, error) {
 	t := &terms{policy: p, classes: make(map[string]int, len(p.Classes)), critical: make([]bool, len(p.Classes))}
 	if n, err := hex.Decode(t.hash[:], []byte(p.Hash)); err != nil || n != len(t.hash) {

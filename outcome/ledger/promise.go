@@ -143,7 +143,7 @@ type Figure struct {
 	// Only pooled figures have it.
 	Overdue Limits
 	// AtSensitivity is the estimate if readers find only a share of the misses: see
-	// Options.ReaderSensitivity. It equals Value, Low and High at 1.
+	// the policy's audit.reader_sensitivity. It equals Value, Low and High at 1.
 	AtSensitivity Limits
 
 	// Line is what the risk is held against; NaN for none.

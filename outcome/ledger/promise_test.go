@@ -180,9 +180,13 @@ func TestHolding(t *testing.T) {
 		same(t, b.state(), held)
 	})
 	t.Run("readers find half", func(t *testing.T) {
-		b.options.ReaderSensitivity = .5
-		defer func() { b.options.ReaderSensitivity = 0; b.reopen() }()
-		b.reopen()
+		tell := func(text string) {
+			if err := b.AddPolicy([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tell(strings.Replace(policyText, "rate: 0.02,", "rate: 0.02, reader_sensitivity: 0.5,", 1))
+		defer tell(policyText)
 		f := b.state().Mature.FNR
 		if want := f.High / (f.High + (1-f.High)*.5); math.Abs(f.AtSensitivity.High-want) > 1e-12 || f.High != held.Mature.FNR.High {
 			t.Errorf("upper limit %v, at a sensitivity of a half %v, want %v", f.High, f.AtSensitivity.High, want)

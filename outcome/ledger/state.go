@@ -417,7 +417,7 @@ func (ps *promises) take(p *promise, t *terms, mature int) error {
 func (ps *promises) begin(p *promise, t *terms, mature int) (*taking, error) {
 	lines := t.lines()
 	step := &taking{p: p, t: t, official: p.official.clone()}
-	step.lines = step.official.set(lines, runLengths(lines, ps.options.RunLength))
+	step.lines = step.official.set(lines, runLengths(lines, t.runLength()))
 	step.raised = step.official.raised()
 	step.restart = slices.ContainsFunc(p.cohorts[:mature], func(c *cohortState) bool {
 		return c.Start <= p.replay.alarms.Through && c.Replayed != c.Changes

@@ -98,7 +98,7 @@ func (ps *promises) summarise(p *promise, t *terms, mature int, now time.Time) (
 			}
 		}
 	}
-	b := summariser{t: t, slices: sliceNames(t.policy.Audit), sensitivity: ps.options.ReaderSensitivity}
+	b := summariser{t: t, slices: sliceNames(t.policy.Audit), sensitivity: t.sensitivity()}
 	s.Mature = b.summary(settled, p.replay)
 	s.Provisional = b.summary(all, early)
 	s.Provisional.Readers.Unconfirmed = s.Mature.Readers.Unconfirmed // others are not late yet

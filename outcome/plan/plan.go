@@ -29,8 +29,6 @@ type Options struct {
 	Rates []float64
 	// InputsPerDay is the traffic, above 0.
 	InputsPerDay float64
-	// RunLength is the run length of all monitors together, in outcomes; 0 for DefaultRunLength.
-	RunLength float64
 	// Runs is the number of simulations of each figure; 0 for 100.
 	Runs int
 	Seed uint64
@@ -39,10 +37,6 @@ type Options struct {
 // DefaultRates returns the audit rates that are compared.
 func DefaultRates() []float64 { return []float64{0.005, 0.01, 0.02, 0.05, 0.1} }
 
-// DefaultRunLength is the least mean number of outcomes between false alarms, of all monitors
-// together.
-const defaultRunLength = 2e6
-
 // Plan says what audit rates cost and show.
 type Plan struct {
 	// Bounds is the figure that is planned for, Line what it is tested against; nil where the policy
@@ -50,7 +44,8 @@ type Plan struct {
 	Bounds      policy.Figure `json:"bounds"`
 	Line        *float64      `json:"line"`
 	InRecording *float64      `json:"in_recording"`
-	// InputsPerDay and RunLength repeat the options, Days is how long a month is.
+	// InputsPerDay repeats the option, RunLength is that of the policy's audits, and Days is how long a
+	// month is.
 	InputsPerDay float64 `json:"inputs_per_day"`
 	Days         int     `json:"days"`
 	RunLength    float64 `json:"run_length"`
@@ -113,7 +108,7 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 	if o.Rates == nil {
 		o.Rates = DefaultRates()
 	}
-	o.RunLength, o.Runs = cmp.Or(o.RunLength, defaultRunLength), cmp.Or(o.Runs, defaultRuns)
+	o.Runs = cmp.Or(o.Runs, defaultRuns)
 	switch {
 	case len(inputs) == 0:
 		return nil, errors.New("no inputs to plan with")
@@ -121,12 +116,10 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 		return nil, fmt.Errorf("%v inputs a day: expected a number above 0", o.InputsPerDay)
 	case slices.ContainsFunc(o.Rates, func(r float64) bool { return !(r > 0 && r <= 1) }):
 		return nil, fmt.Errorf("audit rates %v: expected shares above 0, at most 1", o.Rates)
-	case !(o.RunLength >= 1):
-		return nil, fmt.Errorf("a run length of %v: expected at least 1", o.RunLength)
 	}
 	s := newStudy(p, inputs, o)
 	plan := &Plan{
-		Bounds: s.figure, InputsPerDay: o.InputsPerDay, Days: days, RunLength: o.RunLength, Notes: s.notes,
+		Bounds: s.figure, InputsPerDay: o.InputsPerDay, Days: days, RunLength: s.settings.RunLength, Notes: s.notes,
 		PredictedCritical: s.settings.PredictedCritical, M: s.settings.M, Rates: make([]Rate, len(o.Rates)),
 		SurgePer1000: 1000 * s.share(s.weights, func(in *Input) bool { return in.Deferred || !in.CalledCritical }),
 	}

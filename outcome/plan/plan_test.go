@@ -151,7 +151,7 @@ func TestBets(t *testing.T) {
 			r, before, after := a.reviews(s.weights, s.counts), a.reviews(s.weights, s.steps), a.reviews(s.raised(0.4), s.steps)
 			widths, delays := make([]float64, runs), make([]float64, runs)
 			for run := range widths {
-				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, defaultRunLength/0.5)
+				rng, alarm := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewAlarm(evidence.FNR, 0.2, policy.DefaultRunLength/0.5)
 				alarm.BeginCohort(c.hits)
 				for n := 0; !alarm.Raised(); n++ {
 					from := before
@@ -230,7 +230,8 @@ func TestUnknown(t *testing.T) {
 func TestTooLong(t *testing.T) {
 	p := settled(nil)
 	p.Calibration.Lines.CriticalFNR = 0.101
-	row := planned(t, p, made(), Options{Rates: []float64{0.005}, Runs: 2, RunLength: 1e301}).Rates[0]
+	p.Audit = &policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited, RunLength: 1e301}
+	row := planned(t, p, made(), Options{Rates: []float64{0.005}, Runs: 2}).Rates[0]
 	if d := row.Double; d.Inputs != nil || d.Audits != nil || d.Days != nil || !(d.Longest > 1e6) {
 		t.Errorf("%+v", d)
 	}
@@ -255,7 +256,6 @@ func TestErrors(t *testing.T) {
 		{nil, Options{InputsPerDay: 1}, "no inputs"},
 		{made(), Options{}, "0 inputs a day"},
 		{made(), Options{InputsPerDay: 1, Rates: []float64{0}}, "audit rates [0]"},
-		{made(), Options{InputsPerDay: 1, RunLength: -1}, "run length of -1"},
 	} {
 		if _, err := New(t.Context(), settled(nil), c.inputs, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, expected %q", err, c.want)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -44,10 +45,11 @@ type study struct {
 func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s := &study{
 		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), estimand: evidence.FNR, figure: policy.CriticalFNR,
-		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited}, notes: []string{},
+		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited, RunLength: policy.DefaultRunLength}, notes: []string{},
 	}
 	if p.Audit != nil {
 		s.settings = *p.Audit
+		s.settings.RunLength = cmp.Or(p.Audit.RunLength, policy.DefaultRunLength)
 	}
 	lines := p.Lines()
 	if s.line = lines.CriticalFNR; s.line == 0 && lines.CriticalMissRate > 0 {
@@ -69,7 +71,7 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s.risk = s.share(s.weights, (*Input).missed) / s.share(s.weights, s.counts)
 	switch {
 	case s.line == 0:
-		s.notes = append(s.notes, "the policy has no line, so that no alarm can be raised: see calibration.lines, and ckd calibrate --alarm-above")
+		s.notes = append(s.notes, "the policy has no line, so that no alarm can be raised: see calibrated.lines, and ckd calibrate --alarm-above")
 	case math.IsNaN(s.risk):
 		s.notes = append(s.notes, "the recording has no critical input that counts: nothing is known about missing one")
 	case s.risk == 0:
@@ -128,7 +130,7 @@ func (s *study) audited(ctx context.Context, rate float64) (Rate, error) {
 	const ofRetained, ofAll = 0.75, 0.25
 	retained := a.reviews(s.weights, func(in *Input) bool { return !in.Deferred })
 	all := a.reviews(s.weights, func(*Input) bool { return true })
-	row.InputsBetweenAlarms = s.RunLength / (ofRetained*retained.share + ofAll*all.share)
+	row.InputsBetweenAlarms = s.settings.RunLength / (ofRetained*retained.share + ofAll*all.share)
 	if err := s.month(ctx, a, &row); err != nil || s.line == 0 {
 		return row, err
 	}
@@ -253,7 +255,7 @@ func (s *study) delay(ctx context.Context, a *audits, risk float64) (*Delay, err
 	before, after := a.reviews(s.weights, s.steps), a.reviews(weights, s.steps)
 	inputs, paid := make([]float64, s.Runs), make([]float64, s.Runs)
 	err := s.each(ctx, func(run int, rng *rand.Rand) {
-		alarm := evidence.NewAlarm(s.estimand, s.line, s.RunLength/weight[s.estimand])
+		alarm := evidence.NewAlarm(s.estimand, s.line, s.settings.RunLength/weight[s.estimand])
 		alarm.BeginCohort(a.hits)
 		for range goodOutcomes {
 			o, _ := before.draw(rng)

@@ -19,25 +19,38 @@ func (s Statistic) place() int { return slices.Index(StatisticNames[:], s) }
 // that would be retained and one for those that would be deferred; an input is decided if the sum
 // is at most the boundary.
 type Form struct {
-	// Boundaries rise in passes. Before the first and after the last nothing is decided.
-	Boundaries []Boundary
-	// Retain and Defer hold the terms of each sum. No product of statistics stands in one twice.
-	Retain, Defer []Term
+	// The rule, after rising numbers of passes. Between two boundaries, they and the weights are
+	// interpolated linearly in the logarithm of the passes; before the first and after the last nothing
+	// is decided.
+	Boundaries []Boundary `key:"boundaries,required"`
+	// The terms of the sum for inputs that would be retained: it is low where later passes hardly change
+	// that. No product of statistics stands in a sum twice.
+	Retain []Term `key:"retain"`
+	// The same for inputs that would be deferred.
+	Defer []Term `key:"defer"`
 }
 
 // Boundary holds the largest sums that decide after so many passes; -Never for none.
 type Boundary struct {
-	Passes        int
-	Retain, Defer float64
+	// The passes that the input has: at least passes.fewest, fewer than passes.expected.
+	Passes int `key:"passes,required" range:"2..999"`
+	// The largest sum of the terms of retain at which an input that would be retained is decided early;
+	// -1e6 for never.
+	Retain float64 `key:"retain,required" range:"-1e6..1e6"`
+	// The same for defer, and inputs that would be deferred.
+	Defer float64 `key:"defer,required" range:"-1e6..1e6"`
 }
 
 // Term is a weight times one statistic, or times the product of two.
 type Term struct {
-	Of    Statistic
-	Times Statistic // empty for none
-	// Weight holds at the first boundary, Last at the last one; nil for the same.
-	Weight float64
-	Last   *float64
+	// The statistic: see docs/settle-method.md.
+	Of Statistic `key:"of,required"`
+	// The statistic that it is multiplied by; none for none.
+	Times Statistic `key:"times"`
+	// The weight at the first boundary.
+	Weight float64 `key:"weight,required" range:"-1e6..1e6"`
+	// The weight at the last boundary, if it is another.
+	Last *float64 `key:"last,spelled" range:"-1e6..1e6"`
 }
 
 // AtLast returns the weight at the last boundary.

@@ -70,14 +70,14 @@ type Rule struct {
 	// With 1 an input can be retained after one pass, which does not show whether passes differ:
 	// only full-pass checks would then see a model whose dropout is off.
 	Fewest int
-	// Patience saves looks at undecided inputs: log-odds that are this far above their boundary
-	// double the passes before the rule looks again. 0 looks after every pass. A look costs as much
-	// as a pass, and an input that is far from a decision does not reach one with the next pass.
-	Patience float64
+	// An input whose log-odds are this far above their boundary is looked at again after twice its
+	// passes; half as far adds half as many. With 0 it is looked at after every pass. A look costs as
+	// much as a pass, and an input that is far from a decision does not reach one with the next pass.
+	Patience float64 `key:"patience" range:"0..1e6"`
 	// Steps holds what applies after Fewest, Fewest+1, ... S-1 passes.
 	Steps []Step
 	// Form is what Steps were computed from; nil if they are given one by one.
-	Form *Form
+	Form *Form `key:",inline"`
 }
 
 // Step is the rule after a number of passes: one side for inputs that these would retain, one for

@@ -10,16 +10,27 @@ import (
 //
 //	log-odds = Intercept + sum_t Weight_t * feature_t
 type Model struct {
-	Intercept float64
-	Terms     []Term
+	// The log-odds of being truly critical for an input called safe are this plus the weighted features
+	// of terms.
+	Intercept float64 `key:"intercept,required" range:"-1e6..1e6"`
+	// One entry for each feature, 1 to 12.
+	Terms []Term `key:"terms,required"`
 }
 
 // Term is one feature with its weight.
 type Term struct {
-	Feature Feature
-	// Class is the class of a feature that is of one, and -1 otherwise.
-	Class  int
-	Weight float64
+	// What is weighted. Log-odds, of values clipped to 1e-6 from 0 and 1: p_critical (of the mean
+	// predictions of the critical classes together), largest_critical_mean, critical_mean (of one
+	// class), safe_share (of one safe class among the safe ones). Others: safe_entropy (nats, of those
+	// shares), predicted_variation (log of 1e-6 + C_k/mu_k of the most probable safe class),
+	// safe_variation (the same of the safe classes together).
+	Feature Feature `key:"feature,required"`
+	// The class of critical_mean, a critical one, or of safe_share, a safe one: by name in files, by
+	// position here. Other features have none, which is -1 here.
+	Class int `key:"class" form:"class"`
+	// What the feature is multiplied by: at least 0 for p_critical, largest_critical_mean and
+	// critical_mean, so that the risk never falls as critical classes get more probable.
+	Weight float64 `key:"weight,required" range:"-1e6..1e6"`
 }
 
 // Value returns the feature of an input, without the weight. The term must pass Check for the sets of

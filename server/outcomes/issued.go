@@ -152,6 +152,7 @@ func auditOf(a *ckdv1.AuditSettings) *policy.Audit {
 	settings := &policy.Audit{
 		Rate: a.GetRate(), M: a.GetM(), PredictedCritical: policy.CriticalAudited, Cap: a.GetCap(),
 		Due: policy.Period(a.GetDue().AsDuration() / time.Second), OnBreach: policy.AlarmOnBreach, Surge: a.GetSurge(),
+		RunLength: a.GetRunLength(), ReaderSensitivity: a.GetReaderSensitivity(),
 	}
 	if a.GetFree() {
 		settings.PredictedCritical = policy.CriticalFree
@@ -172,6 +173,7 @@ func auditMessage(a *policy.Audit) *ckdv1.AuditSettings {
 	m := &ckdv1.AuditSettings{
 		Rate: a.Rate, M: a.M, Free: a.PredictedCritical == policy.CriticalFree, Cap: a.Cap,
 		Due: durationpb.New(time.Duration(a.Due) * time.Second), DefersOnBreach: a.OnBreach == policy.DeferOnBreach, Surge: a.Surge,
+		RunLength: a.RunLength, ReaderSensitivity: a.ReaderSensitivity,
 	}
 	for _, s := range a.Slices {
 		m.Slices = append(m.Slices, &ckdv1.DeclaredSlice{Name: s.Name, Values: s.Values})

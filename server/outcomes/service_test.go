@@ -50,7 +50,7 @@ const policyText = `models:
     primary: {score: entropy, threshold: 0.5}
     fallback: {score: maxprob, threshold: 0.5}
     audit: {rate: 0.5, due: 1s, slices: [{name: site, values: [north, south]}]}
-    calibration:
+    calibrated:
       expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}
 `
 

@@ -19,7 +19,6 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -140,10 +139,11 @@ func manyClasses(name string, classes, critical int, more ...string) string {
 		name, list(classes), list(critical), strings.Join(more, "\n"))
 }
 
-// riskBlock returns a risk model and a guard that finds little.
+// riskBlock returns a guard that finds little and a risk model, at the end of a policy or before more of
+// what was calibrated.
 func riskBlock() string {
-	return "guard: {score: mi, threshold: 0.5}\nrisk:\n  intercept: -1\n  terms: [{feature: p_critical, weight: 0.5}]\n" +
-		"  called_critical: {intercept: 0, slope: 1}\n  quantiles: [0" + strings.Repeat(", 0.5", 63) + ", 1]\n  prevalence: 0.25\n"
+	return "guard: {score: mi, threshold: 0.5}\ncalibrated:\n  risk:\n    intercept: -1\n    terms: [{feature: p_critical, weight: 0.5}]\n" +
+		"    called_critical: {intercept: 0, slope: 1}\n    quantiles: [0" + strings.Repeat(", 0.5", 63) + ", 1]\n    prevalence: 0.25\n"
 }
 
 // manyModels returns policies m000, m001, ... of the same kind.
@@ -158,18 +158,22 @@ func manyModels(models, classes int, more ...string) (policies []string) {
 // 5.
 func withRule(t testing.TB, text string) string {
 	t.Helper()
+	calibrated := "calibrated:\n"
+	if strings.Contains(text, calibrated) { // at its end
+		calibrated = ""
+	}
 	return fmt.Sprintf(`%s
-settle:
-  policy_hash: %s
-  mean_passes: 3.5
-  halves_differ: 0.06
-  certificate:
-    disagreement: 0.01
-    confidence: 0.9
-    groups: 40
-    released: {at_most: 0.05}
-  steps:
-    - {passes: 5}`, strings.TrimSpace(text), parse(t, text).policy.Hash)
+%s  early_stopping:
+    policy_hash: %s
+    mean_passes: 3.5
+    halves_differ: 0.06
+    certificate:
+      disagreement: 0.01
+      confidence: 0.9
+      groups: 40
+      released: {at_most: 0.05}
+    boundaries:
+      - {passes: 5, retain: -1e6, defer: -1e6}`, strings.TrimSpace(text), calibrated, parse(t, text).policy.Hash)
 }
 
 // watch makes the metrics show an fullpass.Watch for a model, as they show the server's.
@@ -187,8 +191,8 @@ func (d *daemon) watch(t testing.TB, model string) *fullpass.Watch {
 // class predicted equally often.
 func reference(classes []string, inputs int, largest float64) string {
 	var levels []string
-	for i := range drift.Levels {
-		levels = append(levels, fmt.Sprint(largest*float64(i)/(drift.Levels-1)))
+	for i := range policy.Levels {
+		levels = append(levels, fmt.Sprint(largest*float64(i)/(policy.Levels-1)))
 	}
 	values := "[" + strings.Join(levels, ", ") + "]"
 	text := fmt.Sprintf("\n  reference:\n    inputs: %d\n    classes:", inputs)

@@ -356,7 +356,7 @@ func TestMostClasses(t *testing.T) {
 	for i := 191; i < k; i++ {
 		list += fmt.Sprint(", c", i)
 	}
-	fields := strings.Replace(manyClasses("m", k, 1, allDeferred, "calibration:"+reference(names, 500, 0.001)),
+	fields := strings.Replace(manyClasses("m", k, 1, allDeferred, "calibrated:"+reference(names, 500, 0.001)),
 		"critical: [c0]", "critical: [c"+list+"]", 1)
 	for _, labels := range []int{k, 150, 128, 32} {
 		t.Run(fmt.Sprint(labels), func(t *testing.T) {
@@ -534,7 +534,7 @@ func TestAnyTimes(t *testing.T) {
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	names := []string{"c0", "c2", "c3"}
-	d := newDaemon(t, Options{}, 3, manyClasses("m", 4, 1, "calibration:"+reference(names, 500, 0.001)))
+	d := newDaemon(t, Options{}, 3, manyClasses("m", 4, 1, "calibrated:"+reference(names, 500, 0.001)))
 	d.page.sample()
 	m := d.state(t, "m").Model
 	if m.Drift == nil || m.Drift.Reference != 500 || m.Drift.Alarm != 5.5 || len(m.Drift.Windows) != 3 || m.Drift.Windows[2].Inputs != 1024 {
@@ -562,7 +562,7 @@ func TestDrift(t *testing.T) {
 func TestExpectedMisses(t *testing.T) {
 	t.Parallel()
 	rules := "primary: {score: c_crit_max, threshold: 0.1}\nfallback: {score: cbec, threshold: 0.05}\n"
-	moved := "calibration:" + reference([]string{"c0", "c1", "c2", "c3"}, 500, 0.001)
+	moved := reference([]string{"c0", "c1", "c2", "c3"}, 500, 0.001)
 	for _, c := range []struct {
 		name, fields string
 		inputs       int

@@ -45,16 +45,15 @@ passes: {fewest: 5, expected: 6}
 pairs: all
 primary: {score: c_crit_max, threshold: 0.002}
 fallback: {score: cbec, threshold: 0.003}
-`+riskBlock()+`audit: {rate: 0.1}
-calibration:
-  policy_hash: 0000000000000000000000000000000000000000000000000000000000000000
+audit: {rate: 0.1}
+`+riskBlock()+`  policy_hash: 0000000000000000000000000000000000000000000000000000000000000000
   recording: {inputs: 500, critical_inputs: 70, passes: 6}
   posterior: mc-dropout
   objective: at most 5% of the critical inputs missed
   expected_coverage: {value: 0.8, low: 0.75, high: 0.85}
   expected_critical_miss_rate: {value: 0.03, low: 0.01, high: 0.05}
   expected_critical_fnr: {value: 0.04, low: 0.02, high: 0.06}
-  certificate: {kind: conformal-risk-control, target: 0.05, statement: At most 5% are missed.}`+
+  certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.05, statement: At most 5% are missed.}`+
 		reference([]string{"suspect"}, 500, 0.0001)))
 	d.page.options.Promises = func() []*ledger.Promise { return []*ledger.Promise{promiseOf(t, d.models["m"].policy)} }
 	w := d.watch(t, "m")

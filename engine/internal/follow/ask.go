@@ -61,12 +61,9 @@ func (inputs *Inputs) Evidence(i int) policy.Evidence {
 	p, different := inputs.plan, inputs.inputs[i].different
 	var m measured
 	inputs.measure(i, &m)
-	e := policy.Evidence{Predicted: top(inputs.meansByClass(i)), CCritMaxClass: -1, PrimaryClass: -1, FallbackClass: -1,
+	e := policy.Evidence{Predicted: top(inputs.meansByClass(i)), PrimaryClass: -1, FallbackClass: -1,
 		Skewness: inputs.skew, Degenerate: !different, Saturated: !different && m.most == 1}
 	critical := inputs.inputs[i].critical
-	if at := largestC(critical); at >= 0 {
-		e.CCritMaxClass = p.critical[at]
-	}
 	if p.skewness {
 		for at, c := range p.critical {
 			inputs.skew[c] = critical[at].skewness(&m)
@@ -83,7 +80,9 @@ func (inputs *Inputs) Evidence(i int) policy.Evidence {
 				*score = math.NaN()
 			}
 		case decomp.CCritMax:
-			*class = e.CCritMaxClass
+			if at := largestC(critical); at >= 0 {
+				*class = p.critical[at]
+			}
 		case decomp.CBEC:
 			*class = inputs.pairClass()
 		}

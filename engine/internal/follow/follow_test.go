@@ -90,7 +90,7 @@ func TestAgrees(t *testing.T) {
 		if rapid.Bool().Draw(t, "the last class is neither") && len(p.Safe) > 1 {
 			p.Safe = p.Safe[:len(p.Safe)-1]
 		}
-		p.Gate = rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never}).Draw(t, "gate")
+		p.Gate = rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.Always, policy.Never}).Draw(t, "gate")
 		p.Scope = rapid.SampledFrom([]policy.Scope{policy.AllInputs, policy.PredictedSafe}).Draw(t, "scope")
 		p.Variance = rapid.SampledFrom([]policy.Variance{policy.Sample, policy.Population}).Draw(t, "variance")
 		p.Kind = rapid.SampledFrom([]policy.Kind{policy.Probabilities, policy.Logits}).Draw(t, "kind")
@@ -326,7 +326,7 @@ func TestResize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.OneOf(rapid.IntRange(2, 7), rapid.IntRange(45, 55)).Draw(t, "classes")
 		p := newPolicy(k, rapid.IntRange(1, min(k-1, 4)).Draw(t, "critical"))
-		p.Gate = rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never}).Draw(t, "gate")
+		p.Gate = rapid.SampledFrom([]policy.Gate{policy.AnyCritical, policy.Always, policy.Never}).Draw(t, "gate")
 		p.Primary.Score = rapid.SampledFrom([]policy.Score{policy.CCritMax, policy.EUVar, policy.MI}).Draw(t, "primary")
 		p.Kind = rapid.SampledFrom([]policy.Kind{policy.Probabilities, policy.Logits}).Draw(t, "kind")
 		plan := newPlan(t, p)
@@ -378,7 +378,7 @@ func FuzzSettled(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, classes, gate uint8, logits bool) {
 		k := 2 + int(classes)%60
 		p := newPolicy(k, 1+k/8)
-		p.Gate = []policy.Gate{policy.AnyCritical, policy.DecidingClass, policy.Always, policy.Never}[gate%4]
+		p.Gate = []policy.Gate{policy.AnyCritical, policy.Always, policy.Never}[gate%3]
 		if logits {
 			p.Kind = policy.Logits
 		}

@@ -919,9 +919,13 @@ type AuditSettings struct {
 	// Reviews per 1,000 inputs that deferring will cause; 0 where it does not defer.
 	Surge float64 `protobuf:"fixed64,7,opt,name=surge,proto3" json:"surge,omitempty"`
 	// Declared slices.
-	Slices        []*DeclaredSlice `protobuf:"bytes,8,rep,name=slices,proto3" json:"slices,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Slices []*DeclaredSlice `protobuf:"bytes,8,rep,name=slices,proto3" json:"slices,omitempty"`
+	// Outcomes, on average, between false alarms while the risk is on the line.
+	RunLength float64 `protobuf:"fixed64,9,opt,name=run_length,json=runLength,proto3" json:"run_length,omitempty"`
+	// Share of the critical inputs that readers are assumed to recognise.
+	ReaderSensitivity float64 `protobuf:"fixed64,10,opt,name=reader_sensitivity,json=readerSensitivity,proto3" json:"reader_sensitivity,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *AuditSettings) Reset() {
@@ -1008,6 +1012,20 @@ func (x *AuditSettings) GetSlices() []*DeclaredSlice {
 		return x.Slices
 	}
 	return nil
+}
+
+func (x *AuditSettings) GetRunLength() float64 {
+	if x != nil {
+		return x.RunLength
+	}
+	return 0
+}
+
+func (x *AuditSettings) GetReaderSensitivity() float64 {
+	if x != nil {
+		return x.ReaderSensitivity
+	}
+	return 0
 }
 
 // DeclaredSlice is a property of inputs for which figures are told apart.
@@ -1533,7 +1551,7 @@ type RiskFigure struct {
 	// absent where not known.
 	Overdue *Share `protobuf:"bytes,11,opt,name=overdue,proto3" json:"overdue,omitempty"`
 	// The average if readers find only a part of the misses, as assumed by
-	// reader-sensitivity.
+	// audit.reader_sensitivity.
 	AtSensitivity *Share `protobuf:"bytes,12,opt,name=at_sensitivity,json=atSensitivity,proto3" json:"at_sensitivity,omitempty"`
 	// What the risk is held against; absent if the policy has no line for it.
 	Line *float64 `protobuf:"fixed64,13,opt,name=line,proto3,oneof" json:"line,omitempty"`
@@ -2973,7 +2991,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"propensity\x12-\n" +
 	"\x12inverse_propensity\x18\n" +
 	" \x01(\x01R\x11inversePropensity\x12+\n" +
-	"\x05audit\x18\v \x01(\v2\x15.ckd.v1.AuditSettingsR\x05audit\"\xf3\x01\n" +
+	"\x05audit\x18\v \x01(\v2\x15.ckd.v1.AuditSettingsR\x05audit\"\xc1\x02\n" +
 	"\rAuditSettings\x12\x12\n" +
 	"\x04rate\x18\x01 \x01(\x01R\x04rate\x12\f\n" +
 	"\x01m\x18\x02 \x01(\x01R\x01m\x12\x12\n" +
@@ -2982,7 +3000,11 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x03due\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03due\x12(\n" +
 	"\x10defers_on_breach\x18\x06 \x01(\bR\x0edefersOnBreach\x12\x14\n" +
 	"\x05surge\x18\a \x01(\x01R\x05surge\x12-\n" +
-	"\x06slices\x18\b \x03(\v2\x15.ckd.v1.DeclaredSliceR\x06slices\";\n" +
+	"\x06slices\x18\b \x03(\v2\x15.ckd.v1.DeclaredSliceR\x06slices\x12\x1d\n" +
+	"\n" +
+	"run_length\x18\t \x01(\x01R\trunLength\x12-\n" +
+	"\x12reader_sensitivity\x18\n" +
+	" \x01(\x01R\x11readerSensitivity\";\n" +
 	"\rDeclaredSlice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\tR\x06values\"n\n" +

@@ -526,12 +526,10 @@ const (
 	Gate_GATE_UNSPECIFIED Gate = 0
 	// When any critical class is unreliable.
 	Gate_GATE_ANY_CRITICAL Gate = 1
-	// When the critical class of the largest C_k is unreliable.
-	Gate_GATE_DECIDING_CLASS Gate = 2
 	// Always.
-	Gate_GATE_ALWAYS Gate = 3
+	Gate_GATE_ALWAYS Gate = 2
 	// Never.
-	Gate_GATE_NEVER Gate = 4
+	Gate_GATE_NEVER Gate = 3
 )
 
 // Enum value maps for Gate.
@@ -539,16 +537,14 @@ var (
 	Gate_name = map[int32]string{
 		0: "GATE_UNSPECIFIED",
 		1: "GATE_ANY_CRITICAL",
-		2: "GATE_DECIDING_CLASS",
-		3: "GATE_ALWAYS",
-		4: "GATE_NEVER",
+		2: "GATE_ALWAYS",
+		3: "GATE_NEVER",
 	}
 	Gate_value = map[string]int32{
-		"GATE_UNSPECIFIED":    0,
-		"GATE_ANY_CRITICAL":   1,
-		"GATE_DECIDING_CLASS": 2,
-		"GATE_ALWAYS":         3,
-		"GATE_NEVER":          4,
+		"GATE_UNSPECIFIED":  0,
+		"GATE_ANY_CRITICAL": 1,
+		"GATE_ALWAYS":       2,
+		"GATE_NEVER":        3,
 	}
 )
 
@@ -4313,14 +4309,13 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x12\x14\n" +
 	"\x10SCORE_P_CRITICAL\x10\v\x12\x0e\n" +
 	"\n" +
-	"SCORE_RISK\x10\f*m\n" +
+	"SCORE_RISK\x10\f*T\n" +
 	"\x04Gate\x12\x14\n" +
 	"\x10GATE_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11GATE_ANY_CRITICAL\x10\x01\x12\x17\n" +
-	"\x13GATE_DECIDING_CLASS\x10\x02\x12\x0f\n" +
-	"\vGATE_ALWAYS\x10\x03\x12\x0e\n" +
+	"\x11GATE_ANY_CRITICAL\x10\x01\x12\x0f\n" +
+	"\vGATE_ALWAYS\x10\x02\x12\x0e\n" +
 	"\n" +
-	"GATE_NEVER\x10\x04*`\n" +
+	"GATE_NEVER\x10\x03*`\n" +
 	"\vGateOutcome\x12\x1c\n" +
 	"\x18GATE_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14GATE_OUTCOME_PRIMARY\x10\x01\x12\x19\n" +

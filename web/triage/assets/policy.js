@@ -4,7 +4,6 @@ import { count, data, interval, known, lasting, moment, plain, share, value } fr
 
 const GATES = {
   "any-critical": "the fallback decides when the skewness of any critical class is over",
-  "deciding-class": "the fallback decides when the skewness of the critical class with the largest C_k is over",
   always: "the fallback always decides",
   never: "the primary score always decides",
 };
@@ -16,7 +15,7 @@ const SCOPES = {
 // renderPolicy shows the policy of a model.
 export function renderPolicy(model) {
   const { policy } = model;
-  const reads = policy.gate === "any-critical" || policy.gate === "deciding-class";
+  const reads = policy.gate === "any-critical";
   show(
     part("policy"),
     policy.observes ? h("p", { class: "verdict" }, "Observes: it has no thresholds, so every input is answered and none deferred.") : null,

@@ -120,7 +120,7 @@ func newKeeper(
 
 // open opens a ledger of this process.
 func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.Keys, inputs *triage.Inputs, m *metrics.Metrics) error {
-	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys, RunLength: c.RunLength, ReaderSensitivity: c.ReaderSensitivity})
+	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys})
 	if err != nil {
 		return err
 	}

@@ -83,10 +83,10 @@ func learnRule(t *testing.T, r *recordings.Recording, tuning []int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin = "    settle:\n"
+	const begin = "      early_stopping:\n"
 	_, block, ok := strings.Cut(string(text), begin)
 	if !ok {
 		t.Fatalf("the policy has no rule:\n%s", text)
 	}
-	return generatedHead + begin + block
+	return generatedHead + "    calibrated:\n" + begin + block
 }

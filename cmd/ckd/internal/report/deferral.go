@@ -95,11 +95,10 @@ func inSight(lines []line) []line {
 const widest = 3.6
 
 var strokes = map[string]document.Stroke{
-	mi:                           {Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6},
-	decomp.CCritMax.String():     {Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2},
-	decomp.CBEC.String():         {Ink: document.Orange, Dash: document.MarkLong, Width: 1.6},
-	string(policy.AnyCritical):   {Ink: document.Green, Dash: document.MarkDotted, Width: 1.8},
-	string(policy.DecidingClass): {Ink: document.Purple, Dash: document.MarkDashDot, Width: 1.6},
+	mi:                         {Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6},
+	decomp.CCritMax.String():   {Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2},
+	decomp.CBEC.String():       {Ink: document.Orange, Dash: document.MarkLong, Width: 1.6},
+	string(policy.AnyCritical): {Ink: document.Green, Dash: document.MarkDotted, Width: 1.8},
 }
 
 // errorStrokes has the scores that are drawn too where there are no critical inputs, which the scores
@@ -119,7 +118,7 @@ func isScore(name string) bool {
 
 // isPolicy reports whether a ranking is the one of the given policy.
 func isPolicy(name string) bool {
-	return !isScore(name) && name != string(policy.AnyCritical) && name != string(policy.DecidingClass)
+	return !isScore(name) && name != string(policy.AnyCritical)
 }
 
 // legend returns the entries of the lines, of their bands, and of the coverage.

@@ -68,8 +68,8 @@ func words(e *evaluation) []document.Word {
 			document.Word{"missed", "A critical input that the model calls by a class that is not critical."},
 			document.Word{"critical FNR", "Of the critical inputs retained, the share that is missed (false negative rate)."},
 			document.Word{"scope", "Which inputs may be deferred: all, or only those that the model calls safe."},
-			document.Word{"any-critical, deciding-class", "Gates that rank by c_crit_max where contributions can be trusted, and by cbec elsewhere: " +
-				"they ask every critical class, or only the one that sets c_crit_max."},
+			document.Word{"any-critical", "A gate that ranks by c_crit_max where the contributions of all critical classes can be trusted, and by cbec " +
+				"elsewhere."},
 		)
 	}
 	for _, row := range e.report.Policies {

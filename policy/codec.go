@@ -1,0 +1,305 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/ckd-project/ckd/internal/strictyaml"
+)
+
+// noClass is the position of a class that is not given.
+const noClass = -1
+
+// readFields reads the keys of a mapping into a struct. It returns false if the value is no mapping.
+func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []field) bool {
+	before := b.faults
+	m, ok := v.Fractions(fractionsOf(fields)...).Mapping(namesOf(fields)...)
+	if b.faults > before {
+		b.faulty[v.Path()] = true
+	}
+	if !ok {
+		return false
+	}
+	for i := range fields {
+		f, before := &fields[i], b.faults
+		value, given := m.Get(f.name)
+		switch {
+		case given:
+			b.file.values[value.Path()] = value
+			b.read(f, value, into)
+		case f.required:
+			m.Need(f.name, f.words())
+			b.faulty[m.PathTo(f.name)] = true
+		case f.kind == classValue:
+			f.value(into, true).SetInt(noClass)
+		}
+		if b.faults > before && f.sub == nil { // others see to their keys themselves
+			b.faulty[m.PathTo(f.name)] = true
+		}
+	}
+	return true
+}
+
+// read copies the value of a key into a struct, or reports its faults.
+func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
+	into := f.value(in, true)
+	if f.flag != "" {
+		in.FieldByName(f.flag).SetBool(true)
+	}
+	switch f.kind {
+	case textValue:
+		if s, ok := v.Text(); ok && b.accepts(f.form, v.Path(), s) {
+			into.SetString(s)
+		}
+	case choiceValue:
+		if s, ok := v.Enum(f.choices...); ok {
+			into.SetString(s)
+		}
+	case classValue:
+		into.SetInt(noClass)
+		if s, ok := v.Text(); ok && b.accepts(classForm, v.Path(), s) {
+			if k, known := b.classOf(v.Path(), s); known {
+				into.SetInt(int64(k))
+			}
+		}
+	case wholeValue:
+		if n, ok := v.Int(int(f.within.Least), f.most()); ok {
+			into.Set(reflect.ValueOf(n).Convert(into.Type()))
+		}
+	case numberValue:
+		if x, ok := v.Float(f.within); ok {
+			into.SetFloat(x)
+		}
+	case periodValue:
+		if s, ok := v.Text(); ok {
+			p, valid := parsePeriod(s)
+			if !valid {
+				v.Fault("expected %s, found %s", f.words(), strictyaml.Quote(s))
+			}
+			into.SetInt(int64(p))
+		}
+	case mappingValue:
+		b.readFields(v, into, f.sub)
+	default:
+		b.readList(f, v, into)
+	}
+}
+
+// readList reads a list, and remembers the places of its entries.
+func (b *builder) readList(f *field, v strictyaml.Value, into reflect.Value) {
+	items, ok := v.List()
+	b.file.lists[v.Path()] = items
+	if !ok {
+		b.faulty[v.Path()] = true
+		return
+	}
+	if f.kind == listValue && f.required && len(items) == 0 {
+		b.fault(v.Path(), "empty, expected at least one entry")
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
+	for i, item := range items {
+		switch f.kind {
+		case listValue:
+			b.readFields(item, into.Index(i), f.sub)
+		case namesValue:
+			if s, ok := item.Text(); ok && b.accepts(classForm, item.Path(), s) {
+				into.Index(i).SetString(s)
+			}
+		default:
+			if x, ok := item.Float(f.within); ok {
+				into.Index(i).SetFloat(x)
+			} else {
+				return
+			}
+		}
+	}
+	switch f.kind {
+	case namesValue:
+		b.checkNames(f, v.Path(), into)
+	case quantileValue:
+		b.checkQuantiles(f, v.Path(), into)
+	}
+}
+
+// checkFields reports the faults in a struct that a program made, key by key.
+func (b *builder) checkFields(prefix string, in reflect.Value, fields []field) {
+	for i := range fields {
+		b.check(&fields[i], prefix+fields[i].name, in)
+	}
+}
+
+// check reports the faults of a key's value in the draft of a program, where a zero value was not given.
+func (b *builder) check(f *field, path string, in reflect.Value) {
+	value := f.value(in, false)
+	if !value.IsValid() {
+		return
+	}
+	missing := f.required && value.IsZero()
+	switch f.kind {
+	case textValue:
+		if s := value.String(); s != "" {
+			b.accepts(f.form, path, s)
+			return
+		}
+	case choiceValue:
+		if s := value.String(); s != "" {
+			if !slices.Contains(f.choices, s) {
+				b.fault(path, "expected %s, found %s%s", f.words(), strictyaml.Quote(s), strictyaml.Suggest(s, f.choices))
+			}
+			return
+		}
+	case classValue:
+		if k := int(value.Int()); (k != noClass || f.required) && (k < 0 || k >= len(b.Classes)) {
+			b.fault(path, "expected the position of a class from 0 to %d, found %d", len(b.Classes)-1, k)
+		}
+		return
+	case wholeValue, periodValue:
+		n, least, most := toInt(value), int(f.within.Least), f.most()
+		if f.kind == periodValue {
+			least, most = int(Second), int(maxPeriod)
+		}
+		if (n != 0 || f.required) && (n < least || n > most) {
+			b.fault(path, "expected %s, found %v", f.words(), value)
+		}
+		return
+	case numberValue:
+		if x := value.Float(); (x != 0 || f.required) && !f.within.Contains(x) {
+			b.fault(path, "expected %s, found %v", f.words(), x)
+		}
+		return
+	case namesValue:
+		for i := range value.Len() {
+			if s := value.Index(i); !b.accepts(classForm, fmt.Sprintf("%s[%d]", path, i), s.String()) {
+				s.SetString("")
+			}
+		}
+		if !missing {
+			b.checkNames(f, path, value)
+		}
+	case quantileValue:
+		b.checkQuantiles(f, path, value)
+		return
+	case mappingValue:
+		b.checkFields(path+".", value, f.sub)
+		return
+	case listValue:
+		for i := range value.Len() {
+			b.checkFields(fmt.Sprintf("%s[%d].", path, i), value.Index(i), f.sub)
+		}
+	}
+	if missing {
+		b.fault(path, "missing, expected %s", f.words())
+	}
+}
+
+// toInt returns a whole number; seeds above the largest int as negative ones.
+func toInt(v reflect.Value) int {
+	if v.CanUint() {
+		return int(v.Uint())
+	}
+	return int(v.Int())
+}
+
+// accepts reports whether a text has the form, or faults it.
+func (b *builder) accepts(form *pattern, path, s string) bool {
+	if form.accepts(s) {
+		return true
+	}
+	words := form.words
+	if form == classForm {
+		words = "a name, " + printable(maxText)
+	}
+	b.fault(path, "expected %s, found %s", words, strictyaml.Quote(s))
+	return false
+}
+
+// checkNames checks the length of a list of names and looks for repetitions, which it empties.
+func (b *builder) checkNames(f *field, path string, list reflect.Value) {
+	if n := list.Len(); n > 0 || f.required {
+		if !f.within.Contains(float64(n)) {
+			b.fault(path, "expected %v to %v names, found %d", f.within.Least, f.within.Most, n)
+		}
+	}
+	first := make(map[string]int, list.Len())
+	for i := range list.Len() {
+		s := list.Index(i)
+		if s.String() == "" { // has a fault
+			b.faulty[path] = true
+			continue
+		}
+		if at, twice := first[s.String()]; twice {
+			b.fault(fmt.Sprintf("%s[%d]", path, i), "%s is given twice, first at %s", strictyaml.Quote(s.String()),
+				b.where(fmt.Sprintf("%s[%d]", path, at)))
+			b.faulty[path] = true
+			s.SetString("")
+			continue
+		}
+		first[s.String()] = i
+	}
+}
+
+// checkQuantiles wants as many quantiles as there are levels, in ascending order.
+func (b *builder) checkQuantiles(f *field, path string, list reflect.Value) {
+	if n := list.Len(); n != Levels {
+		b.fault(path, "expected %s, found %d", f.words(), n)
+		return
+	}
+	for i := range list.Len() {
+		switch x, at := list.Index(i).Float(), fmt.Sprintf("%s[%d]", path, i); {
+		case !f.within.Contains(x):
+			b.fault(at, "expected %s, found %v", f.within, x)
+		case i > 0 && x < list.Index(i-1).Float():
+			b.fault(at, "expected at least %v, the number before, found %v", list.Index(i-1), x)
+		}
+	}
+}
+
+// fillDefaults fills in the defaults that tags state.
+func fillDefaults(in reflect.Value, fields []field) {
+	for i := range fields {
+		f := &fields[i]
+		value := f.value(in, false)
+		switch {
+		case !value.IsValid():
+		case f.kind == mappingValue:
+			fillDefaults(value, f.sub)
+		case f.standard.IsValid() && value.IsZero():
+			value.Set(f.standard)
+		}
+	}
+}
+
+// fractionsOf returns the names of the keys that hold a number with a fraction.
+func fractionsOf(fields []field) (names []string) {
+	for _, f := range fields {
+		if f.kind == numberValue {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// deepCopy returns a copy that shares no memory with a value.
+func deepCopy(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	switch {
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		c.Set(reflect.New(v.Type().Elem()))
+		c.Elem().Set(deepCopy(v.Elem()))
+	case v.Kind() == reflect.Slice && !v.IsNil():
+		c.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			c.Index(i).Set(deepCopy(v.Index(i)))
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			c.Field(i).Set(deepCopy(v.Field(i)))
+		}
+	}
+	return c
+}
+
+// entryOf returns the name by which faults call a model.
+func entryOf(model string) string { return fmt.Sprintf("model %q", model) }
