@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/internal/watch"
 	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 )
@@ -21,10 +23,14 @@ type policies struct {
 	metrics *metrics.Metrics
 	page    *page
 	failed  *failedReloads
+
+	mu     sync.Mutex
+	logged []*policy.Policy // in force when a reload was last logged
 }
 
 // begin publishes the first load, after which the policies are in force.
 func (p *policies) begin() {
+	p.logged = p.server.Policies()
 	p.note(nil, time.Now())
 	p.logModels()
 }
@@ -52,6 +58,7 @@ func (p *policies) reloaded(o watch.Outcome) {
 		p.log.Error("policies not reloaded; those before stay in force", append(fields, zap.Error(o.Err))...)
 	case o.Changed:
 		p.log.Info("policies reloaded", fields...)
+		p.logNews()
 		p.logModels()
 	default:
 		p.log.Info("policies are unchanged", fields...)
@@ -70,6 +77,15 @@ func (p *policies) note(err error, ended time.Time) {
 	p.failed.set("policies", text)
 	p.metrics.Reloaded(err == nil, ended)
 	p.page.reloaded(err, ended)
+}
+
+// logNews logs how the policies differ from those logged last.
+func (p *policies) logNews() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.logged
+	p.logged = p.server.Policies()
+	logChanges(p.log, before, p.logged)
 }
 
 func (p *policies) logModels() {

@@ -1,9 +1,11 @@
 package daemon_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,5 +80,48 @@ func TestReloadOnChange(t *testing.T) {
 	d.eventually("/metrics", "ckd_policy_last_reload_successful 1")
 	if _, body := d.request(http.MethodGet, "/healthz"); strings.Contains(body, "not reloaded") {
 		t.Errorf("a failure that is over is reported: %s", body)
+	}
+}
+
+// TestReloadTellsChanges checks that the log says what a reload has changed, model by model.
+func TestReloadTellsChanges(t *testing.T) {
+	d := startReloading(t)
+	reload := func(text string) (lines []string) {
+		t.Helper()
+		d.logs.TakeAll()
+		d.write(text)
+		for range 6000 {
+			for _, e := range d.logs.All() {
+				if strings.HasPrefix(e.Message, "policy ") && e.Message != "policy in force" {
+					lines = append(lines, fmt.Sprint(e.Message, " ", e.ContextMap()["model"], " ", e.ContextMap()["changes"]))
+				}
+			}
+			if d.logs.FilterMessage("policy in force").Len() > 0 || t.Failed() {
+				return lines
+			}
+			lines = nil
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatal("nothing is reloaded")
+		return nil
+	}
+	m := func(threshold, tolerance string) string {
+		return "  - {name: m, version: two, classes: [a, b], critical: [b], " + tolerance +
+			"primary: {score: mi, threshold: 0.5}, fallback: {score: cbec, threshold: " + threshold + "}}\n"
+	}
+	reload("models:\n" + m("0.02", ""))
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"models:\n" + m("0.001", "sum_tolerance: 0.01, "), []string{"policy changed m [fallback.threshold 0.02 -> 0.001 sum_tolerance none -> 0.01]"}},
+		{"models:\n  - {name: n, classes: [a, b], critical: [b]}\n", []string{"policy added n <nil>", "policy removed m <nil>"}},
+	} {
+		got := reload(c.text)
+		for _, want := range c.want {
+			if !slices.Contains(got, want) {
+				t.Errorf("the log says %q, want %q", got, want)
+			}
+		}
 	}
 }
