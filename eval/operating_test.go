@@ -118,8 +118,12 @@ func TestCertificateByHand(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			table, labels := tiny()
 			p, decisions := tinyPolicy()
+			bounds := policy.CriticalFNR
+			if c.kind == crc {
+				bounds = policy.CriticalMissRate
+			}
 			p.Calibration = &policy.Calibration{
-				Certificate: &policy.Certificate{Kind: c.kind, Target: c.target, Confidence: 0.95, Groups: 7},
+				Certificate: &policy.Certificate{Kind: c.kind, Bounds: bounds, Target: c.target, Confidence: 0.95, Groups: 7},
 				Recording:   policy.Recording{PassesSHA256: sha, Passes: 2},
 			}
 			o := eval.Options{Classes: abc, Policy: p, Decisions: decisions}

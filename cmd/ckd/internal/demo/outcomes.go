@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -224,12 +225,11 @@ func (t *trial) driftAlarms(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	found := driftAlarms.FindAllSubmatch(text, -1)
-	if len(found) == 0 {
-		return 0, errors.New("the daemon's metrics do not have ckd_drift_alarms_total")
+	if !bytes.Contains(text, []byte("ckd_drift_alarm{")) {
+		return 0, errors.New("the daemon does not look for drift")
 	}
 	alarms := 0
-	for _, line := range found {
+	for _, line := range driftAlarms.FindAllSubmatch(text, -1) { // series appear with the first alarm
 		n, err := strconv.Atoi(string(line[1]))
 		if err != nil {
 			return 0, err
