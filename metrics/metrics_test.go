@@ -312,14 +312,14 @@ func TestExpected(t *testing.T) {
 		calibration string
 		want        map[string]float64 // by figure and bound
 	}{
-		{"{expected_coverage: {value: 0.75, low: 0.5}, expected_critical_fnr: {value: 0}}",
-			map[string]float64{"coverage estimate": 0.75, "coverage low": 0.5, "coverage high": 1, "critical_fnr estimate": 0}},
-		{"{expected_critical_miss_rate: {value: 0.25, low: 0.125}}",
+		{"{expected_coverage: {value: 0.75, low: 0.5, high: 1}, expected_critical_fnr: {value: 0, low: 0, high: 0.5}}",
+			map[string]float64{"coverage estimate": 0.75, "coverage low": 0.5, "coverage high": 1, "critical_fnr estimate": 0, "critical_fnr low": 0, "critical_fnr high": 0.5}},
+		{"{expected_critical_miss_rate: {value: 0.25, low: 0.125, high: 1}}",
 			map[string]float64{"critical_miss_rate estimate": 0.25, "critical_miss_rate low": 0.125, "critical_miss_rate high": 1}},
 		{"{}", map[string]float64{}},
 	} {
 		t.Run("calibration "+c.calibration, func(t *testing.T) {
-			d.put(parse(t, "name: m\nclasses: [a, b]\ncritical: [b]\ncalibration: "+c.calibration))
+			d.put(parse(t, "name: m\nclasses: [a, b]\ncritical: [b]\ncalibrated: "+c.calibration))
 			want := make(map[string]float64)
 			for at, value := range c.want {
 				figure, bound, _ := strings.Cut(at, " ")

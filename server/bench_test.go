@@ -227,7 +227,8 @@ func TestHandlerAllocatesNothing(t *testing.T) {
 // audited returns the policy of a load with audits of 2%.
 func audited(t testing.TB, s, k int) *policy.Policy {
 	p := loadPolicy(t, s, k)
-	p.Audit = &policy.Audit{Rate: 0.02, M: 0.5, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach, Due: policy.DefaultDue, Slices: []policy.Slice{{Name: "site", Values: []string{"north"}}}}
+	p.Audit = &policy.Audit{Rate: 0.02, M: 0.5, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach, Due: policy.DefaultDue,
+		RunLength: policy.DefaultRunLength, ReaderSensitivity: 1, Slices: []policy.Slice{{Name: "site", Values: []string{"north"}}}}
 	return p
 }
 
