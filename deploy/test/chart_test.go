@@ -427,10 +427,6 @@ func TestChartSettings(t *testing.T) {
 	known := values.Properties.Settings.Properties
 	chartsOwn := strings.Fields("config policy listen admin http tls-cert tls-key tls-client-ca tls-crl admin-tls access insecure-plaintext " +
 		"receipt-keys ledger ledger-at ledger-ca ledger-token ledger-state")
-	// The daemon still has these, and the chart needs none of them.
-	chartsOwn = append(chartsOwn, strings.Fields("max-calls max-watches max-open-inputs max-open-groups max-inputs-per-request max-passes max-id-bytes "+
-		"max-reply-bytes max-classes compression call-timeout first-message-timeout connection-idle-timeout send-stall-timeout "+
-		"run-length reader-sensitivity")...)
 	defaults, err := config.Default()
 	if err != nil {
 		t.Fatal(err)
