@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -347,3 +348,6 @@ func (l *load) answeredOnce(policy string, errors int) {
 		l.t.Errorf("%d inputs have results, %d of them errors; expected %d, and %d", len(l.results), failed, l.begun.Load(), errors)
 	}
 }
+
+// approximately compares numbers to a relative tolerance, or to 1e-15.
+func approximately(relative float64) cmp.Option { return cmpopts.EquateApprox(relative, 1e-15) }
