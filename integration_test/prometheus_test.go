@@ -33,7 +33,7 @@ func TestPrometheus(t *testing.T) {
 	} {
 		t.Run(mode.histograms, func(t *testing.T) {
 			t.Parallel() // it mostly waits for Prometheus
-			d := serve(t, "--policy", writePolicy(t, policyText))
+			d := serve(t, "--policy", writePolicy(t, policyText), "--class-buckets")
 			p := testbed.StartPrometheus(t, binary, scrapeConfig(t, promtool, d), mode.flags...)
 			// Every counter was scraped at 0 before the first input, and at is the time of a
 			// scrape, so that a rate covers all that was counted.
@@ -225,11 +225,6 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 		{query: `sum by (model, class_a, class_b) (rate(ckd_pair_confusion_nats_total[`, want: matrix},
 		{query: `sum by (class_a, class_b) (rate(ckd_pair_confusion_nats_total[`, want: matrixOfAll},
 		{query: `sum by (model, class) (rate(ckd_class_unreliable_total[5m])) / on (model)`, want: unreliableShare},
-		{
-			query: `sum by (model, class) (rate(ckd_class_unreliable_total[5m])) / sum by (model, class)`,
-			needs: "classic",
-			want:  unreliableShare,
-		},
 		{
 			query: `sum by (model, class) (rate(ckd_class_deciding_total[`,
 			want:  ofClasses(func(k int) interval { return about(deciding[k] / deferred) }),

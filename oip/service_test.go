@@ -1,7 +1,6 @@
 package oip_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,95 +190,4 @@ func TestStream(t *testing.T) {
 	h.eventually(t, 16*3+3, "ckd_decisions_total", "model", "ctg")
 	h.eventually(t, 4*3, "ckd_inputs_rejected_total", "reason", "unknown_model")
 	h.eventually(t, n, "grpc_server_msg_received_total", "grpc_method", "ModelStreamInfer")
-}
-
-// roundTrip sends a request and reads its answer, so that the stream is open on the server.
-func roundTrip(t *testing.T, st pb.GRPCInferenceService_ModelStreamInferClient) {
-	t.Helper()
-	if err := st.Send(ctg(t, 1).request("ctg", "", "FP32")); err != nil {
-		t.Fatal(err)
-	}
-	if reply, err := st.Recv(); err != nil || reply.GetErrorMessage() != "" {
-		t.Fatalf("%v, %v", reply, err)
-	}
-}
-
-// ends waits for the end of a stream with a reason.
-func ends(t *testing.T, st pb.GRPCInferenceService_ModelStreamInferClient, code codes.Code, want string) {
-	t.Helper()
-	for {
-		_, err := st.Recv()
-		if err == nil {
-			continue
-		}
-		if status.Code(err) != code {
-			t.Fatalf("%v, want %v", err, code)
-		}
-		if servertest.FaultOf(err).Reason != want {
-			t.Errorf("%v, want %s", err, want)
-		}
-		return
-	}
-}
-
-// TestStreamEnds checks that a stream without a request under way ends when the daemon stops, and at
-// its greatest age.
-func TestStreamEnds(t *testing.T) {
-	for name, c := range map[string]struct {
-		used bool          // whether the stream has had a request
-		age  time.Duration // the greatest, or 0 for the default
-		end  func(*server.Server)
-	}{
-		"drained": {used: true, end: (*server.Server).Drain},
-		"killed":  {end: (*server.Server).Kill},
-		"old":     {age: 50 * time.Millisecond, end: func(*server.Server) {}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			limits := server.DefaultLimits()
-			limits.StreamAge = cmp.Or(c.age, limits.StreamAge)
-			h := newHarness(t, limits)
-			st := h.stream(t)
-			if c.used {
-				roundTrip(t, st)
-			}
-			c.end(h.server)
-			ends(t, st, codes.Unavailable, "DRAINING")
-		})
-	}
-}
-
-// TestStreamLimit checks that the streams of both protocols share one limit.
-func TestStreamLimit(t *testing.T) {
-	limits := server.DefaultLimits()
-	limits.Streams = 1
-	h := newHarness(t, limits)
-	st := h.stream(t)
-	roundTrip(t, st)
-	ends(t, h.stream(t), codes.ResourceExhausted, "TOO_MANY_STREAMS")
-	native, err := h.native.DecomposeStream(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := native.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a native stream: %v", err)
-	}
-	roundTrip(t, st)
-}
-
-// TestStreamStalls checks that a client which does not read its answers loses the stream.
-func TestStreamStalls(t *testing.T) {
-	limits := server.DefaultLimits()
-	limits.SendStall, limits.MessageBytes = 100*time.Millisecond, 1<<20
-	h := newHarness(t, limits)
-	st := h.stream(t)
-	request := ask(ctg(t, 2000).request("ctg", "", "FP32"), allOutputs...)
-	roundTrip(t, st)
-	go func() {
-		for st.Send(request) == nil { // Recv returns the reason
-		}
-	}()
-	for deadline := time.Now().Add(time.Minute); !h.server.Idle() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	ends(t, st, codes.ResourceExhausted, "SEND_STALLED")
 }

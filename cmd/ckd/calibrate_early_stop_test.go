@@ -292,7 +292,7 @@ func TestEarlyStopErrors(t *testing.T) {
 		{ensemble + model("passes: {expected: 5}, gate: never, primary: {score: ova_mi, threshold: 1}"), "ova_mi, which cannot be followed", exitFault},
 		{ensemble + model("gate: never, primary: {score: mi, threshold: 1}"), "passes.expected is not given", exitFault},
 		{ensemble + model("passes: {expected: 30}, gate: never, primary: {score: mi, threshold: 1}"), "has 5 passes, but model heart decides with 30", exitFault},
-		{strings.Replace(base, "--ordered", "", 1) + " --policy " + basePolicy(t, "    calibration: {posterior: ensemble}\n"),
+		{strings.Replace(base, "--ordered", "", 1) + " --policy " + basePolicy(t, "    calibrated: {posterior: ensemble}\n"),
 			"was calibrated on an ensemble", exitUsage},
 		{row + model("kind: dirichlet, gate: always, fallback: {score: cbec, threshold: 1}"), "kind is dirichlet", exitFault},
 	})

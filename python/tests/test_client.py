@@ -197,9 +197,9 @@ def test_small_messages(passes):
 
 
 def test_batch_larger_than_the_daemon_takes(passes):
-    with ckd.Daemon(POLICY, max_open_inputs=10) as daemon, daemon.client() as client:
-        with client.session("fetal-health") as session, pytest.raises(ValueError, match="expected at most 10"):
-            session.decide([str(i) for i in range(40)], passes)
+    with ckd.Daemon(POLICY) as daemon, daemon.client() as client:
+        with client.session("fetal-health") as session, pytest.raises(ValueError, match="expected at most 4096"):
+            session.decide([str(i) for i in range(4097)], lambda rows: passes[0][:1].repeat(len(rows), axis=0))
 
 
 def test_threads_share_a_session(daemon, passes):
