@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -277,22 +276,14 @@ func TestProtocolErrors(t *testing.T) {
 			}
 			return errors.Join(send(r), send(again))
 		}, "row 0 of group 1 is answered more than once", true},
-		{"answered twice in one message", func(send send, r *reply) error {
-			r.Results = append(r.Results, r.Results[0])
-			return send(r)
-		}, "row 0 of group 1 is answered more than once", true},
 		{"unknown row", change(func(r *ckdv1.Result) { r.Row = 2 }), "row 2 of group 1 is answered, expected rows below 2", false},
-		{"huge row", change(func(r *ckdv1.Result) { r.Row = math.MaxUint32 }), "row 4294967295 of group 1", false},
 		{"unknown group", change(func(r *ckdv1.Result) { r.Group = 7 }), "group 7 is answered and was never opened", false},
-		{"no group", change(func(r *ckdv1.Result) { r.Group = 0 }), "group 0 is answered and was never opened", false},
 		{"another id", change(func(r *ckdv1.Result) { r.InputId = "b" }), `row 0 is answered as input "b", expected "a"`, false},
 		{"no outcome", change(func(r *ckdv1.Result) { r.Outcome = nil }), "neither a decomposition nor an error", false},
 		{"unknown policy", change(func(r *ckdv1.Result) { r.Policy = 1 }), `input "a" names policy 1 of 1`, false},
 		{"a passes' group unknown", instead(anError(ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, 1)),
 			"refused a message: group 1 refused (InvalidArgument, UNKNOWN_GROUP)", false},
-		{"a group that never was", instead(anError(ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, 9)), "UNKNOWN_GROUP", false},
 		{"an empty message", instead(anError(ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, 0)), "EMPTY_MESSAGE", false},
-		{"another header", instead(anError(ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, 0)), "HEADER_CHANGED", false},
 		{"an open group", instead(anError(ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, 1)), "GROUP_OPEN", false},
 		{"ended early", func(send, *reply) error { return errEnd }, "ended the stream before it was half-closed", false},
 	} {

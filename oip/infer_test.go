@@ -281,9 +281,6 @@ func TestForm(t *testing.T) {
 			"nothing asked":         {nil, nil, true},
 			"contents of all":       {truth(false), nil, false},
 			"contents of one":       {nil, truth(false), false},
-			"raw, contents of one":  {truth(true), truth(false), false},
-			"raw":                   {truth(true), truth(true), true},
-			"contents but for one":  {truth(false), truth(true), false},
 			"raw one is no request": {nil, truth(true), true},
 		} {
 			t.Run(form+" "+name, func(t *testing.T) {
@@ -340,8 +337,6 @@ func TestHandedThrough(t *testing.T) {
 	pixels := other{"pixels", "UINT8", &pb.InferTensorContents{UintContents: []uint32{1, 255}}, "\x01\xff"}
 	mean := other{"mean", "FP32", &pb.InferTensorContents{Fp32Contents: []float32{1}}, "\x00\x00\x80\x3f"} // an output of ours that is no default
 	half := other{"half", "FP16", nil, "abc"}                                                              // no whole number of elements
-	odd := other{"odd", "FP8", &pb.InferTensorContents{IntContents: []int32{7}}, ""}
-	none := other{"", "JSON", &pb.InferTensorContents{}, ""}
 	for name, c := range map[string]struct {
 		form   string
 		others []other
@@ -351,12 +346,9 @@ func TestHandedThrough(t *testing.T) {
 		want   []other
 		raw    bool // the answer
 	}{
-		"raw":                     {form: "FP32", others: []other{label, mean, half, pixels}, at: 2, want: []other{label, half, pixels}, raw: true},
 		"typed":                   {form: "typed FP32", others: []other{label, mean, pixels}, at: 3, want: []other{label, pixels}, raw: true},
 		"typed for raw":           {form: "FP32", others: []other{pixels, label}, at: 1, typed: true, want: []other{pixels, label}},
-		"typed for typed":         {form: "typed FP64", others: []other{pixels, label, none, odd}, typed: true, want: []other{pixels, label, none, odd}},
 		"without a typed form":    {form: "FP32", others: []other{label, half}, typed: true, want: []other{label, half}, raw: true},
-		"without a raw form":      {form: "typed FP32", others: []other{label, odd}, want: []other{label, odd}},
 		"by name":                 {form: "FP32", others: []other{label, mean, half}, at: 1, asked: []string{"half", "decision", "c", "label"}, want: []other{half, label}, raw: true},
 		"not asked for":           {form: "FP32", others: []other{label, half}, at: 2, asked: []string{"decision"}, raw: true},
 		"one name, several times": {form: "typed FP32", others: []other{label, pixels, label}, want: []other{label, pixels, label}, raw: true},

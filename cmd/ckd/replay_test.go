@@ -121,53 +121,10 @@ func startDaemon(t *testing.T, policyFile string) (addr string) {
 	return socket
 }
 
-// breakingDaemon decides on the first group that it receives, and then ends the stream.
-type breakingDaemon struct {
-	ckdv1.UnimplementedUncertaintyServiceServer
-}
-
-func (breakingDaemon) GetModel(context.Context, *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
+func (listeningDaemon) GetModel(context.Context, *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
 	return &ckdv1.GetModelResponse{Model: &ckdv1.Model{
 		Classes: []string{"a", "b", "c"}, Kind: ckdv1.Kind_KIND_PROBABILITIES, SumTolerance: 1e-3,
 	}}, nil
-}
-
-func (breakingDaemon) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
-	header, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	reply := &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{Classes: []string{"a", "b", "c"}}}
-	var opened *ckdv1.Block
-	for range header.GetHeader().GetPasses() {
-		if err := stream.Send(reply); err != nil {
-			return err
-		}
-		message, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if opened == nil {
-			opened = message.GetBlock()
-		}
-		reply = &ckdv1.DecomposeStreamResponse{}
-	}
-	reply.Policies = []*ckdv1.PolicyRef{{Model: "hand"}}
-	for row, id := range opened.GetInputIds() {
-		reply.Results = append(reply.Results, &ckdv1.Result{
-			InputId: id, Group: opened.GetGroup(), Row: uint32(row),
-			Outcome: &ckdv1.Result_Decomposition{Decomposition: &ckdv1.Decomposition{
-				Decision: &ckdv1.Decision{Action: ckdv1.Action_ACTION_RETAIN},
-			}},
-		})
-	}
-	if err := stream.Send(reply); err != nil {
-		return err
-	}
-	if _, err := stream.Recv(); err != nil {
-		return err
-	}
-	return status.Error(codes.Unavailable, "the daemon is going away")
 }
 
 // serveDaemon serves another daemon on a socket of its own until the test ends.
@@ -189,37 +146,9 @@ func serveDaemon(t *testing.T, daemon ckdv1.UncertaintyServiceServer) (addr stri
 	return "unix:" + socket
 }
 
-// TestReplayOfABrokenStream expects an error for every input that the stream leaves behind.
-func TestReplayOfABrokenStream(t *testing.T) {
-	t.Parallel()
-	addr := serveDaemon(t, breakingDaemon{})
-	rows := slices.Repeat([]float64{.5, .25, .25}, 4*10)
-	out, stderr, code := runCommand(t, "replay", "--addr", addr, "--model", "hand",
-		"--batch", "2", "--in-flight", "2", "--reconnect", "0", "--passes", writeNpy(t, "<f4", []int{4, 10, 3}, rows))
-	if code != exitFault {
-		t.Errorf("exit code %d, expected %d", code, exitFault)
-	}
-	wantFragment(t, stderr, "ckd: the stream broke: the daemon is going away\n")
-	wantFragment(t, stderr, "8 of 10 inputs have no decision; the first: input 2: no answer: the daemon is going away")
-	lines := readLines(t, out)
-	if len(lines) != 10 {
-		t.Fatalf("%d lines, expected 10", len(lines))
-	}
-	for i, l := range lines {
-		if i < 2 {
-			compare(t, fmt.Sprintf("input %d", i), l["decision"], map[string]any{"action": "retain"}, 0, 0)
-			continue
-		}
-		compare(t, fmt.Sprintf("input %d", i), l, map[string]any{
-			"index": float64(i),
-			"error": map[string]any{"reason": "unavailable", "message": "no answer: the daemon is going away"},
-		}, 0, 0)
-	}
-}
-
 // listeningDaemon records the posteriors that clients state, and decides nothing.
 type listeningDaemon struct {
-	breakingDaemon
+	ckdv1.UnimplementedUncertaintyServiceServer
 	stated chan string
 }
 
