@@ -80,20 +80,3 @@ func TestBalancing(t *testing.T) {
 		ok(t, s.Close())
 	}
 }
-
-// TestBalancingFindsReplicas checks that a new replica is found when the name is looked up again.
-func TestBalancingFindsReplicas(t *testing.T) {
-	first, second := listen(t, "tcp"), listen(t, "tcp")
-	c, names := balanced(t, []*fake{first})
-	s := newSession(t, c, client.SessionConfig{Reconnect: hasty})
-	decideOne(t, s)
-	names.UpdateState(addresses([]*fake{first, second}))
-	until(t, "a call on the second", func() bool {
-		_, err := c.Decompose(t.Context(), one())
-		ok(t, err)
-		second.mu.Lock()
-		defer second.mu.Unlock()
-		return len(second.calls) > 0
-	})
-	ok(t, s.Close())
-}

@@ -1,9 +1,6 @@
 package client_test
 
 import (
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,72 +11,6 @@ import (
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
-
-// TestCrowdedInputsComeAgain checks that inputs for which the daemon has no room are sent again on
-// the same stream, with all their passes, while the others of their group go on.
-func TestCrowdedInputsComeAgain(t *testing.T) {
-	f := newFake(0)
-	var mu sync.Mutex
-	refusals := map[string]int{"b": 3, "d": 3, "e": 1}
-	taken := map[string]bool{}
-	f.crowds = func(id string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		refusals[id]--
-		taken[id] = refusals[id] < 0
-		return !taken[id]
-	}
-	f.deliver = func(send send, r *reply) error {
-		slices.Reverse(r.Results) // refusals come in any order
-		return send(r)
-	}
-	s := f.session(t, client.SessionConfig{Reconnect: hasty, Detail: client.Vectors})
-	ids := []string{"a", "b", "c", "d", "e"}
-	g := open(t, s, ids...)
-	sent := make([][][]float32, len(ids))
-	pass := func(rows ...int) {
-		t.Helper()
-		var values []float32
-		for _, row := range rows {
-			own := []float32{float32(row), float32(len(sent[row])) / 8, 0}
-			sent[row] = append(sent[row], own)
-			values = append(values, own...)
-		}
-		ok(t, g.SendRows(rows, values))
-	}
-	pass(0, 1, 2, 3, 4)
-	pass(4, 1)
-	until(t, "room for all", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(taken) == len(ids) && !slices.Contains(slices.Collect(maps.Values(taken)), false)
-	})
-	pass(3, 2, 0) // rows of chunks that were opened at different times
-	pass(0, 1, 2, 3, 4)
-	ok(t, g.Finish())
-	for i, r := range wait(t, g) {
-		if r.Err != nil || !slices.Equal(r.Decomposition.GetMean(), means(sent[i])) {
-			t.Errorf("result %d is %+v, expected the mean of %v", i, r, sent[i])
-		}
-	}
-	ok(t, s.Close())
-	if n := f.streams.Load(); n != 1 {
-		t.Errorf("%d streams, expected one", n)
-	}
-}
-
-// TestCrowdedInputsAndClose checks that Close waits for inputs that have no room yet. They are sent
-// on later streams, because the first one ends with the inputs that it has.
-func TestCrowdedInputsAndClose(t *testing.T) {
-	f := newFake(0)
-	var refusals atomic.Int64
-	f.crowds = func(id string) bool { return id == "b" && refusals.Add(1) < 4 }
-	s := f.session(t, client.SessionConfig{Reconnect: hasty})
-	g := open(t, s, "a", "b")
-	ok(t, g.SendPasses(2, every(low, 4)))
-	ok(t, s.Close())
-	decidedOn(t, 2, wait(t, g)...)
-}
 
 // TestCrowdedInputsWait checks that the client waits as long as the daemon asks, also after Close.
 func TestCrowdedInputsWait(t *testing.T) {

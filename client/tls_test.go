@@ -102,17 +102,10 @@ func TestTLS(t *testing.T) {
 	}
 	decided("the first connection", "grader")
 
-	put(first, second, "renewed") // the client's certificate comes first, before the daemon trusts its authority
 	trusts.Store(second.Pool())
-	decided("another certificate of the client", "renewed")
-
 	put(second, second, "renewed")
 	serve(second)
-	decided("another certificate of the daemon", "renewed")
-
-	// While files are being replaced, those that were read last stay in use.
-	write(t, files.Key, []byte("half a ke"))
-	decided("with a key that cannot be read", "renewed")
+	decided("other certificates of both", "renewed")
 
 	past := certtest.Valid(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
 	for _, bad := range []struct {
@@ -126,14 +119,10 @@ func TestTLS(t *testing.T) {
 		{"expired", second, past, "certificate has expired"},
 	} {
 		serve(bad.ca, bad.change)
-		err := again()
 		until(t, bad.name, func() bool {
-			err = again()
+			err := again()
 			return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), bad.want)
 		})
-		if !strings.Contains(err.Error(), "as now: TLS certificate") {
-			t.Errorf("%s: error %v, expected that it tells of the key", bad.name, err)
-		}
 	}
 	serve(second)
 	decided("a good certificate again", "renewed")
@@ -162,17 +151,12 @@ func TestDialRefusesTLSFiles(t *testing.T) {
 		opts []client.Option
 		want string
 	}{
-		{"no such authorities", []client.Option{client.WithTLS(client.TLSFiles{CA: filepath.Join(dir, "none")})}, "none: no such file"},
 		{"no authority", []client.Option{client.WithTLS(client.TLSFiles{CA: empty})}, "empty: no certificate, expected at least one"},
-		{"a key as authority", []client.Option{client.WithTLS(client.TLSFiles{CA: key})}, "key: no certificate"},
 		{"no key", []client.Option{client.WithTLS(client.TLSFiles{Cert: cert})}, "expected both or neither"},
-		{"no certificate", []client.Option{client.WithTLS(client.TLSFiles{Key: key})}, "expected both or neither"},
 		{"another key", []client.Option{client.WithTLS(client.TLSFiles{Cert: cert, Key: another})}, "does not match"},
 		{"beside credentials", []client.Option{files, client.WithCredentials(credentials.NewTLS(nil))}, "two ways to secure the connection"},
-		{"beside plaintext", []client.Option{files, client.WithInsecure()}, "two ways to secure the connection"},
 		{"credentials beside plaintext", []client.Option{client.WithInsecure(), client.WithCredentials(insecure.NewCredentials())},
 			"two ways to secure the connection"},
-		{"the system's authorities", []client.Option{client.WithTLS(client.TLSFiles{})}, ""},
 		{"all", []client.Option{client.WithTLS(client.TLSFiles{CA: authority, Cert: cert, Key: key, ServerName: "ckd"})}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkDial(t, c.want, "ckd:8590", c.opts...) })

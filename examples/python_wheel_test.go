@@ -48,22 +48,6 @@ sys.exit(subprocess.run([sys.executable, "-m", "ckd", "check", "nothing.yaml"]).
 	}
 }
 
-// TestPythonWheelNeeds checks that all that is missing is named before anything is built.
-func TestPythonWheelNeeds(t *testing.T) {
-	t.Parallel()
-	c := exec.CommandContext(t.Context(), python(t, "grpc"), "-S", "../python/wheels.py", "--out", t.TempDir())
-	c.Env = []string{"PATH=" + t.TempDir()}
-	r := testbed.Run(t, c)
-	for _, want := range []string{"program go", "program git", "module build", "module setuptools", "module wheel"} {
-		if !strings.Contains(r.Stderr, want) {
-			t.Errorf("%q is not named\n%s", want, r.Stderr)
-		}
-	}
-	if r.Code != 1 || strings.Contains(r.Stderr, "Traceback") {
-		t.Errorf("exit %d\n%s", r.Code, r.Stderr)
-	}
-}
-
 // buildWheel builds the wheel of this machine into an empty folder and returns it.
 func buildWheel(t *testing.T, python, out string) []byte {
 	t.Helper()

@@ -29,7 +29,7 @@ const twoModels = policyText + `
     critical: [ill]
 `
 
-// TestIdentities serves four identities over TCP with TLS and over a unix socket. Unknown callers
+// TestIdentities serves three identities over TCP with TLS and over a unix socket. Unknown callers
 // may only probe, and known callers may do what the access file says.
 func TestIdentities(t *testing.T) {
 	t.Parallel()
@@ -38,8 +38,6 @@ func TestIdentities(t *testing.T) {
 	t.Run("models that one may not use", g.testHiddenModels)
 	t.Run("probes", g.testProbes)
 	t.Run("admin", g.testAdmin)
-	t.Run("streams", g.testStreams)
-	t.Run("calls", g.testCalls)
 	t.Run("curl", g.testCurl)
 	g.checkSecrets(g.daemon)
 }
@@ -51,25 +49,22 @@ type guarded struct {
 	tcp, socket *grpc.ClientConn
 	web         *http.Client
 
-	ann, ben, dan, chief, wrong string // tokens; no identity has the wrong one
-	benHash                     string
+	ann, ben, chief, wrong string // tokens; no identity has the wrong one
+	benHash                string
 }
 
 func serveGuarded(t *testing.T) *guarded {
 	t.Helper()
 	g := &guarded{vault: newVault(t)}
-	var danHash string
 	g.ann, _ = g.token("ann")
 	g.ben, g.benHash = g.token("ben")
-	g.dan, danHash = g.token("dan")
 	g.chief, _ = g.token("chief")
 	g.wrong, _ = g.token("wrong")
 	g.put("ann.token", []byte(g.ann+"\n"))
 	g.put("chief.token", []byte(g.chief))
 	access := g.put("access.yaml", []byte(`identities:
-  - {name: ann, tokens: [{file: ann.token}], models: [fetal-health], streams: 2}
+  - {name: ann, tokens: [{file: ann.token}], models: [fetal-health]}
   - {name: ben, tokens: [{sha256: `+g.benHash+`}], models: [retina, retinas]}
-  - {name: dan, tokens: [{sha256: `+danHash+`}], models: [fetal-health], calls: 1}
   - {name: chief, tokens: [{file: chief.token}], models: ["*"], admin: true}
 `))
 	socket := "unix:" + g.path("ckd.sock")
@@ -223,52 +218,6 @@ func (g *guarded) testAdmin(t *testing.T) {
 	}
 }
 
-// testStreams opens as many streams as ann may have. One more is refused.
-func (g *guarded) testStreams(t *testing.T) {
-	first, cancel := context.WithCancel(bearer(t, g.ann))
-	defer cancel()
-	if _, err := openStream(first, g.tcp); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openStream(bearer(t, g.ann), g.tcp); err != nil {
-		t.Fatal(err)
-	}
-	err := tryStream(bearer(t, g.ann), g.tcp)
-	if !isRefusal(err, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS) || retryDelay(err) <= 0 {
-		t.Errorf("one too many: %v, to be tried again after %v", err, retryDelay(err))
-	}
-	if err := tryStream(bearer(t, g.chief), g.tcp); err != nil {
-		t.Errorf("the chief's stream: %v", err)
-	}
-	cancel()
-	eventually(t, "there is room again", func() bool { return tryStream(bearer(t, g.ann), g.tcp) == nil })
-}
-
-// testCalls holds one call of dan's, who may have only one.
-func (g *guarded) testCalls(t *testing.T) {
-	release := holdCall(bearer(t, g.dan), t, g.tcp)
-	defer release()
-	var err error
-	eventually(t, "one more is refused", func() bool {
-		_, err = modelsOf(bearer(t, g.dan), g.tcp)
-		return err != nil
-	})
-	if !isRefusal(err, codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED) || retryDelay(err) <= 0 {
-		t.Errorf("one too many: %v, to be tried again after %v", err, retryDelay(err))
-	}
-	if r := g.get(t, "/v1/models", "Authorization", "Bearer "+g.dan); r.code != http.StatusTooManyRequests || r.header.Get("Retry-After") == "" {
-		t.Errorf("one too many over HTTP: %d %v %s", r.code, r.header, r.body)
-	}
-	if _, err := modelsOf(bearer(t, g.chief), g.tcp); err != nil {
-		t.Errorf("the chief's call: %v", err)
-	}
-	release()
-	eventually(t, "there is room again", func() bool {
-		_, err := modelsOf(bearer(t, g.dan), g.tcp)
-		return err == nil
-	})
-}
-
 // testCurl runs the command of docs/access.md.
 func (g *guarded) testCurl(t *testing.T) {
 	curl := testbed.Program(t, "curl", "CURL")
@@ -392,45 +341,6 @@ func TestTokenRevoked(t *testing.T) {
 	s.fallsTo("ckd_in_use", 0, "resource", "streams")
 	if decided := s.gauge("ckd_decisions_total"); decided != 0 {
 		t.Errorf("%v inputs are decided", decided)
-	}
-	v.checkSecrets(s)
-}
-
-// TestAccessFaults checks that a faulty access file prevents the start and names the place of each
-// fault. At a reload it changes nothing, and is counted and logged.
-func TestAccessFaults(t *testing.T) {
-	t.Parallel()
-	v := newVault(t)
-	token, sum := v.token("ann")
-	good := "identities:\n  - name: ann\n    tokens: [{sha256: " + sum + "}]\n    models: [fetal-health]\n"
-	bad := strings.Replace(good, "models:", "model:", 1) + "    streams: many\n"
-	file := v.put("access.yaml", []byte(strings.Replace(bad, sum, token, 1))) // a token in place of its hash
-	r := refused(inTime(t), t, "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "off", "--access", file)
-	for _, place := range []string{file + ":3:", file + ":4:5: ", file + ":5:14: "} {
-		if r.Code != 1 || !strings.Contains(r.Stderr, place) || strings.Contains(r.Stderr, token) {
-			t.Errorf("at the start: exit %d, want 1 and a message with %q, without the token: %s", r.Code, place, r.Stderr)
-		}
-	}
-
-	v.put("access.yaml", []byte(good))
-	s := serveSite(t, "--access", file)
-	call := func(token string) error {
-		_, err := modelsOf(bearer(t, token), s.dial())
-		return err
-	}
-	v.put("access.yaml", []byte(bad))
-	eventually(t, "the fault is counted", func() bool { return s.gauge("ckd_security_reloads_failed_total", "files", "access") >= 1 })
-	for _, part := range []string{file + ":4:5: ", file + ":5:14: ", "not reloaded; what was in force stays"} {
-		s.says(part)
-	}
-	if err := call(token); err != nil {
-		t.Errorf("what was in force does not stay: %v", err)
-	}
-	other, otherSum := v.token("other")
-	v.put("access.yaml", []byte(strings.Replace(good, sum, otherSum, 1)))
-	eventually(t, "the next good file is taken", func() bool { return call(other) == nil })
-	if err := call(token); status.Code(err) != codes.Unauthenticated {
-		t.Errorf("the token that was withdrawn: %v", err)
 	}
 	v.checkSecrets(s)
 }

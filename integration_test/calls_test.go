@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -124,27 +122,7 @@ func tryStream(ctx context.Context, conn *grpc.ClientConn) error {
 	return err
 }
 
-// holdCall keeps a unary call in flight until it is released: its request never comes.
-func holdCall(ctx context.Context, t *testing.T, conn *grpc.ClientConn) (release func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, ckdv1.UncertaintyService_Decompose_FullMethodName); err != nil {
-		t.Fatal(err)
-	}
-	return cancel
-}
-
 // isRefusal reports whether err has this code and reason.
 func isRefusal(err error, code codes.Code, reason ckdv1.ErrorReason) bool {
 	return status.Code(err) == code && client.Reason(err) == reason
-}
-
-// retryDelay returns the delay after which err may be retried, or 0 if it names none.
-func retryDelay(err error) time.Duration {
-	for _, d := range status.Convert(err).Details() {
-		if retry, ok := d.(*errdetails.RetryInfo); ok {
-			return retry.GetRetryDelay().AsDuration()
-		}
-	}
-	return 0
 }

@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -96,65 +94,32 @@ func TestThousandStreams(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad replays a recording again and again while its policy changes. No input may be
-// lost, and every decision must come from one of the two policies.
-func TestReloadUnderLoad(t *testing.T) {
-	timed.Full(t)
-	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "policy.yaml")
-	texts := []string{policyText, strings.Replace(policyText, "threshold: 0.023", "threshold: 0.5", 1)}
-	write := func(text string) {
-		if err := os.WriteFile(path+".next", []byte(text), 0o600); err != nil {
-			t.Error(err)
-		}
-		if err := os.Rename(path+".next", path); err != nil {
-			t.Error(err)
-		}
-	}
-	write(texts[0])
-	d := serve(t, "--policy", dir)
-	goroutines := d.gauge("go_goroutines")
-	ctx, stop := context.WithCancel(t.Context())
-	var changing sync.WaitGroup
-	changing.Go(func() {
-		for i := 1; ctx.Err() == nil; i++ {
-			write(texts[i%2])
-			time.Sleep(300 * time.Millisecond)
-		}
-	})
-	thresholds := map[any]int{}
-	for rounds := 0; rounds < 2 || len(thresholds) < 2; rounds++ {
-		r := mustRun(t, "replay", "--addr", d.GRPC[0], "--model", "fetal-health", "--passes", recording("ctg-mcdropout", ".passes.npy"), "--rate", "4000")
-		replayed := decodeLines[any](t, r.Stdout)
-		if len(replayed) != 2126 {
-			t.Errorf("%d lines", len(replayed))
-		}
-		for _, l := range replayed {
-			decision, ok := l.(map[string]any)["decision"].(map[string]any)
-			if !ok {
-				t.Fatalf("no decision: %v", l)
-			}
-			if decision["gate"] == "fallback" {
-				thresholds[decision["threshold"]]++
-			}
-		}
-	}
-	stop()
-	changing.Wait()
-	d.fallsTo("go_goroutines", goroutines+10)
-	d.fallsTo("ckd_inputs_open", 0)
-	if len(thresholds) != 2 || thresholds[0.023] == 0 || thresholds[0.5] == 0 {
-		t.Errorf("thresholds of the decisions: %v", thresholds)
-	}
-}
-
 // TestStopWithHeldStreams sends SIGTERM. An idle stream ends at once, one with open inputs when
-// they are answered, and a stuck one with the grace. All end with DRAINING, and the exit code is 0.
+// they are answered, and a stuck one with the grace. All end with DRAINING, and the exit code is 0,
+// whatever else clients hold open.
 func TestStopWithHeldStreams(t *testing.T) {
 	t.Parallel()
 	d := serveSite(t, "--shutdown-grace", "1s", "--input-idle-timeout", "1h")
 	h := hold(t, d)
+	for _, address := range []string{d.GRPC[0], strings.TrimPrefix(d.Admin, "http://"), strings.TrimPrefix(d.HTTP, "http://")} {
+		silent, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+	}
+	watch, err := healthv1.NewHealthClient(h.conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	page, err := http.Get(d.Admin + "/triage/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Body.Close()
 	exit, asked := make(chan int, 1), time.Now()
 	go func() { exit <- d.Stop() }()
 	if err := h.end("idle"); !isRefusal(err, codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING) {
@@ -177,51 +142,6 @@ func TestStopWithHeldStreams(t *testing.T) {
 	// Only the end of the grace ends the stuck stream.
 	if took := time.Since(asked); took < time.Second {
 		t.Errorf("it took %v to stop, with a grace of 1s", took)
-	}
-}
-
-// TestExitInTime checks that the daemon has exited two seconds after the shutdown grace, whatever
-// clients hold open.
-func TestExitInTime(t *testing.T) {
-	timed.Only(t)
-	const grace = time.Second
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // neither accepts nor refuses spans
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	d := serveSite(t, "--shutdown-grace", grace.String(), "--input-idle-timeout", "1h",
-		"--trace-endpoint", "http://"+silent.Addr().String(), "--trace-sample", "1")
-	h := hold(t, d)
-	watch, err := healthv1.NewHealthClient(h.conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	page, err := http.Get(d.Admin + "/triage/events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer page.Body.Close()
-	// Silent connections. Some come when the grace is nearly over.
-	addresses := []string{d.GRPC[0], strings.TrimPrefix(d.Admin, "http://"), strings.TrimPrefix(d.HTTP, "http://")}
-	connect := func() {
-		for _, address := range addresses {
-			if conn, err := net.Dial("tcp", address); err == nil {
-				t.Cleanup(func() { _ = conn.Close() })
-			}
-		}
-	}
-	connect()
-	time.AfterFunc(grace/2, connect)
-	asked := time.Now()
-	if code := d.Stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if took := time.Since(asked); took > grace+2*time.Second {
-		t.Errorf("it took %v to stop, with a grace of %v", took, grace)
 	}
 }
 

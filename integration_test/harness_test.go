@@ -82,12 +82,6 @@ func mustRun(t *testing.T, args ...string) testbed.Result {
 	return r
 }
 
-// refused runs a daemon that must not start. If it does start, the end of the context kills it.
-func refused(ctx context.Context, t *testing.T, args ...string) testbed.Result {
-	t.Helper()
-	return testbed.Run(t, exec.CommandContext(ctx, ckd, append([]string{"serve"}, args...)...))
-}
-
 // daemon wraps a running ckd serve with what these tests ask of it.
 type daemon struct {
 	*testbed.Daemon

@@ -6,12 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,40 +66,6 @@ func TestSlowClients(t *testing.T) {
 	clients.Wait()
 	if got := s.gauge("ckd_decisions_total"); got != 0 {
 		t.Errorf("%v inputs were decided", got)
-	}
-}
-
-// TestManyConnections opens hundreds of connections at once. All are answered and stay open for
-// further requests.
-func TestManyConnections(t *testing.T) {
-	t.Parallel()
-	s := serveSite(t, "--max-open-bytes", fmt.Sprint(1<<30)) // and so 1024 calls
-	const connections = 300
-	var calls, answered sync.WaitGroup
-	var opened atomic.Int64
-	answered.Add(connections)
-	for range connections {
-		client := overHTTP1(t)
-		ctx := httptrace.WithClientTrace(inTime(t), &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-			if !got.Reused {
-				opened.Add(1)
-			}
-		}})
-		get := func() {
-			if r, err := ask(ctx, client, http.MethodGet, s.HTTP+"/v1/models", ""); err != nil || r.code != http.StatusOK {
-				t.Errorf("%d %s, %v", r.code, r.body, err)
-			}
-		}
-		calls.Go(func() {
-			get()
-			answered.Done()
-			answered.Wait() // all are open now
-			get()
-		})
-	}
-	calls.Wait()
-	if got := opened.Load(); got != connections {
-		t.Errorf("%d connections for %d clients: some were closed between two requests", got, connections)
 	}
 }
 

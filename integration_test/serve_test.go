@@ -1,16 +1,12 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/ckd-project/ckd/integration_test/testbed"
 )
 
 // TestFailClosed checks that a daemon that cannot start says why and exits with a code that is not
@@ -97,77 +93,5 @@ func TestStaleSocket(t *testing.T) {
 	}
 	if code := serveOn(t, "unix:"+socket, "--policy", policy).Stop(); code != 0 {
 		t.Errorf("exit %d", code)
-	}
-}
-
-// TestDemo decodes the report that the demo prints as JSON.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	var report struct {
-		Inputs, Retained, Deferred int
-		Classes                    []struct {
-			Name     string
-			MeanC    *float64 `json:"mean_c"`
-			Critical *bool    `json:"critical"`
-		}
-		Rules []struct {
-			Retained int
-			FNR      float64 `json:"critical_fnr"`
-		}
-		Top       []struct{ Reason string } `json:"top_deferred"`
-		Addresses struct{ API, Metrics string }
-	}
-	if err := json.Unmarshal([]byte(mustRun(t, "demo", "--json").Stdout), &report); err != nil {
-		t.Fatal(err)
-	}
-	if report.Inputs != 1063 || report.Retained+report.Deferred != 1063 || len(report.Classes) != 3 || len(report.Rules) != 3 || len(report.Top) != 5 {
-		t.Fatalf("report %+v", report)
-	}
-	if class := report.Classes[2]; class.Name != "pathologic" || class.MeanC == nil || class.Critical == nil || !*class.Critical {
-		t.Errorf("class %+v", class)
-	}
-	none, mi, ours := report.Rules[0], report.Rules[1], report.Rules[2]
-	if none.Retained != 1063 || mi.Retained != ours.Retained || ours.Retained != report.Retained || !(ours.FNR < mi.FNR && ours.FNR < none.FNR) {
-		t.Errorf("rules %+v", report.Rules)
-	}
-	if !strings.HasPrefix(report.Addresses.Metrics, "http://127.0.0.1:") || !strings.HasPrefix(report.Addresses.API, "127.0.0.1:") {
-		t.Errorf("addresses %+v", report.Addresses)
-	}
-}
-
-// TestWorstCaseAtStart checks that the daemon says at its start how much memory its settings let clients
-// take, and warns only where that is more than its limit.
-func TestWorstCaseAtStart(t *testing.T) {
-	for name, c := range map[string]struct {
-		limit  string
-		level  string
-		limits []string
-	}{
-		"a small limit":                     {"300MiB", "warn", nil},
-		"a large one":                       {"4GiB", "info", nil},
-		"settings that fit the small limit": {"300MiB", "info", []string{"--max-open-bytes", "33554432", "--max-streams", "64", "--max-connections", "64"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			command := exec.Command(ckd, append([]string{
-				"serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-			}, c.limits...)...)
-			command.Env = append(command.Environ(), "GOMEMLIMIT="+c.limit)
-			d := testbed.Start(t, command, 1)
-			var line struct {
-				Level string
-				Bytes int64
-				Limit int64 `json:"limit_bytes"`
-			}
-			for text := range strings.Lines(d.Log()) {
-				if strings.Contains(text, "memory that clients can make the daemon take") {
-					if err := json.Unmarshal([]byte(text), &line); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if line.Level != c.level || line.Limit == 0 || (line.Bytes > line.Limit) != (c.level == "warn") {
-				t.Errorf("%+v, want level %s", line, c.level)
-			}
-		})
 	}
 }

@@ -6,53 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/ckd-project/ckd/client"
-	"github.com/ckd-project/ckd/integration_test/testbed"
 )
-
-// TestClusterVariables starts a daemon where a platform team has set variables for every program, and
-// templates have left others empty. It must serve, and warn once of each, without their secrets: most
-// of these stopped the daemon beside a model server, or would have made the SDK panic.
-func TestClusterVariables(t *testing.T) {
-	t.Parallel()
-	const secret = "s3cr3t"
-	unusable := []string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=me:" + secret + "@collector:4317",
-		"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_TRACES_EXPORTER=jaeger", "OTEL_TRACES_SAMPLER=sometimes",
-		"OTEL_TRACES_SAMPLER_ARG=abc", "OTEL_EXPORTER_OTLP_HEADERS=authorization " + secret, "OTEL_EXPORTER_OTLP_TIMEOUT=10s",
-		"OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere.pem", "OTEL_RESOURCE_ATTRIBUTES=team", "OTEL_SDK_DISABLED=yes",
-		"OTEL_BSP_MAX_QUEUE_SIZE=-1", "CKD_MAX_STREAMS=", "CKD_SHUTDOWN_GRACE=", "CKD_ACCESS=",
-	}
-	// Spans go where our own setting says, with what is left of the variables.
-	c := exec.Command(ckd, "serve", "--policy", writePolicy(t, policyText), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--trace-endpoint", "http://127.0.0.1:1")
-	c.Env = append(os.Environ(), unusable...)
-	d := testbed.StartUntil(t, c, func(d *testbed.Daemon) bool { return len(d.GRPC) == 1 && d.Admin != "" })
-	mustRun(t, "healthcheck", "--admin", strings.TrimPrefix(d.Admin, "http://"))
-	var warned []string
-	for _, line := range decodeLines[struct{ Variable, Expected string }](t, d.Log()) {
-		if line.Variable != "" && line.Expected != "" {
-			warned = append(warned, line.Variable)
-		}
-	}
-	var want []string
-	for _, variable := range unusable {
-		name, _, _ := strings.Cut(variable, "=")
-		want = append(want, name)
-	}
-	slices.Sort(warned)
-	if slices.Sort(want); !slices.Equal(warned, want) {
-		t.Errorf("warned of %q, want %q", warned, want)
-	}
-	if strings.Contains(d.Log(), secret) {
-		t.Error("the log has a secret")
-	}
-}
 
 // TestSocketPath serves and dials a socket whose path is as long as the system allows, and is told of one
 // byte more by its length and the limit: "invalid argument" sent somebody looking at their flags.

@@ -16,7 +16,6 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/binomial"
-	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
@@ -204,30 +203,6 @@ func TestEarlyStop(t *testing.T) {
 	}
 	_, stderr, _ = runCommand(t, stopping(path, "--max-disagreement", "0.05")...)
 	wantFragment(t, stderr, "warning: a rule was certified on the same passes before (at most 0.02 decided otherwise and 0.05 released, at confidence 0.9, seed 42)")
-}
-
-// TestEarlyStopTable checks the table that people read, and that a rule needs no labels, which else
-// tell which axis is the inputs.
-func TestEarlyStopTable(t *testing.T) {
-	t.Parallel()
-	args := stopping(basePolicy(t, ""), "--max-disagreement", "0.02")
-	passes := readPasses(t, "ctg-ensemble")
-	args[3] = writePasses(t, "<f4", passes, record.NSK, passes.N)
-	out, stderr, code := runCommand(t, args...)
-	if code != exitOK {
-		t.Fatal(stderr)
-	}
-	if set, err := policy.Parse(policy.File{Name: "stdout", Data: []byte(out)}); err != nil || set.All()[0].EarlyStop() == nil {
-		t.Errorf("%v: %s", err, out)
-	}
-	wantFragments(t, stderr, "read as 5 passes of 2126 inputs over 3 classes (float32, layout nsk)", "Kept: gate never",
-		"With confidence 0.9, at most 0.02 of the inputs", "\n decided otherwise than by all passes ", " of 1,063 ",
-		"\n two halves of the passes decide otherwise ")
-	for _, none := range []string{"critical FNR", "Comparison", "Objective"} {
-		if strings.Contains(stderr, none) {
-			t.Errorf("without labels or objective: %q", none)
-		}
-	}
 }
 
 // TestEarlyStopRefuses checks that a refusal exits with the code for nothing certified and writes no

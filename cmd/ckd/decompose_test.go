@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/ckd-project/ckd/internal/record"
 )
 
 // TestDecomposeAgreesWithGolden compares with an independent implementation, to 1e-9 relative or
@@ -36,26 +34,6 @@ func TestDecomposeAgreesWithGolden(t *testing.T) {
 				compare(t, fmt.Sprintf("input %d", i), lines[i], w, 1e-9, 1e-15)
 			}
 		})
-	}
-}
-
-func TestLineKeysAreInOrder(t *testing.T) {
-	t.Parallel()
-	policy := writeFile(t, "p.yaml", handPolicy)
-	out, _, _ := runCommand(t, "decompose", "--passes", handPasses(t), "--policy", policy)
-	lines := strings.Split(out, "\n")
-	wantKeys := "index predicted mean variance third_moment c skewness m entropy expected_entropy mi sum_c scores " +
-		"scores.entropy scores.mi scores.maxprob scores.eu_var scores.var_crit scores.eu_var_crit scores.ova_mi " +
-		"scores.c_crit_sum scores.c_crit_max scores.cbec scores.p_critical " +
-		"degenerate saturated passes dominant c3 sum_c_top sum_c_weighted pairs " +
-		"pairs.a pairs.b pairs.confusion pairs.correlation pairs.a pairs.b pairs.confusion pairs.correlation " +
-		"decision decision.action decision.score decision.value decision.threshold decision.gate decision.class " +
-		"decision.reason"
-	if keys := strings.Join(keysOf(t, lines[0]), " "); keys != wantKeys {
-		t.Errorf("keys %s\nexpected %s", keys, wantKeys)
-	}
-	if keys := strings.Join(keysOf(t, lines[3]), " "); keys != "index error error.reason error.message" {
-		t.Errorf("keys of a refused input: %s", keys)
 	}
 }
 
@@ -188,43 +166,6 @@ func TestDecomposeDirichlet(t *testing.T) {
 		"pairs":[{"a":0,"b":1,"confusion":0.03535533905932738},{"a":0,"b":2,"confusion":0.03535533905932738}]}`)[0], 1e-12, 0)
 }
 
-func TestDecomposeLogitsAreProbabilitiesAfterSoftmax(t *testing.T) {
-	t.Parallel()
-	p := []float64{.7, .2, .1 /**/, .1, .1, .8 /**/, .5, .3, .2 /**/, .3, .25, .45}
-	z := make([]float64, len(p))
-	for i, v := range p {
-		z[i] = math.Log(v) + 3
-	}
-	want := readLines(t, runOK(t, "decompose", "--passes", writeNpy(t, "<f8", []int{2, 2, 3}, p), "--critical", "2"))
-	got := readLines(t, runOK(t, "decompose", "--passes", writeNpy(t, "<f8", []int{2, 2, 3}, z), "--critical", "2",
-		"--kind", "logits"))
-	for i := range want {
-		compare(t, fmt.Sprintf("input %d", i), got[i], want[i], 1e-9, 1e-15)
-	}
-}
-
-// TestDecomposeReadsEveryLayout expects the same answers from transposed passes, and from both
-// widths of float.
-func TestDecomposeReadsEveryLayout(t *testing.T) {
-	t.Parallel()
-	const passes, inputs = 3, 4
-	snk := make([]float64, passes*inputs*3)
-	for i := range passes * inputs {
-		a, b := float64(i%7)/16, float64(i%5)/16
-		copy(snk[3*i:], []float64{a, b, 1 - a - b})
-	}
-	shape := []int{passes, inputs, 3}
-	want := runOK(t, "decompose", "--critical", "2", "--passes", writeNpy(t, "<f8", shape, snk))
-	for name, args := range map[string][]string{
-		"float32": {writeNpy(t, "<f4", shape, snk)},
-		"nsk":     {writePasses(t, "<f8", &record.Passes{S: passes, N: inputs, K: 3, Float64: snk}, record.NSK, inputs), "--layout", "nsk"},
-	} {
-		if got := runOK(t, append([]string{"decompose", "--critical", "2", "--passes"}, args...)...); got != want {
-			t.Errorf("%s: lines differ:\n%s\nexpected\n%s", name, got, want)
-		}
-	}
-}
-
 func TestDecomposeSaysHowTheFileWasRead(t *testing.T) {
 	t.Parallel()
 	_, stderr, _ := runCommand(t, ctg("ensemble")...)
@@ -253,11 +194,7 @@ func TestDecomposeRefusesFlags(t *testing.T) {
 		{"", "--passes", exitUsage},
 		{"--passes x --layout kns", `layout "kns": expected snk`, exitUsage},
 		{"--passes x --kind counts", "--kind must be one of", exitUsage},
-		{"--passes x --variance none", "--variance must be one of", exitUsage},
-		{"--passes x --format xml", "--format must be one of", exitUsage},
 		{"--passes x --sum-tolerance 0", "--sum-tolerance 0: expected a finite number above 0", exitUsage},
-		{"--passes x --sum-tolerance NaN", "--sum-tolerance NaN: expected", exitUsage},
-		{"--passes x --sum-tolerance +Inf", "--sum-tolerance +Inf: expected", exitUsage},
 		{"--passes x --model hand", "expected --policy too", exitUsage},
 		{"--passes x --policy p --classes a,b", "--policy says already what --classes would", exitUsage},
 		{"--passes x --policy p --safe a --critical b --kind logits --variance sample --sum-tolerance 1",
@@ -265,14 +202,11 @@ func TestDecomposeRefusesFlags(t *testing.T) {
 		{"--passes " + passes + " --policy " + two, "has 2 models, expected --model with one of: foot, hand", exitUsage},
 		{"--passes " + passes + " --policy " + policy + " --model head", "--model head is not in", exitUsage},
 		{"--passes " + passes + " --classes a,b", "--classes has 2 names, expected 3", exitUsage},
-		{"--passes " + passes + " --classes a,b,a", `--classes has "a" twice, as classes 0 and 2`, exitUsage},
-		{"--passes " + passes + " --classes a,,c", "class 1 has no name", exitUsage},
 		{"--passes " + passes + " --classes a,b,c --critical d", `no class "d", expected some of: a, b, c`, exitUsage},
 		{"--passes " + passes + " --critical 1 --safe 3", `--safe: no class "3", expected some of: 0, 1, 2`, exitUsage},
 		{"--passes " + passes + " --safe 0", "--safe without --critical", exitUsage},
 		{"--passes " + passes + " --out " + passes, "is the recording itself", exitUsage},
 		{"--passes " + passes + " --critical 1,1", `--critical has "1" twice`, exitUsage},
-		{"--passes " + passes + " --critical 1 --safe 0,1", `class "1" is in both --critical and --safe`, exitUsage},
 		{"--passes " + passes + " --policy " + passes, passes, exitFault},
 		{"--passes " + filepath.Join(t.TempDir(), "no.npy"), "no.npy", exitFault},
 		{"--passes " + mcdropout + " --policy " + writeFile(t, "k.yaml", `
@@ -282,21 +216,6 @@ models:
 		{"--passes " + writeNpy(t, "<f8", []int{2, 1, 1}, []float64{1, 1}), "shape (2, 1, 1) has one class", exitFault},
 		{"--passes " + mcdropout + " --out " + filepath.Join(t.TempDir(), "no", "file"), "no such file", exitFault},
 	})
-}
-
-func TestDecomposeWritesToAFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "lines.jsonl")
-	if out := runOK(t, append(ctg("ensemble"), "--out", path)...); out != "" {
-		t.Errorf("standard output has %q", out)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(text) != runOK(t, ctg("ensemble")...) {
-		t.Error("the file has other lines than the standard output")
-	}
 }
 
 func TestDecomposeStopsWhenInterrupted(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -122,53 +121,10 @@ func startDaemon(t *testing.T, policyFile string) (addr string) {
 	return socket
 }
 
-// breakingDaemon decides on the first group that it receives, and then ends the stream.
-type breakingDaemon struct {
-	ckdv1.UnimplementedUncertaintyServiceServer
-}
-
-func (breakingDaemon) GetModel(context.Context, *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
+func (listeningDaemon) GetModel(context.Context, *ckdv1.GetModelRequest) (*ckdv1.GetModelResponse, error) {
 	return &ckdv1.GetModelResponse{Model: &ckdv1.Model{
 		Classes: []string{"a", "b", "c"}, Kind: ckdv1.Kind_KIND_PROBABILITIES, SumTolerance: 1e-3,
 	}}, nil
-}
-
-func (breakingDaemon) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStreamServer) error {
-	header, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	reply := &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{Classes: []string{"a", "b", "c"}}}
-	var opened *ckdv1.Block
-	for range header.GetHeader().GetPasses() {
-		if err := stream.Send(reply); err != nil {
-			return err
-		}
-		message, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if opened == nil {
-			opened = message.GetBlock()
-		}
-		reply = &ckdv1.DecomposeStreamResponse{}
-	}
-	reply.Policies = []*ckdv1.PolicyRef{{Model: "hand"}}
-	for row, id := range opened.GetInputIds() {
-		reply.Results = append(reply.Results, &ckdv1.Result{
-			InputId: id, Group: opened.GetGroup(), Row: uint32(row),
-			Outcome: &ckdv1.Result_Decomposition{Decomposition: &ckdv1.Decomposition{
-				Decision: &ckdv1.Decision{Action: ckdv1.Action_ACTION_RETAIN},
-			}},
-		})
-	}
-	if err := stream.Send(reply); err != nil {
-		return err
-	}
-	if _, err := stream.Recv(); err != nil {
-		return err
-	}
-	return status.Error(codes.Unavailable, "the daemon is going away")
 }
 
 // serveDaemon serves another daemon on a socket of its own until the test ends.
@@ -190,104 +146,9 @@ func serveDaemon(t *testing.T, daemon ckdv1.UncertaintyServiceServer) (addr stri
 	return "unix:" + socket
 }
 
-// TestReplayOfABrokenStream expects an error for every input that the stream leaves behind.
-func TestReplayOfABrokenStream(t *testing.T) {
-	t.Parallel()
-	addr := serveDaemon(t, breakingDaemon{})
-	rows := slices.Repeat([]float64{.5, .25, .25}, 4*10)
-	out, stderr, code := runCommand(t, "replay", "--addr", addr, "--model", "hand",
-		"--batch", "2", "--in-flight", "2", "--reconnect", "0", "--passes", writeNpy(t, "<f4", []int{4, 10, 3}, rows))
-	if code != exitFault {
-		t.Errorf("exit code %d, expected %d", code, exitFault)
-	}
-	wantFragment(t, stderr, "ckd: the stream broke: the daemon is going away\n")
-	wantFragment(t, stderr, "8 of 10 inputs have no decision; the first: input 2: no answer: the daemon is going away")
-	lines := readLines(t, out)
-	if len(lines) != 10 {
-		t.Fatalf("%d lines, expected 10", len(lines))
-	}
-	for i, l := range lines {
-		if i < 2 {
-			compare(t, fmt.Sprintf("input %d", i), l["decision"], map[string]any{"action": "retain"}, 0, 0)
-			continue
-		}
-		compare(t, fmt.Sprintf("input %d", i), l, map[string]any{
-			"index": float64(i),
-			"error": map[string]any{"reason": "unavailable", "message": "no answer: the daemon is going away"},
-		}, 0, 0)
-	}
-}
-
-// TestReplaySettles expects --settle to decide inputs before their last pass, nearly all as all
-// passes do, and to print what that saved.
-func TestReplaySettles(t *testing.T) {
-	timed.Full(t)
-	t.Parallel()
-	const recording = "../../internal/recordings/ctg-lowrank.passes.npy"
-	const inputs, passes, at = 2126, 30, 0.02
-	rule := filepath.Join(t.TempDir(), "policy.yaml")
-	_, stderr, code := runCommand(t, "calibrate", "early-stop", "--passes", recording, "--policy", writeFile(t, "policy.yaml", settlesPolicy),
-		"--max-disagreement", fmt.Sprint(at), "--out", rule)
-	if code != exitOK {
-		t.Fatalf("calibrate: exit code %d, %s", code, stderr)
-	}
-	addr := startDaemon(t, rule)
-	args := []string{"replay", "--addr", addr, "--model", "fetal-health", "--passes", recording}
-	want, stderr, _ := runCommand(t, args...)
-	if strings.Contains(stderr, "early") {
-		t.Errorf("unasked: %s", stderr)
-	}
-	out, stderr, code := runCommand(t, append(args, "--settle")...)
-	if code != exitOK {
-		t.Fatalf("exit code %d, %s", code, stderr)
-	}
-	others, used, early := 0, 0, 0
-	full := readLines(t, want)
-	for i, line := range readLines(t, out) {
-		n := int(line["passes"].(float64))
-		if used += n; n < passes {
-			early++
-		}
-		if line["decision"].(map[string]any)["action"] != full[i]["decision"].(map[string]any)["action"] {
-			others++
-		}
-	}
-	// The first 400 inputs are checked, and some inputs need all passes.
-	if early < inputs/2 || float64(others) > at*inputs {
-		t.Errorf("%d of %d inputs settled early, %d decided otherwise", early, inputs, others)
-	}
-	wantFragment(t, stderr, fmt.Sprintf("ckd: %d of %d inputs decided early: %.1f of %d passes used on average\n",
-		early, inputs, float64(used)/inputs, passes))
-	var sent, saved int
-	var fewer float64
-	lines := strings.Split(strings.TrimSpace(stderr), "\n")
-	if _, err := fmt.Sscanf(lines[len(lines)-1], "ckd: %d passes sent, %d saved: %fx fewer", &sent, &saved, &fewer); err != nil ||
-		sent+saved != inputs*passes || sent != used || math.Abs(fewer-float64(inputs*passes)/float64(sent)) > 0.051 {
-		t.Errorf("%q, %v; expected %d passes, of which %d are used", lines[len(lines)-1], err, inputs*passes, used)
-	}
-
-	_, stderr, code = runCommand(t, "replay", "--addr", startDaemon(t, writeFile(t, "policy.yaml", settlesPolicy)), "--model", "fetal-health",
-		"--passes", recording, "--limit", "3", "--quiet", "--settle")
-	if code != exitOK {
-		t.Errorf("without a rule: exit code %d", code)
-	}
-	wantFragment(t, stderr, "no early stopping: the daemon has no rule in force for 30 passes")
-}
-
-const settlesPolicy = `models:
-  - name: fetal-health
-    classes: [normal, suspect, pathologic]
-    critical: [suspect, pathologic]
-    passes: {fewest: 4, expected: 30}
-    gate: any-critical
-    reliability_threshold: 0.3
-    primary: {score: c_crit_max, threshold: 0.052}
-    fallback: {score: cbec, threshold: 0.023}
-`
-
 // listeningDaemon records the posteriors that clients state, and decides nothing.
 type listeningDaemon struct {
-	breakingDaemon
+	ckdv1.UnimplementedUncertaintyServiceServer
 	stated chan string
 }
 

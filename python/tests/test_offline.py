@@ -54,7 +54,7 @@ def test_calibrate_then_serve(recording, tmp_path):
     calibrated = ckd.calibrate(passes, labels, coverage=0.8, name="fetal-health", **SETS)
     assert calibrated["objective"] == "coverage 0.8" and calibrated["chosen"]["primary"]["threshold"] > 0
     lines = str(calibrated).splitlines()
-    assert len(lines) == 5 and "coverage 0.8" in lines[0] and "cbec above 0.0" in lines[0] and lines[1].startswith("Coverage ")
+    assert len(lines) == 5 and "coverage 0.8" in lines[0] and " above 0.0" in lines[0] and lines[1].startswith("Coverage ")
     page = calibrated._repr_html_()
     assert "no deferral" in page and "fetal-health" in page
     with ckd.Daemon(calibrated.write(tmp_path / "policy.yaml")) as daemon, daemon.client() as client:

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/buildinfo"
@@ -238,16 +237,6 @@ func TestFirstLine(t *testing.T) {
 			t.Errorf("the log has what the access file says: %v", line)
 		}
 	}
-}
-
-// detail returns a detail of a status, or its zero value.
-func detail[D any](err error) (found D) {
-	for _, d := range status.Convert(err).Details() {
-		if d, ok := d.(D); ok {
-			found = d
-		}
-	}
-	return found
 }
 
 // TestNothingStaysOpen checks that the addresses are free again after New fails.

@@ -2,20 +2,14 @@ package daemon_test
 
 import (
 	"bufio"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/ckd-project/ckd/internal/config"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -26,52 +20,17 @@ const littleRoom = 1 << 20
 
 func withLittleRoom(c *config.Config) { c.MaxOpenBytes = littleRoom }
 
-// withTenants puts an access file in force: the rights of identities by name, all of them for model m.
-func withTenants(t *testing.T, rights map[string]string) func(*config.Config) {
-	t.Helper()
-	text := "identities:\n"
-	for name, has := range rights {
-		text += fmt.Sprintf("- {name: %s, tokens: [{sha256: %x}], models: [m]%s}\n", name, sha256.Sum256([]byte(tokenOf(name))), has)
-	}
-	path := filepath.Join(t.TempDir(), "access.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return func(c *config.Config) { c.Access = path }
-}
-
-func tokenOf(name string) string { return name + "-0123456789abcdef" }
-
 // opener opens inputs on a stream of its own connection.
 type opener struct {
-	t       *testing.T
-	send    func(*ckdv1.DecomposeStreamRequest)
-	receive func() *ckdv1.DecomposeStreamResponse
-	groups  uint64
+	t      *testing.T
+	stream ckdv1.UncertaintyService_DecomposeStreamClient
+	groups uint64
 }
 
-// overGRPC returns an opener over a new gRPC connection. An empty name has no token.
-func overGRPC(t *testing.T, d *started, name string) *opener {
+// overGRPC returns an opener over a new gRPC connection.
+func overGRPC(t *testing.T, d *started) *opener {
 	t.Helper()
-	ctx := t.Context()
-	if name != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+tokenOf(name))
-	}
-	stream, err := ckdv1.NewUncertaintyServiceClient(dial(t, d.Targets()[0])).DecomposeStream(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return begun(&opener{
-		t: t, send: func(m *ckdv1.DecomposeStreamRequest) { send(t, stream, m) },
-		receive: func() *ckdv1.DecomposeStreamResponse { return receive(t, stream) },
-	})
-}
-
-func begun(c *opener) *opener {
-	c.t.Helper()
-	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "m"}}})
-	c.receive()
-	return c
+	return &opener{t: t, stream: openStream(t, d.Targets()[0])}
 }
 
 // open opens inputs in a group, and returns the group and why the first of those was refused that
@@ -84,10 +43,10 @@ func (c *opener) open(inputs int) (group uint64, refusal string) {
 		block.InputIds = append(block.InputIds, fmt.Sprint(c.groups, "-", i))
 		block.Values = append(block.Values, 0.5, 0.5)
 	}
-	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: block}})
-	c.send(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: &ckdv1.Block{Group: 1 << 40}}}) // a fault, which answers
+	sendBlock(c.t, c.stream, block)
+	sendBlock(c.t, c.stream, &ckdv1.Block{Group: 1 << 40}) // a fault, which answers
 	for {
-		reply := c.receive()
+		reply := receive(c.t, c.stream)
 		for _, r := range reply.GetResults() {
 			if e := r.GetError(); e != nil && refusal == "" {
 				refusal = e.GetMessage()
@@ -148,12 +107,12 @@ func (d *started) expectAlive() {
 // who take all they get leave room for forty small calls of others, over gRPC and HTTP.
 func TestLittleOnesFindRoom(t *testing.T) {
 	d := start(t, withHTTP, withLittleRoom)
-	expectRefusal(t, overGRPC(t, d, "").fill(), "this connection holds", "and may hold 786432")
+	expectRefusal(t, overGRPC(t, d).fill(), "this connection holds", "and may hold 786432")
 	if held := d.held(); held < 0.7 || held > 0.76 {
 		t.Errorf("%v of the budget are held by the first", held)
 	}
 	for range 2 {
-		expectRefusal(t, overGRPC(t, d, "").fill(), "all clients hold", "this connection holds")
+		expectRefusal(t, overGRPC(t, d).fill(), "all clients hold", "this connection holds")
 	}
 	if held := d.held(); held < 0.86 || held > 0.88 {
 		t.Errorf("%v of the budget are held by three", held)
@@ -171,28 +130,6 @@ func TestLittleOnesFindRoom(t *testing.T) {
 		if code != http.StatusOK {
 			t.Errorf("a small call over HTTP: %d %s", code, text)
 		}
-	}
-	d.expectAlive()
-}
-
-// TestTenantsLeaveRoom checks that an identity may hold no more by opening more
-// connections, and that the access file bounds what it may hold.
-func TestTenantsLeaveRoom(t *testing.T) {
-	d := start(t, withHTTP, withLittleRoom, withTenants(t, map[string]string{"large": "", "small": ", bytes: 10%", "third": ""}))
-	for range 3 {
-		overGRPC(t, d, "large").fill()
-	}
-	if held := d.held(); held < 0.7 || held > 0.76 {
-		t.Errorf("%v of the budget are held by one identity", held)
-	}
-	small := overGRPC(t, d, "small")
-	expectRefusal(t, small.fill(), `identity "small" holds`, "and may hold 104857")
-	expectRefusal(t, overGRPC(t, d, "small").fill(), `identity "small" holds`, "and may hold 104857")
-	if held := d.held(); held < 0.8 || held > 0.86 {
-		t.Errorf("%v of the budget are held by two identities", held)
-	}
-	if _, refusal := overGRPC(t, d, "third").open(1); refusal != "" {
-		t.Errorf("the third identity is refused: %s", refusal)
 	}
 	d.expectAlive()
 }
