@@ -302,31 +302,13 @@ func riskSection(r *calibrate.RiskReport, byGroup bool) document.Section {
 
 	bins := &document.Table{Caption: "Inputs called safe, in bins of equally many by their risk",
 		Head: []string{"mean risk", "truly critical", "share", intervalHead(byGroup)}}
-	line := document.Line{Stroke: document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.6}}
-	band := document.Band{Ink: document.Blue}
-	most := 0.0
 	for _, b := range r.Bins {
 		bins.Add(document.FineShare(b.Risk), document.Of{b.Critical, b.Inputs}, document.FineShare(b.Observed.Value),
 			document.FineInterval{b.Observed.Low, b.Observed.High})
-		line.X, line.Y = append(line.X, b.Risk), append(line.Y, b.Observed.Value)
-		band.X, band.Low, band.High = append(band.X, b.Risk), append(band.Low, b.Observed.Low), append(band.High, b.Observed.High)
-		most = max(most, b.Risk, b.Observed.High)
-	}
-	most = document.RoundUp(most, 5)
-	percent := document.Ticks{About: 5, Unit: 100, Sign: "%"}
-	ideal := document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.2}
-	figure := &document.Figure{
-		Title:  "Reliability of risk",
-		Says:   fmt.Sprintf("%d of %d inputs called safe are truly critical; their risks sum to %s.", r.Critical, r.CalledSafe, document.Digits(r.Expected)),
-		How:    "Above the diagonal the risk is too low, below it too high. The band has the " + intervalHead(byGroup) + " of each bin.",
-		Legend: []document.Key{line.Key("share truly critical"), ideal.Key("as risky as said")},
-		Plots: []document.Plot{{
-			Height: 240, X: document.Axis{Label: "mean risk of the bin", Max: most, Ticks: percent}, Y: document.Axis{Label: "truly critical", Max: most, Ticks: percent},
-			Bands: []document.Band{band}, Lines: []document.Line{{Stroke: ideal, X: []float64{0, most}, Y: []float64{0, most}}, line},
-		}},
 	}
 	return document.NewSection("risk", "Risk: the probability that an input called safe is truly critical",
-		"On inputs held out from the fit. Inputs called critical have no risk.", figure, t, bins)
+		fmt.Sprintf("On inputs held out from the fit: %d of %d inputs called safe are truly critical; their risks sum to %s. Inputs called "+
+			"critical have no risk.", r.Critical, r.CalledSafe, document.Digits(r.Expected)), t, bins)
 }
 
 // costSection shows what thresholds on the risk cost.

@@ -15,7 +15,7 @@ func diagnosisSection(e *evaluation) document.Section {
 	return document.NewSection("diagnosis", "What the model does not know",
 		"The contributions of classes say where the ignorance of the model lies, for the inputs of each class and for "+
 			"each kind of error.",
-		profileFigure(e), confusionFigure(e), signatureFigure(e), signatureTable(e))
+		profileFigure(e), confusionFigure(e), signatureTable(e))
 }
 
 // profileFigure shows the mean contribution of each class by true class. It returns nil where the
@@ -125,83 +125,8 @@ func confusionSays(e *evaluation) string {
 	return text
 }
 
-const (
-	mostSignatures = 8 // signatures that are drawn
-	mostBars       = 5 // in each
-	mostRows       = 200
-)
-
-// signatureFigure shows the contributions of classes for the errors that matter most. It returns nil
-// without errors.
-func signatureFigure(e *evaluation) *document.Figure {
-	var errors []eval.Signature
-	for _, s := range signatures(e) {
-		if s.True != s.Predicted {
-			errors = append(errors, s)
-		}
-	}
-	if len(errors) == 0 {
-		return nil
-	}
-	f := &document.Figure{
-		Title: "Signatures of the errors that matter most",
-		Says:  signatureSays(e, errors[0]),
-		How:   "The mean contribution of each class, in nats, over the inputs of one true (left) and one predicted class.",
-	}
-	if e.classes.anyCritical {
-		f.How += " Critical inputs missed come first, then false alarms, then other errors; within each, the most frequent."
-	}
-	if len(errors) > mostSignatures {
-		f.How += fmt.Sprintf(" %d of %d kinds of error are drawn.", mostSignatures, len(errors))
-		errors = errors[:mostSignatures]
-	}
-	widest := 0.0
-	for _, s := range errors {
-		for _, c := range s.C {
-			widest = max(widest, c)
-		}
-	}
-	kinds := [...]document.BarGroup{
-		{Kind: kindWords[0], Class: "missed"}, {Kind: kindWords[1], Class: "alarm"}, {Kind: kindWords[2], Class: "other"},
-	}
-	for _, s := range errors {
-		g := document.BarGroup{}
-		if e.classes.anyCritical {
-			g = kinds[kindOf(e, s)]
-		}
-		g.Title = s.True + " \u2192 " + s.Predicted
-		g.Detail = fmt.Sprintf("%s, MI %s nats", document.Noun(s.N, "input"), document.Decimal(s.MI))
-		for _, k := range top(s.C, mostBars) {
-			bar := document.Bar{Name: e.report.Classes[k].Name, Value: document.Decimal(s.C[k]), Critical: e.report.Classes[k].Critical}
-			if widest > 0 {
-				bar.Share = s.C[k] / widest
-			}
-			g.Bars = append(g.Bars, bar)
-		}
-		f.Bars = append(f.Bars, g)
-	}
-	if e.classes.anyCritical {
-		f.Legend = []document.Key{
-			{Mark: document.MarkBox, Ink: document.Vermillion, Text: "critical class"},
-			{Mark: document.MarkBox, Ink: document.Blue, Text: "other class"},
-		}
-	}
-	return f
-}
-
-// top returns the indices of up to n of the largest values: in class order where that is all of them,
-// else the largest first.
-func top(values []float64, n int) []int {
-	order := make([]int, len(values))
-	for i := range order {
-		order[i] = i
-	}
-	if len(values) <= n {
-		return order
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
-	return order[:n]
-}
+// mostRows bounds the rows of the table of signatures.
+const mostRows = 200
 
 // signatures returns those of the report by importance: missed, false alarms, other errors, right
 // ones; within each, the most inputs first.
@@ -233,19 +158,6 @@ func kindOf(e *evaluation, s eval.Signature) int {
 
 func isCritical(e *evaluation, class string) bool {
 	return slices.ContainsFunc(e.report.Classes, func(c eval.Class) bool { return c.Critical && c.Name == class })
-}
-
-// signatureSays describes the first of the errors.
-func signatureSays(e *evaluation, s eval.Signature) string {
-	k := slices.Index(s.C, slices.Max(s.C))
-	what := "The most frequent error"
-	if e.classes.anyCritical {
-		what = [...]string{"The most frequent way to miss a critical input",
-			"No critical input is missed; the most frequent false alarm",
-			"No critical input is missed, and there is no false alarm; the most frequent other error"}[kindOf(e, s)]
-	}
-	return fmt.Sprintf("%s is %s called %s (%s, MI %s nats): there the model is most ignorant about %s (%s nats).", what, s.True,
-		s.Predicted, document.Noun(s.N, "input"), document.Decimal(s.MI), e.report.Classes[k].Name, document.Decimal(s.C[k]))
 }
 
 // signatureTable shows all signatures, the important ones first. It returns nil without any.

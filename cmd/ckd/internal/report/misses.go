@@ -262,40 +262,6 @@ func intervalCell(c eval.ClassMisses) any {
 	return c.CriticalMissRateInterval
 }
 
-// reviewsTable shows the critical inputs missed at ten numbers of deferrals.
-func (d *deferral) reviewsTable() *document.Table {
-	t := &document.Table{
-		Caption: fmt.Sprintf("Critical inputs missed, by deferrals per 1,000 inputs (scope %s)", d.scope),
-		Says:    fmt.Sprintf("Of %s.", document.Noun(d.report.Summary.Critical, "critical input")),
-		Head:    []string{"ranking"}, TextColumns: 1, Closed: true,
-	}
-	if d.report.Source.CriticalCalls == eval.Reviewed {
-		t.Says += " In brackets: reviews per 1,000."
-	}
-	points := d.points()
-	slices.Reverse(points) // the fewest deferrals first
-	for _, p := range points {
-		t.Head = append(t.Head, perThousand(d.thousand(float64(d.report.Summary.Inputs-p.retained))))
-	}
-	for _, row := range sorted(d.rankings(d.scope), d.byMisses) {
-		curve := d.curve(d.scope, row.Name)
-		if curve == nil {
-			continue
-		}
-		cells := []any{d.names(row)}
-		for _, p := range points {
-			at := p.of(row, curve)
-			text := document.Count(at.CriticalMissed)
-			if d.report.Source.CriticalCalls == eval.Reviewed {
-				text += " (" + perThousand(d.thousand(float64(d.report.Summary.Inputs-p.retained)+at.CalledCritical)) + ")"
-			}
-			cells = append(cells, text)
-		}
-		t.Add(cells...)
-	}
-	return t
-}
-
 // point is a coverage at which tables show counts: one of the 200, or the report's own.
 type point struct {
 	retained int // inputs

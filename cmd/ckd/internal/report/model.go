@@ -9,7 +9,7 @@ import (
 
 // modelSection shows the model without deferral.
 func modelSection(e *evaluation) document.Section {
-	return document.NewSection("model", "The model without deferral", unaided(e), confusionMatrix(e), classTable(e))
+	return document.NewSection("model", "The model without deferral", "", confusionMatrix(e), classTable(e))
 }
 
 // confusionMatrix counts true against predicted classes. It returns nil where the report has no

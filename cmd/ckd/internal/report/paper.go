@@ -22,8 +22,7 @@ func paperSection(e *evaluation) document.Section {
 			s.Parts = append(s.Parts, document.NewSection("", "", "", d.areaTable()).Parts...)
 			continue
 		}
-		s.Parts = append(s.Parts, document.NewSection("", "", "", d.riskFigure(), d.areaFigure(), d.policyTable(), d.areaTable(),
-			d.coverageTable(), d.pairwiseTable()).Parts...)
+		s.Parts = append(s.Parts, document.NewSection("", "", "", d.riskFigure(), d.policyTable(), d.areaTable(), d.coverageTable(), d.pairwiseTable()).Parts...)
 	}
 	s.Parts = append(s.Parts, document.NewSection("", "", "", paperRuleTable(e)).Parts...)
 	return s

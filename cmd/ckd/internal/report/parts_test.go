@@ -69,18 +69,6 @@ func TestShownClassesOfManyCritical(t *testing.T) {
 	}
 }
 
-// TestSpread keeps the first and the last row, so that text shows the cautious and the bold end.
-func TestSpread(t *testing.T) {
-	for _, c := range []struct {
-		n, most int
-		want    []int
-	}{{0, 20, []int{}}, {1, 20, []int{0}}, {3, 20, []int{0, 1, 2}}, {100, 4, []int{0, 33, 66, 99}}} {
-		if got := spread(c.n, c.most); !slices.Equal(got, c.want) {
-			t.Errorf("%d of %d rows: %v, want %v", c.most, c.n, got, c.want)
-		}
-	}
-}
-
 // TestCurves expects missed over retained, and NaN where nothing is retained.
 func TestCurves(t *testing.T) {
 	t.Parallel()
@@ -95,29 +83,6 @@ func TestCurves(t *testing.T) {
 		if got := fmt.Sprint(risk, of); got != test.want {
 			t.Errorf("%s, expected %s", got, test.want)
 		}
-	}
-}
-
-func TestTop(t *testing.T) {
-	t.Parallel()
-	if got := top([]float64{1, 3, 2}, 3); !slices.Equal(got, []int{0, 1, 2}) {
-		t.Errorf("all: %v, expected them in class order", got)
-	}
-	if got := top([]float64{1, 3, 2, 3}, 3); !slices.Equal(got, []int{1, 3, 2}) {
-		t.Errorf("three of four: %v, expected the largest first", got)
-	}
-}
-
-func TestSkewnessBins(t *testing.T) {
-	t.Parallel()
-	var got []string
-	for _, bin := range skewnessBins(0.3) {
-		got = append(got, fmt.Sprintf("%s %s %v", bin.text, bin.ink, bin.over))
-	}
-	want := []string{"0 to 0.1 under0 false", "0.1 to 0.2 under1 false", "0.2 to 0.3 under2 false",
-		"0.3 to 0.6 over0 true", "0.6 to 1.5 over1 true", "over 1.5 over2 true"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, expected %q", got, want)
 	}
 }
 

@@ -65,6 +65,9 @@ func (d *deferral) policyTable() *document.Table {
 // within returns a bootstrap interval of a share as a cell.
 func within(i eval.Interval) any { return document.ShareInterval{float64(i.Low), float64(i.High)} }
 
+// interval returns a bootstrap interval of a number as a cell.
+func interval(i eval.Interval) any { return document.NumberInterval{float64(i.Low), float64(i.High)} }
+
 // areaTable shows every ranking over all coverages.
 func (d *deferral) areaTable() *document.Table {
 	t := &document.Table{

@@ -28,7 +28,7 @@ func Evaluation(r *eval.Report, t *eval.Table, labels []int, title string) (*doc
 		classes: newClasses(r.Classes), byRisk: r.Summary.Critical > 0,
 	}
 	d := &document.Document{
-		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Subject: subject(e), Lead: lead(e), Tiles: tiles(e),
+		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Subject: subject(e), Lead: lead(e),
 		Warnings: passcheck.Texts(r.Signs), Notes: r.Notes, Words: words(e),
 	}
 	if r.Policy != nil {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -13,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/net/html"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
@@ -23,63 +21,25 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestFiguresInWords expects the numbers and names of every sentence and tile, from a report made by
-// hand, in which no two numbers are alike.
+// TestFiguresInWords expects the numbers and names of every paragraph of the summary, from a report made
+// by hand, in which no two numbers are alike.
 func TestFiguresInWords(t *testing.T) {
 	t.Parallel()
 	r, table, labels := byHand()
-	d := write(t, r, table, labels)
-	var summary, tiles, captions []string
-	for _, p := range below(d.all("section")[0], "p") {
-		summary = append(summary, textOf(p))
-	}
-	for _, div := range d.all("div") {
-		if strings.HasPrefix(attribute(div, "class"), "tile") && attribute(div, "class") != "tiles" {
-			tiles = append(tiles, textOf(div))
-		}
-	}
-	for _, figure := range d.all("figure") {
-		captions = append(captions, says(figure))
-	}
+	var got []string
 	figures := regexp.MustCompile(`-?\d+(,\d{3})*(\.\d+)?%?|\b(cbec|c_crit_max|mutual information|normal|suspect|pathologic)\b`)
-	for where, c := range map[string]struct{ got, want []string }{
-		"summary": {summary, []string{
-			"300 1,000 2 20 1 3 0",
-			"300 1,000 1 20 cbec 5.0% 95% 1.0% 22.0% mutual information 3 4 suspect 1 112 0.9% cbec mutual information 0.004 2 0.008 cbec",
-			"32 40 80.0% 4 20 20.0% suspect 3 112 2.7% 16 7",
-			"27 40 67.5% 2 20 10.0% 95% 1.2% 31.7% suspect 1 112 0.9% 10 6 2 9 22.2% 95% 2.8% 60.0% 95% 15% 2 9 22.2% 30% 0.270 30 20",
-			"61.5% 0.3",
-		}},
-		"tiles": {tiles, []string{
-			"5.0% 300 1,000 cbec 1 20 suspect 1 112 0.9%",
-			"15.0% 300 1,000 3 20 suspect 3 112 2.7%",
-			"10.0% 325 1,000 2 20 suspect 1 112 0.9%",
-			"20.0% 4 20 suspect 3 112 2.7%",
-			"80.0% 32 40",
-		}},
-		"captions": {captions, []string{
-			"300 1,000 1 20 cbec mutual information 3 4",
-			"300 1,000 2 20 mutual information 4",
-			"8 suspect normal 3 12 25.0% 4",
-			"mutual information 0.91 0.87 1.37 1.05 -0.29",
-			"normal 0.150 pathologic 1.70 0.3 12.5% 61.5%",
-			"normal pathologic 2.20 8",
-			"suspect 12 47.0% normal pathologic 8 53.0% suspect",
-			"normal pathologic 0.0083 0.0071 0.0024 2.96",
-			"suspect normal 3 0.0770 suspect 0.0520",
-			"70% c_crit_max 14 2 14.3% mutual information 3 11 27.3% cbec 1 13 7.7%",
-			"c_crit_max 0.1230 95% 0.0910 0.1620 mutual information 0.2450 0.2110 0.2820 cbec 53.0%",
-			"70% mutual information 19 2 10.5% mutual information",
-			"mutual information 0.0310 95% 0.0120 0.0510 mutual information 100.0%",
-		}},
-	} {
-		var got []string
-		for _, text := range c.got {
-			got = append(got, strings.Join(figures.FindAllString(text, -1), " "))
-		}
-		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("%s: -want +got:\n%s", where, d)
-		}
+	for _, p := range below(write(t, r, table, labels).all("section")[0], "p") {
+		got = append(got, strings.Join(figures.FindAllString(textOf(p), -1), " "))
+	}
+	want := []string{
+		"300 1,000 2 20 1 3 0",
+		"300 1,000 1 20 cbec 5.0% 95% 1.0% 22.0% mutual information 3 4 suspect 1 112 0.9% cbec mutual information 0.004 2 0.008 cbec",
+		"32 40 80.0% 4 20 20.0% suspect 3 112 2.7% 16 7",
+		"27 40 67.5% 2 20 10.0% 95% 1.2% 31.7% suspect 1 112 0.9% 10 6 2 9 22.2% 95% 2.8% 60.0% 95% 15% 2 9 30 20",
+		"61.5% 0.3",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }
 
@@ -144,28 +104,21 @@ func TestTables(t *testing.T) {
 		"software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy", "SHA-256 of the labels|bb22",
 		"shape|20 passes, 40 inputs, 3 classes", "kind of rows|probabilities", "variance|sample", "coverage|0.7",
 		"bootstrap resamples|9", "seed|7", "reliability threshold (skewness)|0.3", "inputs whose passes hardly differ|6, of which one-hot 5")
-	if bars := d.rows(t, "suspect \u2192 normal missed 3 inputs, MI 0.0770 nats"); !slices.Equal(bars,
-		[]string{"normal||0.0200", "suspect||0.0520", "pathologic||0.0220"}) {
-		t.Errorf("bars: %q", bars)
-	}
-	// The widest bar is 0.118.
-	if !strings.Contains(d.text, `class="bar critical" style="width: 44.1%"`) {
-		t.Error("the bar of 0.052 is not 0.052/0.118 as wide as the track")
-	}
 	if n := strings.Count(d.text, `<td class="diagonal`); n != 3 {
 		t.Errorf("%d cells on the diagonal of the epistemic confusion, expected 3", n)
 	}
 	// Of 10 critical inputs or more that are retained, at most 3 of 14 are missed.
 	d.expect(t, "The upper panel ends at 25%: bands may leave it")
 	var ticks []string
-	for _, text := range below(d.all("svg")[4], "text") {
+	for _, text := range below(d.all("svg")[2], "text") {
 		ticks = append(ticks, textOf(text))
 	}
 	if !slices.Contains(ticks, "25%") || slices.Contains(ticks, "35%") || !slices.Contains(ticks, "critical retained") {
 		t.Errorf("the axes have %q", ticks)
 	}
 	d.expect(t, "A note to the reader.", "The largest median skewness of a critical class is 1.60, over the threshold of 0.3: the rule chooses cbec.",
-		"whiskers reach from the 5th to the 95th percentile", "whiskers reach to the last resample within 1.5 box lengths")
+		"correlation of 0.91 (Pearson; Spearman 0.87)", "1.37 times as large", "a factor of 1.05", "largest skewness is -0.29",
+		"lowest for normal (0.150) and highest for pathologic (1.70)")
 }
 
 // TestCertificates gives each of the outcomes of a certificate.
@@ -174,32 +127,25 @@ func TestCertificates(t *testing.T) {
 	na := eval.Figure(math.NaN())
 	for name, test := range map[string]struct {
 		check eval.CertificateCheck
-		says  []string
 		rows  []string
 	}{
 		"shown": {
 			eval.CertificateCheck{Confidence: 0.9, BoundCheck: eval.BoundCheck{Cases: 30, Misses: 1, Observed: 1. / 30, Verdict: eval.Shown,
 				PValue: 0.992, PShown: 0.048, PowerAtDouble: 0.73}},
-			[]string{"with 90% confidence", "share of all critical inputs", "by 15%, which is shown here: 1 of 30 (3.3%)", "chance of 0.048",
-				"on average over recordings", "several of one patient"},
 			[]string{"critical miss rate|shown|15.0%|1 of 30|3.3%|0.048|0.992|0.730"},
 		},
 		"not contradicted": {
 			eval.CertificateCheck{Groups: 90, BoundCheck: eval.BoundCheck{Class: "suspect", Bounds: policy.CriticalFNR, Cases: 40, Misses: 3,
 				Observed: 0.075, Verdict: eval.NotContradicted, PValue: 0.951, PShown: 0.13, PowerAtDouble: 0.691}},
-			[]string{"retained suspect inputs", "not contradicted here: 3 of 40 (7.5%)", "doubling to 30% would have been seen with chance 0.691",
-				"rests on 90 groups"},
 			[]string{"critical FNR of suspect|not contradicted|15.0%|3 of 40|7.5%|0.130|0.951|0.691"},
 		},
 		"no power": {
 			eval.CertificateCheck{BoundCheck: eval.BoundCheck{Cases: 1, Misses: 1, Observed: 1, Verdict: eval.NotContradicted, PValue: 0.15, PShown: 1}},
-			[]string{"even a doubling to 30% could not have been seen."},
 			[]string{"critical miss rate|not contradicted|15.0%|1 of 1|100.0%|1.00|0.150|0"},
 		},
 		"no double": {
 			eval.CertificateCheck{BoundCheck: eval.BoundCheck{Cases: 2, Misses: 1, Observed: 0.5, Verdict: eval.NotContradicted, PValue: 0.7,
 				PShown: 0.8, PowerAtDouble: na}},
-			[]string{"Twice the target is not below 100%"},
 			[]string{"critical miss rate|not contradicted|15.0%|1 of 2|50.0%|0.800|0.700|n/a"},
 		},
 		"contradicted, of two": {
@@ -208,8 +154,6 @@ func TestCertificates(t *testing.T) {
 				Further:    []eval.BoundCheck{{Bounds: policy.CriticalFNR, Target: 0.2, PValue: 1, PShown: 1, Observed: na, PowerAtDouble: na}},
 				Differs:    []string{"30 passes, not 20"},
 			},
-			[]string{"contradicted here: 8 of 20 (40.0%)", "chance of 0.012", "by 20%. Here is nothing to hold it against", "on its own",
-				"No verdict is evidence here: 30 passes, not 20."},
 			[]string{"critical miss rate|contradicted|15.0%|8 of 20|40.0%|1.00|0.012|0.390", "critical FNR|n/a|20.0%|0 of 0|n/a|1.00|1.00|n/a"},
 		},
 	} {
@@ -222,105 +166,11 @@ func TestCertificates(t *testing.T) {
 			}
 			r.Policy.Certificate = &check
 			d := write(t, r, table, labels)
-			d.expect(t, test.says...)
 			if diff := cmp.Diff(test.rows, d.rows(t, "What this recording shows of the certificate")[1:]); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
 		})
 	}
-}
-
-// TestPictures compares the marks of pictures with the report made by hand.
-func TestPictures(t *testing.T) {
-	t.Parallel()
-	r, table, labels := byHand()
-	pictures := write(t, r, table, labels).all("svg")
-	marked := func(picture int, element, style string) (found []*html.Node) {
-		for _, mark := range below(pictures[picture], element) {
-			if strings.Contains(attribute(mark, "style"), style) {
-				found = append(found, mark)
-			}
-		}
-		return found
-	}
-	marks := func(picture int, style string) (paths []string) {
-		for _, path := range marked(picture, "path", style) {
-			paths = append(paths, attribute(path, "d"))
-		}
-		return paths
-	}
-	// Critical FNR: three bands, all in the upper panel, which with the margin is 278 high.
-	for ink, want := range map[string]int{"grey": 1, "blue": 1, "vermillion": 1, "orange": 0} {
-		bands := marks(4, "fill:var(--"+ink+");fill-opacity:0.14")
-		if len(bands) != want {
-			t.Errorf("%d bands in %s, expected %d", len(bands), ink, want)
-		}
-		for _, band := range bands {
-			for _, at := range points(t, band) {
-				if at[1] > 278 {
-					t.Errorf("the band in %s reaches into the lower panel: %v", ink, at)
-				}
-			}
-		}
-	}
-	// AUSC: the highest resample is 0.564.
-	var ticks []string
-	for _, text := range below(pictures[5], "text") {
-		ticks = append(ticks, textOf(text))
-	}
-	if !slices.Contains(ticks, "0.5") || !slices.Contains(ticks, "0.6") || slices.Contains(ticks, "0.8") {
-		t.Errorf("the axis of AUSC has %q", ticks)
-	}
-	// Scatter: the largest skewness of input i is i/10, so that four are not over 0.3.
-	circles, triangles := len(marked(2, "circle", "fill:var(--under")), len(marks(2, "fill:var(--over"))
-	if circles != 4 || triangles != 36 {
-		t.Errorf("%d circles and %d triangles, expected 4 and 36", circles, triangles)
-	}
-	// Skewness: the middle inputs are 19 and 20 of 40, with skewness i/200, i/20, i/10.
-	var x []float64
-	for _, d := range marks(3, "stroke:var(--fg)") { // medians, and the threshold of 0.3
-		x = append(x, points(t, d)[0][0])
-	}
-	if len(x) != 4 {
-		t.Fatalf("%d lines, expected three medians and the threshold", len(x))
-	}
-	decade := x[1] - x[0]
-	middle := (math.Log10(19) + math.Log10(20)) / 2
-	for i, want := range []float64{1, 1 + math.Log10(2), math.Log10(0.3) - middle + math.Log10(200)} {
-		if got := (x[i+1] - x[0]) / decade; math.Abs(got-want) > 1e-3 { // coordinates have five digits
-			t.Errorf("line %d is %v decades from the first, expected %v", i+1, got, want)
-		}
-	}
-	// Whiskers end at input 1 and at input 37, of 0 to 39: 5% and 95% of the way.
-	var caps []float64
-	for _, d := range slices.Concat(marks(3, "stroke:var(--blue)"), marks(3, "stroke:var(--vermillion)")) {
-		if line := points(t, d); len(line) == 2 && line[0][0] == line[1][0] {
-			caps = append(caps, line[0][0])
-		}
-	}
-	if len(caps) != 6 {
-		t.Fatalf("%d ends of whiskers, expected 6", len(caps))
-	}
-	for i, at := range caps {
-		want := []float64{0, math.Log10(37)}[i%2] - middle
-		if got := (at - x[i/2]) / decade; math.Abs(got-want) > 1e-3 {
-			t.Errorf("whisker %d ends %v decades from the median, expected %v", i, got, want)
-		}
-	}
-}
-
-// points returns the points of a path of straight lines.
-func points(t *testing.T, d string) [][2]float64 {
-	t.Helper()
-	var all [][2]float64
-	for _, part := range strings.FieldsFunc(d, func(r rune) bool { return strings.ContainsRune("MLZ", r) }) {
-		var at [2]float64
-		if _, err := fmt.Sscanf(part, "%g,%g", &at[0], &at[1]); err != nil {
-			t.Fatalf("%q in %q: %v", part, d, err)
-		}
-		all = append(all, at)
-	}
-	return all
 }
 
 // TestVariants writes pages of all kinds of recordings.
@@ -347,18 +197,17 @@ func TestVariants(t *testing.T) {
 		figures    int // pictures
 		want       []string
 	}{
-		{name: "usual", n: 300, k: 4, resamples: 20, figures: 8, want: []string{"95% bootstrap band of ", "The paper's tables"}},
-		{name: "no resamples", n: 300, k: 4, figures: 6},
-		{name: "no critical set", n: 300, k: 4, noCritical: true, resamples: 20, figures: 3, want: []string{
+		{name: "usual", n: 300, k: 4, resamples: 20, figures: 4, want: []string{"95% bootstrap band of ", "The paper's tables"}},
+		{name: "no resamples", n: 300, k: 4, figures: 4},
+		{name: "no critical set", n: 300, k: 4, noCritical: true, resamples: 20, figures: 1, want: []string{
 			"none declared critical", "Errors, as a share of the inputs retained"}},
-		{name: "no critical input", n: 300, k: 4, never: true, resamples: 20, figures: 4, want: []string{
+		{name: "no critical input", n: 300, k: 4, never: true, resamples: 20, figures: 2, want: []string{
 			"No input of this recording belongs to a critical class.", "No input belongs to a critical class."}},
-		{name: "no safe set", n: 300, k: 4, noSafe: true, resamples: 20, figures: 8},
-		{name: "two classes", n: 300, k: 2, resamples: 20, figures: 8},
-		{name: "one input", n: 1, k: 3, resamples: 5, figures: 8},
-		{name: "many inputs", n: 4100, k: 3, resamples: 2, figures: 8, want: []string{"2,000 of the 4,100 inputs are drawn"}},
-		{name: "many classes", n: 900, k: 40, resamples: 5, figures: 8, want: []string{"Of the 40 classes, 30 are shown"}},
-		{name: "more classes than have matrices", n: 900, k: 200, resamples: 5, figures: 8},
+		{name: "no safe set", n: 300, k: 4, noSafe: true, resamples: 20, figures: 4},
+		{name: "two classes", n: 300, k: 2, resamples: 20, figures: 4},
+		{name: "one input", n: 1, k: 3, resamples: 5, figures: 4},
+		{name: "many classes", n: 900, k: 40, resamples: 5, figures: 4, want: []string{"Of the 40 classes, 30 are shown"}},
+		{name: "more classes than have matrices", n: 900, k: 200, resamples: 5, figures: 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			passes, labels := synthetic(test.n, test.k)
@@ -454,16 +303,12 @@ func TestRecording(t *testing.T) {
 		"Critical inputs missed against reviews (scope all)",
 		"Critical inputs missed against reviews (scope predicted-safe)",
 		"Confusion matrix: what the model calls each class",
-		"Sum of the contributions against mutual information, by the largest skewness of any class",
-		"Skewness of each class over all inputs",
 		"Median skewness of each class, by true class",
 		"Epistemic profiles: about which classes the model is ignorant, by true class",
 		"Epistemic confusion: between which classes the model cannot decide",
-		"Signatures of the errors that matter most",
 	}
 	for _, scope := range []string{"all", "predicted-safe"} {
-		want = append(want, "Critical inputs missed, as a share of those retained, at every coverage (scope "+scope+")",
-			"Area under the curve of critical FNR (AUSC) over 50 resamples (scope "+scope+")")
+		want = append(want, "Critical inputs missed, as a share of those retained, at every coverage (scope "+scope+")")
 	}
 	if d := cmp.Diff(want, d.figures()); d != "" {
 		t.Errorf("figures: -want +got:\n%s", d)
@@ -494,18 +339,9 @@ func TestEscapes(t *testing.T) {
 	r.Policy.Model, r.Policy.Hash, r.Policy.Certificate.Kind = name, name, name
 	r.Policy.Certificate.Class, r.Policy.Certificate.Differs = name, []string{name}
 	d := write(t, r, table, labels) // which has no <script> and no onload
-	d.expect(t, "Evidence for deferral: "+name, "the share of retained "+name+" inputs", name+" called normal")
+	d.expect(t, "Evidence for deferral: "+name, "critical FNR of "+name, name+" called normal")
 	if got := textOf(d.all("title")[0]); got != "Evidence for deferral: "+name {
 		t.Errorf("the title is %q", got)
-	}
-	inSVG := 0
-	for _, text := range d.all("text") {
-		if s := textOf(text); s == document.Label(name) || s == document.Label(r.Classes[2].Name) {
-			inSVG++
-		}
-	}
-	if inSVG != 2 {
-		t.Errorf("%d of 2 names in the pictures", inSVG)
 	}
 }
 

@@ -228,50 +228,6 @@ func unaided(e *evaluation) string {
 	return text
 }
 
-// tiles returns the numbers that matter.
-func tiles(e *evaluation) []document.Tile {
-	s := e.report.Summary
-	accuracy := document.Tile{Value: document.Percent(s.Accuracy), Label: "accuracy without deferral",
-		Detail: document.Count(e.correct()) + " of " + document.Noun(s.Inputs, "input")}
-	best, of := e.fewest(e.budgetScope()), e.row(e.budgetScope(), mi)
-	at := " at " + e.deferrals()
-	if !e.byRisk {
-		tiles := []document.Tile{accuracy}
-		if of != nil {
-			tiles = append(tiles, document.Tile{Value: document.Percent(of.Accuracy), Label: "accuracy" + at + ", by mutual information",
-				Detail: document.Noun(of.Retained, "input") + " retained"})
-		}
-		if best != nil && best != of {
-			tiles = append(tiles, document.Tile{Value: document.Percent(best.Accuracy), Label: "accuracy" + at + ", by " + plain(best.Name),
-				Detail: document.Noun(best.Retained, "input") + " retained", Strong: true})
-		}
-		return tiles
-	}
-	var tiles []document.Tile
-	missed := func(at eval.At, label string, strong bool) {
-		tile := document.Tile{Value: document.Percent(at.CriticalMissRate), Label: "critical miss rate" + label, Strong: strong,
-			Detail: document.Count(at.CriticalMissed) + " of " + document.Count(s.Critical) + " missed"}
-		if w := worst(at); w != nil {
-			tile.Detail += "; worst: " + w.Class + " " + missedOfClass(*w)
-		}
-		tiles = append(tiles, tile)
-	}
-	p := e.report.Policy
-	if best != nil {
-		missed(best.At, at+", by "+plain(best.Name)+", the score that misses fewest", p == nil || p.Observes)
-	}
-	if of != nil && of != best {
-		missed(of.At, at+", by mutual information", false)
-	}
-	if p != nil && !p.Observes {
-		missed(p.At, " by the policy, at "+perThousand(p.Per1000.Deferred)+" deferrals per 1,000 inputs", true)
-	} else if row := e.fewest(policy.PredictedSafe); row != nil && row != best {
-		missed(row.At, at+", by "+plain(row.Name)+", deferring only inputs called safe", false)
-	}
-	missed(s.WithoutDeferral, " without deferral", false)
-	return append(tiles, accuracy)
-}
-
 // policySays says how the given policy does.
 func policySays(e *evaluation) string {
 	p := e.report.Policy
@@ -305,12 +261,10 @@ func (e *evaluation) certificateSays(c *eval.CertificateCheck) string {
 	}
 	var all []string
 	for _, b := range bounds(c) {
-		all = append(all, e.boundSays(&b))
+		all = append(all, fmt.Sprintf("%s by %s (%s here: %s)", boundName(&b), document.RoundPercent(b.Target), verdict(b.Verdict),
+			document.Format(document.Of{b.Misses, b.Cases})))
 	}
-	text += ") bounds " + strings.Join(all, " It bounds ")
-	if len(all) > 1 {
-		text += " Each bound is judged on its own."
-	}
+	text += ") bounds " + document.List(all) + "."
 	if policy.CertificateKind(c.Kind) == policy.ConformalRiskControl {
 		text += " It holds on average over recordings to calibrate on: the share of a single policy may be above it."
 	}
@@ -334,53 +288,19 @@ func bounds(c *eval.CertificateCheck) []eval.BoundCheck {
 	return append([]eval.BoundCheck{c.BoundCheck}, c.Further...)
 }
 
-// bounded names the share that is bounded.
-func bounded(b *eval.BoundCheck) string {
-	of := "critical"
-	if b.Class != "" {
-		of = b.Class
-	}
+// boundName names the share that is bounded.
+func boundName(b *eval.BoundCheck) string {
+	name := "critical miss rate"
 	if b.Bounds == policy.CriticalFNR {
-		return "the share of retained " + of + " inputs that are missed (critical FNR)"
+		name = "critical FNR"
 	}
-	return "the share of all " + of + " inputs that are retained and missed (critical miss rate)"
+	if b.Class != "" {
+		name += " of " + b.Class
+	}
+	return name
 }
 
-// boundSays says what a bound is, and what this recording shows of it.
-func (e *evaluation) boundSays(b *eval.BoundCheck) string {
-	target := document.RoundPercent(b.Target)
-	text := bounded(b) + " by " + target
-	if b.Verdict == "" {
-		return text + ". Here is nothing to hold it against: it bounds a share of no inputs."
-	}
-	text += fmt.Sprintf(", which is %s here: %s (%s)", verdict(b.Verdict), document.Format(document.Of{b.Misses, b.Cases}),
-		document.Percent(b.Observed))
-	were := ", were the true share " + target + "."
-	switch b.Verdict {
-	case eval.Shown:
-		text += ". So few or fewer have a chance of " + document.Digits(b.PShown) + were
-	case eval.Contradicted:
-		text += ". So many or more have a chance of " + document.Digits(b.PValue) + were
-	default:
-		text += ". " + e.doublingSays(b)
-	}
-	return text
-}
-
-// doublingSays says what it is worth that a bound is not contradicted.
-func (e *evaluation) doublingSays(b *eval.BoundCheck) string {
-	switch double := document.RoundPercent(2 * b.Target); {
-	case e.byGroup():
-		return "With which chance a doubling to " + double + " would have been seen depends on how inputs of a group hang together, and is not known."
-	case !b.PowerAtDouble.Defined():
-		return "Twice the target is not below 100%, so that no doubling could be seen."
-	case b.PowerAtDouble == 0:
-		return "That says nothing: with so few inputs even a doubling to " + double + " could not have been seen."
-	default:
-		return "A doubling to " + double + " would have been seen with chance " + document.Digits(b.PowerAtDouble) + "."
-	}
-}
-
+// verdict returns the words of a verdict, n/a where the bound covers no input.
 func verdict(v eval.Verdict) string {
 	if v == "" {
 		return "n/a"
@@ -400,14 +320,7 @@ func boundsTable(c *eval.CertificateCheck) *document.Table {
 		t.Says = "No verdict is evidence here: " + strings.Join(c.Differs, "; ") + "."
 	}
 	for _, b := range bounds(c) {
-		name := "critical miss rate"
-		if b.Bounds == policy.CriticalFNR {
-			name = "critical FNR"
-		}
-		if b.Class != "" {
-			name += " of " + b.Class
-		}
-		t.Add(name, verdict(b.Verdict), document.Share(b.Target), document.Of{b.Misses, b.Cases}, document.Share(b.Observed),
+		t.Add(boundName(&b), verdict(b.Verdict), document.Share(b.Target), document.Of{b.Misses, b.Cases}, document.Share(b.Observed),
 			document.Short(b.PShown), document.Short(b.PValue), document.Short(b.PowerAtDouble))
 	}
 	return t
@@ -441,5 +354,5 @@ func policySection(e *evaluation) document.Section {
 		t.Add("critical error", document.Share(p.CriticalError))
 		t.Add("critical inputs deferred", document.Share(p.CriticalDeferredShare))
 	}
-	return document.NewSection("policy", "The policy at its own thresholds", policySays(e), t, boundsTable(p.Certificate))
+	return document.NewSection("policy", "The policy at its own thresholds", "", t, boundsTable(p.Certificate))
 }

@@ -7,17 +7,10 @@ type Document struct {
 	Warnings []string
 	Subject  string   // what was evaluated, in one line
 	Lead     []string // the summary, a paragraph each
-	Tiles    []Tile
 	Notes    []string
 	Words    []Word
 	// Sections in the order in which both renderers show them.
 	Sections []Section
-}
-
-// Tile is one number that matters. HTML alone shows tiles: the lead and the tables repeat them.
-type Tile struct {
-	Value, Label, Detail string
-	Strong               bool
 }
 
 // Word has a term that the document uses, and its meaning. HTML alone shows words.
@@ -85,17 +78,15 @@ func (t *Table) cells() [][]string {
 	return rows
 }
 
-// Figure holds plots, matrices or bars, with a title and a sentence that says what they show.
+// Figure holds plots or matrices, with a title and a sentence that says what they show.
 type Figure struct {
-	Title       string
-	Says        string // what the figure shows, computed from its data
-	How         string // how to read it
-	LegendTitle string
-	Legend      []Key
+	Title  string
+	Says   string // what the figure shows, computed from its data
+	How    string // how to read it
+	Legend []Key
 	// Plots are drawn below each other and share the ends of their x axes.
 	Plots    []Plot
 	Matrices []*Matrix
-	Bars     []BarGroup
 }
 
 func (*Figure) part() {}
@@ -112,27 +103,21 @@ type Mark string
 
 // The marks.
 const (
-	MarkSolid    Mark = "solid"
-	MarkLong     Mark = "long"
-	MarkDashed   Mark = "dashed"
-	MarkDashDot  Mark = "dashdot"
-	MarkDotted   Mark = "dotted"
-	MarkThin     Mark = "dotted thin"
-	MarkBand     Mark = "band"
-	MarkBox      Mark = "box"
-	MarkCircle   Mark = "dot"
-	MarkTriangle Mark = "triangle"
-	MarkDiamond  Mark = "diamond"
+	MarkSolid   Mark = "solid"
+	MarkLong    Mark = "long"
+	MarkDashed  Mark = "dashed"
+	MarkDashDot Mark = "dashdot"
+	MarkDotted  Mark = "dotted"
+	MarkThin    Mark = "dotted thin"
+	MarkBand    Mark = "band"
 )
 
-// Plot is one pair of axes with what is drawn on them: bands first, then boxes, lines and points.
+// Plot is one pair of axes with what is drawn on them: bands first, then lines.
 type Plot struct {
 	Height float64
 	X, Y   Axis
 	Bands  []Band
-	Boxes  []Box
 	Lines  []Line
-	Points []Points
 }
 
 // Axis runs from Min to Max.
@@ -142,15 +127,12 @@ type Axis struct {
 	Ticks    Ticks
 }
 
-// Ticks says where an axis has marks and names. Names, where there are any, stand at 0, 1, 2 and so
-// on. Decades marks powers of ten on an axis of decimal logarithms. Else there are about About round
-// numbers, multiplied by Unit and followed by Sign.
+// Ticks says where an axis has marks and names: at about About round numbers, multiplied by Unit and
+// followed by Sign.
 type Ticks struct {
-	About   int
-	Unit    float64
-	Sign    string
-	Decades bool
-	Names   []string
+	About int
+	Unit  float64
+	Sign  string
 	// Unnamed keeps the marks and leaves out their names, which another plot shows.
 	Unnamed bool
 }
@@ -175,39 +157,6 @@ type Line struct {
 type Band struct {
 	Ink          Ink
 	X, Low, High []float64
-}
-
-// Box is a horizontal box plot of values at the height At.
-type Box struct {
-	Ink    Ink
-	At     float64
-	Values []float64
-	// Percentiles ends the whiskers at the 5th and the 95th percentile, and draws nothing beyond.
-	// Else they end at the last value within 1.5 lengths of the box.
-	Percentiles bool
-}
-
-// Points are single marks: MarkCircle, MarkTriangle or MarkDiamond.
-type Points struct {
-	Mark   Mark
-	Ink    Ink
-	Radius float64
-	Faint  bool
-	X, Y   []float64
-}
-
-// BarGroup holds horizontal bars under a title.
-type BarGroup struct {
-	Title, Detail string
-	Kind, Class   string // a word beside the title, and its CSS class
-	Bars          []Bar
-}
-
-// Bar is a named value. Share is its length as a share of the longest bar of the figure.
-type Bar struct {
-	Name, Value string
-	Share       float64
-	Critical    bool
 }
 
 // Upright adds a vertical line over the whole height.

@@ -3,7 +3,6 @@ package document
 import (
 	"bytes"
 	"embed"
-	"fmt"
 	"html/template"
 	"io"
 )
@@ -16,8 +15,6 @@ var pageTemplate = template.Must(template.New("page.html.tmpl").Funcs(template.F
 	"table":    asTable,
 	"cells":    (*Table).cells,
 	"pictures": picture,
-	"label":    Label,
-	"percent":  func(share float64) string { return fmt.Sprintf("%.1f", 100*share) },
 }).ParseFS(files, "page.html.tmpl"))
 
 // HTML writes a document as one HTML page. It writes nothing if it fails before the page is

@@ -88,20 +88,11 @@ func (a *Axis) part(value float64) float64 {
 	return min(max((value-a.Min)/(a.Max-a.Min), -far), far)
 }
 
-// holds reports whether a place is inside the frame. NaN is not.
-func (f *frame) holds(p point) bool {
-	return p.x >= f.left && p.x <= f.right && p.y >= f.top && p.y <= f.bottom
-}
-
 // draw draws the axes with their grid, and what is on it as a group of its own.
 func (p *Plot) draw(c *canvas, f *frame) {
 	var lines, ticks [][]point
 	for _, t := range p.X.marks() {
 		at := f.at(t.value, p.Y.Min)
-		if t.label == "" {
-			ticks = append(ticks, []point{{at.x, f.bottom}, {at.x, f.bottom + tickLength/2}})
-			continue
-		}
 		ticks = append(ticks, []point{{at.x, f.bottom}, {at.x, f.bottom + tickLength}})
 		lines = append(lines, []point{{at.x, f.top}, {at.x, f.bottom}})
 		if !p.X.Ticks.Unnamed {
@@ -127,15 +118,9 @@ func (p *Plot) draw(c *canvas, f *frame) {
 	for i := range p.Bands {
 		p.Bands[i].draw(c, f)
 	}
-	for i := range p.Boxes {
-		p.Boxes[i].draw(c, f)
-	}
 	for i := range p.Lines {
 		l := &p.Lines[i]
 		c.line(l.Stroke, f.cut(f.runs(l.X, l.Y), false)...)
-	}
-	for i := range p.Points {
-		p.Points[i].draw(c, f)
 	}
 	c.WriteString("</g>\n")
 }
@@ -212,69 +197,6 @@ func (b *Band) draw(c *canvas, f *frame) {
 		slices.Reverse(uppers[r])
 		for _, shape := range f.cut([][]point{append(ring, uppers[r]...)}, true) {
 			c.fill(b.Ink, 0.14, shape)
-		}
-	}
-}
-
-func (b *Box) draw(c *canvas, f *frame) {
-	if len(b.Values) == 0 {
-		return
-	}
-	const half, capHalf = 6, 3 // heights
-	s := b.summary()
-	line := Stroke{Ink: b.Ink, Width: 1}
-	at := func(value, down float64) point {
-		p := f.at(value, b.At)
-		return point{p.x, p.y + down}
-	}
-	upright := func(value, reach float64) []point { return []point{at(value, -reach), at(value, reach)} }
-	box := []point{at(s.low, -half), at(s.high, -half), at(s.high, half), at(s.low, half)}
-	c.fill(b.Ink, 0.27, box)
-	c.line(line, append(box, box[0]))
-	c.line(line, []point{at(s.whiskers[0], 0), at(s.low, 0)}, []point{at(s.high, 0), at(s.whiskers[1], 0)})
-	c.line(line, upright(s.whiskers[0], capHalf))
-	c.line(line, upright(s.whiskers[1], capHalf))
-	c.line(Stroke{Ink: Foreground, Width: 1.5}, upright(s.median, half))
-	for _, value := range s.beyond {
-		c.circle(at(value, 0), 1.6, "fill:none;stroke:var(--"+b.Ink.String()+")")
-	}
-}
-
-// boxSummary has the values at which a box plot is drawn.
-type boxSummary struct {
-	low, median, high float64    // the ends of the box: the medians of the lower and of the upper half
-	whiskers          [2]float64 // their ends
-	beyond            []float64
-}
-
-func (b *Box) summary() boxSummary {
-	sorted := slices.Sorted(slices.Values(b.Values))
-	n := len(sorted)
-	middle := func(values []float64) float64 { return (values[(len(values)-1)/2] + values[len(values)/2]) / 2 }
-	s := boxSummary{low: middle(sorted[:(n+1)/2]), median: middle(sorted), high: middle(sorted[n/2:])}
-	if b.Percentiles {
-		s.whiskers = [2]float64{sorted[(n-1)*5/100], sorted[(n-1)*95/100]}
-		return s
-	}
-	reach := 1.5 * (s.high - s.low)
-	first, _ := slices.BinarySearch(sorted, s.low-reach)
-	last := n
-	for last > 0 && sorted[last-1] > s.high+reach {
-		last--
-	}
-	s.whiskers = [2]float64{sorted[first], sorted[last-1]}
-	s.beyond = slices.Concat(sorted[:first], sorted[last:])
-	return s
-}
-
-func (p *Points) draw(c *canvas, f *frame) {
-	opacity := 1.0
-	if p.Faint {
-		opacity = 0.75
-	}
-	for i := range p.X {
-		if at := f.at(p.X[i], p.Y[i]); f.holds(at) {
-			c.mark(p.Mark, p.Ink, opacity, p.Radius, at)
 		}
 	}
 }

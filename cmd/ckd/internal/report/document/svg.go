@@ -13,8 +13,7 @@ import (
 // each.
 type Ink uint8
 
-// The inks. Under0 to Under2 are for values up to a threshold, from the least, and Over0 to Over2 for
-// values above it.
+// The inks.
 const (
 	Foreground Ink = iota
 	Muted
@@ -26,17 +25,10 @@ const (
 	Purple
 	Vermillion
 	Sky
-	Under0
-	Under1
-	Under2
-	Over0
-	Over1
-	Over2
 )
 
 var inkNames = [...]string{
 	"fg", "muted", "line", "grey", "blue", "orange", "green", "purple", "vermillion", "sky",
-	"under0", "under1", "under2", "over0", "over1", "over2",
 }
 
 // String returns the name of the ink in style.css.
@@ -70,23 +62,6 @@ var dashes = map[Mark]string{
 func (c *canvas) fill(ink Ink, opacity float64, corners []point) {
 	if d := path([][]point{corners}, "Z"); d != "" {
 		fmt.Fprintf(c, "<path d=\"%s\" style=\"fill:var(--%s);fill-opacity:%s\"/>\n", d, ink, number(opacity))
-	}
-}
-
-// circle draws a disk, or a ring of which only the edge is drawn.
-func (c *canvas) circle(at point, radius float64, style string) {
-	fmt.Fprintf(c, "<circle cx=\"%s\" cy=\"%s\" r=\"%s\" style=\"%s\"/>\n", number(at.x), number(at.y), number(radius), style)
-}
-
-// mark draws MarkCircle, MarkTriangle or MarkDiamond.
-func (c *canvas) mark(m Mark, ink Ink, opacity, r float64, at point) {
-	switch m {
-	case MarkTriangle:
-		c.fill(ink, opacity, []point{{at.x - r, at.y + r}, {at.x + r, at.y + r}, {at.x, at.y - r}})
-	case MarkDiamond:
-		c.fill(ink, opacity, []point{{at.x - r, at.y}, {at.x, at.y - r}, {at.x + r, at.y}, {at.x, at.y + r}})
-	default:
-		c.circle(at, r, fmt.Sprintf("fill:var(--%s);fill-opacity:%s", ink, number(opacity)))
 	}
 }
 

@@ -5,37 +5,14 @@ import (
 	"strconv"
 )
 
-// tick is a mark of an axis. One without a label stands between others and has no line of the grid.
+// tick is a labelled mark of an axis.
 type tick struct {
 	value float64
 	label string
 }
 
 // marks returns the ticks of an axis, in ascending order.
-func (a *Axis) marks() (ticks []tick) {
-	switch {
-	case a.Ticks.Names != nil:
-		for i, name := range a.Ticks.Names {
-			ticks = append(ticks, tick{float64(i), Label(name)})
-		}
-		return ticks
-	case a.Ticks.Decades:
-		return decades(a.Min, a.Max)
-	default:
-		return a.Ticks.round(a.Min, a.Max)
-	}
-}
-
-// decades names each power of ten, and marks 2 to 9 times each without a name.
-func decades(low, high float64) (ticks []tick) {
-	for e := math.Ceil(low); e <= high; e++ {
-		ticks = append(ticks, tick{value: e, label: Plain(math.Pow10(int(e)))})
-		for m := 2.0; m < 10; m++ {
-			ticks = append(ticks, tick{value: e + math.Log10(m)})
-		}
-	}
-	return ticks
-}
+func (a *Axis) marks() []tick { return a.Ticks.round(a.Min, a.Max) }
 
 // round returns about t.About round numbers from low to high.
 func (t Ticks) round(low, high float64) (ticks []tick) {
