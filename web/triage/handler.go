@@ -80,15 +80,10 @@ type asset struct {
 // kinds lists content types by file extension. The system's own list differs from machine to
 // machine.
 var kinds = map[string]string{
-	".html":  "text/html; charset=utf-8",
-	".css":   "text/css; charset=utf-8",
-	".js":    "text/javascript; charset=utf-8",
-	".mjs":   "text/javascript; charset=utf-8",
-	".json":  "application/json",
-	".svg":   "image/svg+xml",
-	".png":   "image/png",
-	".ico":   "image/x-icon",
-	".woff2": "font/woff2",
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
 }
 
 // embedded returns the files of the page by path.

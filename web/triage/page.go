@@ -18,9 +18,6 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// maxEncodings of a sample are kept, for others who ask for the same.
-const maxEncodings = 16
-
 // maxWatchers limits the event streams at one time.
 const maxWatchers = 32
 
@@ -73,12 +70,11 @@ type Page struct {
 
 // sample is the last successful sample.
 type sample struct {
-	taken     time.Time
-	number    uint64 // counts samples from 1
-	daemon    Daemon
-	promises  []*ledger.Promise // nil without a ledger
-	encodings map[encodingOf]encoding
-	next      chan struct{} // closed by the next sample
+	taken    time.Time
+	number   uint64 // counts samples from 1
+	daemon   Daemon
+	promises []*ledger.Promise // nil without a ledger
+	next     chan struct{}     // closed by the next sample
 }
 
 // encodingOf names the part of a sample that a request asks for.
@@ -87,9 +83,6 @@ type encodingOf struct {
 	since  uint64 // number of the sample whose steps are known already; 0: none
 	recent bool   // the last deferred inputs may be seen
 }
-
-// encoding returns a state as JSON. The first call encodes it.
-type encoding func() ([]byte, error)
 
 // New returns a page. Its history begins with Run.
 func New(o Options) *Page {
@@ -205,7 +198,7 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 	before := p.latest
 	p.latest = sample{
 		taken: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
-		encodings: make(map[encodingOf]encoding), next: make(chan struct{}),
+		next: make(chan struct{}),
 	}
 	over := p.schedule.endStep(p.latest.taken)
 	for _, h := range histories {
@@ -227,23 +220,16 @@ func (p *Page) look(name string) string {
 }
 
 // encoded returns the state of a model as JSON, the number of its sample, and a channel that the next
-// sample closes. While it encodes, only requests for the same state wait.
-func (p *Page) encoded(what encodingOf) (state []byte, number uint64, next <-chan struct{}, err error) {
+// sample closes.
+func (p *Page) encoded(what encodingOf) (encoded []byte, number uint64, next <-chan struct{}, err error) {
 	p.mu.Lock()
-	encode, ok := p.latest.encodings[what]
-	if !ok {
-		s := p.state(what)
-		encode = sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) })
-		if s.Model != nil && len(p.latest.encodings) < maxEncodings {
-			p.latest.encodings[what] = encode
-		}
-	}
+	state := p.state(what)
 	number, next = p.latest.number, p.latest.next
 	p.mu.Unlock()
-	if state, err = encode(); err != nil {
+	if encoded, err = json.Marshal(state); err != nil {
 		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
 	}
-	return state, number, next, nil
+	return encoded, number, next, nil
 }
 
 // state returns the state that was asked for. Nothing in it changes later.

@@ -2,7 +2,6 @@ package triage
 
 import (
 	"encoding/json"
-	"math"
 	"time"
 )
 
@@ -345,16 +344,4 @@ func (n Number) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return json.Marshal(float64(n))
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (n *Number) UnmarshalJSON(text []byte) error {
-	v := math.NaN()
-	if string(text) != "null" {
-		if err := json.Unmarshal(text, &v); err != nil {
-			return err
-		}
-	}
-	*n = Number(v)
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -106,13 +105,6 @@ audit: {rate: 0.1}
 	if diff := cmp.Diff(wantValue, gotValue, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 		t.Errorf("state (-committed +now; -update writes %s anew):\n%s", golden, diff)
 	}
-	again, err := json.MarshalIndent(decode(t, bytes.NewReader(want)), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(again)); diff != "" {
-		t.Errorf("decoding and encoding changes it (-before +after):\n%s", diff)
-	}
 	filled := make(map[string]bool)
 	collect(filled, "", wantValue)
 	if len(filled) < 80 {
@@ -162,24 +154,5 @@ func TestEmpty(t *testing.T) {
 	got := d.get(t, "/triage/state").Body.String()
 	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+9 { // in spans: share, expected misses, early stopping, quantiles; then thresholds, guard, prevalence, calibration, drift, early stopping, promises, certificate
 		t.Errorf("%s", got)
-	}
-}
-
-// TestNumber checks that numbers that are not finite are null, in both directions.
-func TestNumber(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[Number]string{0.5: "0.5", Number(math.Inf(1)): "null", Number(math.Inf(-1)): "null", Number(math.NaN()): "null"} {
-		got, err := json.Marshal(n)
-		if err != nil || string(got) != want {
-			t.Errorf("%v: %s, %v, expected %s", n, got, err, want)
-		}
-		var back Number
-		if err := json.Unmarshal(got, &back); err != nil || want != "null" && back != n || want == "null" && !math.IsNaN(float64(back)) {
-			t.Errorf("%s: %v, %v", got, back, err)
-		}
-	}
-	var n Number
-	if err := json.Unmarshal([]byte(`"x"`), &n); err == nil {
-		t.Error("a text is taken for a number")
 	}
 }
