@@ -2,7 +2,6 @@ package deploytest
 
 import (
 	"fmt"
-	"maps"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
@@ -338,9 +336,6 @@ func checkNetwork(t *testing.T, r []runtime.Object, pods []pod) {
 				if len(rule.From) == 0 && (number == 8590 || number == 8591 || number == 9590) {
 					t.Errorf("anybody may come to port %d", number)
 				}
-				if number == 9590 {
-					checkTestComes(t, pods, rule.From)
-				}
 			}
 		}
 		trace := fmt.Sprint(settingsOf(t, r)["trace-endpoint"])
@@ -352,19 +347,6 @@ func checkNetwork(t *testing.T, r []runtime.Object, pods []pod) {
 		})
 		if reaches != resolves || reaches != strings.Contains(trace, "://") || trace == "<nil>" && len(n.Spec.Egress) > 0 {
 			t.Errorf("trace endpoint %s, egress %+v", trace, n.Spec.Egress)
-		}
-	}
-}
-
-// checkTestComes checks that peers include the pod of the chart's test.
-func checkTestComes(t *testing.T, pods []pod, from []networking.NetworkPolicyPeer) {
-	t.Helper()
-	for _, p := range pods {
-		if !p.served && !slices.ContainsFunc(from, func(peer networking.NetworkPolicyPeer) bool {
-			s, err := meta.LabelSelectorAsSelector(peer.PodSelector)
-			return err == nil && peer.NamespaceSelector == nil && s.Matches(p.labels)
-		}) {
-			t.Errorf("%s is not let in", p.name)
 		}
 	}
 }
@@ -403,46 +385,6 @@ func checkMonitors(t *testing.T, r []runtime.Object, pods []pod) {
 					t.Errorf("%s: port %s is %d", p.name, *e.Port, number)
 				}
 			}
-		}
-	}
-}
-
-// checkCopies compares rules, dashboards and the example policy with the project's.
-func checkCopies(t *testing.T, r []runtime.Object) {
-	t.Helper()
-	for _, rule := range objectsOf[*monitoring.PrometheusRule](r) {
-		var want monitoring.PrometheusRuleSpec
-		for _, file := range []string{"recording", "alerts"} {
-			var spec monitoring.PrometheusRuleSpec
-			if err := yaml.UnmarshalStrict([]byte(getFile(t, "../prometheus/rules/"+file+".yaml")), &spec); err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			want.Groups = append(want.Groups, spec.Groups...)
-		}
-		if d := cmp.Diff(want, rule.Spec); d != "" || len(want.Groups) == 0 {
-			t.Errorf("-deploy/prometheus/rules +chart:\n%s", d)
-		}
-	}
-	dashboards := map[string]string{}
-	for _, c := range objectsOf[*core.ConfigMap](r) {
-		if c.Labels["grafana_dashboard"] != "" {
-			maps.Copy(dashboards, c.Data)
-		}
-		if text := c.Data["example.yaml"]; text != "" && text != getFile(t, "../policy/fetal-health.yaml") {
-			t.Error("the example policy is not deploy/policy/fetal-health.yaml")
-		}
-	}
-	if len(dashboards) == 0 {
-		return
-	}
-	files, err := filepath.Glob("../grafana/*.json")
-	if err != nil || len(files) != len(dashboards) {
-		t.Fatalf("%d dashboards of %d in deploy/grafana, error %v", len(dashboards), len(files), err)
-	}
-	for _, file := range files {
-		name := "ckd-" + strings.TrimPrefix(filepath.Base(file), "ckd-")
-		if strings.TrimSpace(dashboards[name]) != strings.TrimSpace(getFile(t, file)) {
-			t.Errorf("%s is not %s", name, file)
 		}
 	}
 }

@@ -72,16 +72,6 @@ func helmTemplateOf(t *testing.T, chart, values string, flags ...string) testbed
 	return testbed.Run(t, command)
 }
 
-// copyChart returns the folder of a copy of the chart that a test may change.
-func copyChart(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func renderChart(t *testing.T, values string, flags ...string) []runtime.Object {
 	t.Helper()
 	result := helmTemplate(t, values, flags...)

@@ -3,26 +3,20 @@ package deploytest
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
-	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/config"
@@ -47,11 +41,8 @@ const restrictedContainer = "{name: first, image: registry.example/first, securi
 // chartForms lists values to render the chart with. The checks find out what is on in them.
 var chartForms = map[string]string{
 	"default": "",
-	"tls":     "tls: {existingSecret: ckd-tls}\nsettings: {trace-endpoint: \"http://collector.tracing:4317\"}",
-	"access":  "tls: {existingSecret: ckd-tls}\naccess: {existingSecret: ckd-access}",
 	"a user of the cluster's choice": "access: {existingSecret: ckd-access}\n" +
 		"podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}",
-	"sidecar":               sidecarValues,
 	"sidecar without ports": strings.Replace(sidecarValues, "ports:", "env: [] #", 1),
 	"everything": `
 commonLabels: {team: eye}
@@ -168,9 +159,7 @@ tls: {existingSecret: ckd-tls}
 ledger: {at: "ledger.eye.svc:8590", tokenKey: ledger-token}
 settings: {trace-endpoint: "http://collector.tracing:4317"}
 `,
-	"one replica":     "replicas: 1",
-	"nobody may come": "networkPolicy: {clients: [], metrics: [], admin: []}",
-	"library":         "mode: library\npodMonitor: {enabled: true}\nprometheusRule: {enabled: true}\ndashboards: {enabled: true}",
+	"library": "mode: library\npodMonitor: {enabled: true}\nprometheusRule: {enabled: true}\ndashboards: {enabled: true}",
 }
 
 // TestChart decodes what the chart renders strictly, and checks what must hold for any values.
@@ -189,7 +178,6 @@ func TestChart(t *testing.T) {
 			checkAround(t, r, pods)
 			checkNetwork(t, r, pods)
 			checkMonitors(t, r, pods)
-			checkCopies(t, r)
 			if form != "library" && len(pods) == 0 {
 				t.Error("no pod")
 			}
@@ -234,13 +222,10 @@ func TestChartEgress(t *testing.T) {
 		values string
 		want   string // the ports of each rule
 	}{
-		"nothing":                    {"", ""},
-		"collector":                  {"settings: {trace-endpoint: 'http://a:4317'}", "[53 53] [4317]"},
-		"collector without a port":   {"env: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'https://a'}]", "[53 53] [443]"},
-		"collector in env":           {"env: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:4318'}]", "[53 53] [4318]"},
-		"env wins over settings":     {"settings: {trace-endpoint: 'http://a:1'}\nenv: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:2'}]", "[53 53] [2]"},
-		"collector of traces in env": {"env: [{name: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, value: 'http://a:2'}, {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:1'}]", "[53 53] [2]"},
-		"issuer":                     {"networkPolicy: {egress: [{to: [{ipBlock: {cidr: 10.0.0.1/32}}], ports: [{port: 6443}]}]}", "[6443] [53 53]"},
+		"nothing":                {"", ""},
+		"collector":              {"settings: {trace-endpoint: 'http://a:4317'}", "[53 53] [4317]"},
+		"env wins over settings": {"settings: {trace-endpoint: 'http://a:1'}\nenv: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: 'http://a:2'}]", "[53 53] [2]"},
+		"issuer":                 {"networkPolicy: {egress: [{to: [{ipBlock: {cidr: 10.0.0.1/32}}], ports: [{port: 6443}]}]}", "[6443] [53 53]"},
 		"ledger": {"receipts: {existingSecret: k, key: keys}\naccess: {existingSecret: a}\ntls: {existingSecret: t}\nledger: {at: 'l:8590', tokenKey: t}",
 			"[53 53] [8590]"},
 	} {
@@ -307,50 +292,26 @@ func TestChartRefuses(t *testing.T) {
 		values, at string
 		good       string // values that make it good, after those
 	}{
-		"unknown value":          {"bogus: 1", "'bogus'", ""},
-		"unknown setting":        {"settings: {bogus: 1}", "'bogus'", ""},
-		"a setting of the chart": {"settings: {listen: ':1'}", "'listen'", ""},
-		"a setting in env":       {"env: [{name: CKD_LISTEN, value: x}]", "/env/0/name", ""},
-		"pprof beyond loopback":  {"settings: {pprof: ':6060'}", "/settings/pprof", ""},
-		"no such port":           {"settings: {trace-endpoint: 'http://a:70000'}", "/settings/trace-endpoint", ""},
-		"too many open bytes":    {"settings: {max-open-bytes: 1099511627777}", "/settings/max-open-bytes", ""},
-		"no image":               {"image: {repository: ''}", "/image/repository", ""},
-		"a volume of the chart":  {"extraVolumes: [{name: ckd-tls, emptyDir: {}}]", "/extraVolumes/0/name", ""},
-		"a key that leads away":  {"access: {existingSecret: a, key: ../a}", "/access/key", ""},
-		"another probe":          {"livenessProbe: {exec: {command: [a]}}", "/livenessProbe", ""},
-		"memory without a unit":  {"resources: {limits: {memory: 512}}", "/resources/limits/memory", ""},
-		"memory in thousandths":  {"resources: {requests: {memory: 128m}}", "/resources/requests/memory", ""},
-		"no replica may go":      {"podDisruptionBudget: {maxUnavailable: 0%}", "/podDisruptionBudget/maxUnavailable", ""},
-		"a port of ckd":          {strings.Replace(sidecarValues, "8001", "9590", 1), "/sidecar/container/ports/0/containerPort", ""},
-		"policy of another name": {"policies: {a.json: 'models: [{}]'}", "a.json", ""},
-		"policy split by --set":  {"policies: {a.yaml: {yaml: x}}", "/policies/a.yaml", ""},
-		"policy that is empty":   {`policies: {a.yaml: " \n"}`, "/policies/a.yaml", ""},
-		"policy of comments":     {`policies: {a.yaml: "# models:\n"}`, "/policies/a.yaml", ""},
-		"policies twice":         {"policies: {a.yaml: 'models: [{}]'}\npoliciesConfigMap: b", "/policies", "policies: null"},
-		"sidecar of nothing":     {"mode: sidecar", "/sidecar/container", sidecarValues},
-		"deployment beside":      {"sidecar: {container: {name: x}}", "/sidecar/container", ""},
-		"sidecar that scales":    {sidecarValues + "autoscaling: {enabled: true}", "/autoscaling/enabled", ""},
-		"sidecar's Service":      {sidecarValues + "serviceMonitor: {enabled: true}", "/serviceMonitor/enabled", ""},
-		"deployment's pods":      {"podMonitor: {enabled: true}", "/podMonitor/enabled", ""},
-		"ledger without keys":    {"mode: ledger", "/receipts/existingSecret", "receipts: {existingSecret: a}"},
-		"ledger elsewhere":       {"mode: ledger\nreceipts: {existingSecret: k}\nledger: {at: 'l:8590'}", "/ledger/at", ""},
-		"ledger in plaintext":    {"mode: library\nledger: {at: 'l:8590'}", "/tls/", tls},
-		"token without access":   {"ledger: {at: 'l:8590', tokenKey: t}", "/access/existingSecret", access},
-		"two certificates":       {"tls: {existingSecret: a, certManager: {enabled: true, issuerRef: {name: a}}}", "/tls/existingSecret", ""},
-		"no issuer":              {"tls: {certManager: {enabled: true}}", "/tls/certManager/issuerRef/name", "tls: {certManager: {issuerRef: {name: a}}}"},
-		"admin TLS of nothing":   {"tls: {admin: true}", "/tls/", tls},
-		"revocations of nobody":  {"tls: {clientCA: {crlKey: a}}", "/tls/clientCA/existingSecret", "tls: {existingSecret: a, clientCA: {existingSecret: a}}"},
-		"ids for anybody":        {"settings: {recent-inputs: 5}\ntls: {existingSecret: a, admin: true}", "/access/existingSecret", access},
-		"ids in plaintext":       {"settings: {recent-inputs: 5}\n" + access + tls, "/tls/admin", "tls: {admin: true}"},
-		"outside in plaintext":   {"service: {type: LoadBalancer}\n" + access, "/tls/", tls},
-		"outside for anybody":    {"service: {type: NodePort}\n" + tls, "/access/existingSecret", access},
-		"outside for a sidecar":  {sidecarValues + access + tls + "service: {type: NodePort}", "/service/type", ""},
-		"ingress for anybody":    {strings.Replace(outside, access, "", 1) + "http: {enabled: true}", "/access/existingSecret", access},
-		"ingress in plaintext":   {strings.Replace(outside, "[{secretName: a}]", "[]", 1) + "http: {enabled: true}", "/ingress/tls", ""},
-		"ingress to no port":     {outside, "/http/enabled", "ingress: {port: grpc}"},
-		"route of no Gateway":    {"grpcRoute: {enabled: true}\n" + access, "/grpcRoute/parentRefs", "grpcRoute: {parentRefs: [{name: a}]}"},
-		"no target of scaling":   {"autoscaling: {enabled: true, targetCPUUtilizationPercentage: 0}", "/autoscaling/targetInputsOpen", "autoscaling: {targetInputsOpen: 2k}"},
-		"share of no CPU":        {"autoscaling: {enabled: true}\nresources: {requests: {cpu: null}}", "/resources/requests", "resources: {requests: {cpu: 1}}"},
+		"a setting in env":      {"env: [{name: CKD_LISTEN, value: x}]", "/env/0/name", ""},
+		"pprof beyond loopback": {"settings: {pprof: ':6060'}", "/settings/pprof", ""},
+		"a volume of the chart": {"extraVolumes: [{name: ckd-tls, emptyDir: {}}]", "/extraVolumes/0/name", ""},
+		"memory without a unit": {"resources: {limits: {memory: 512}}", "/resources/limits/memory", ""},
+		"a port of ckd":         {strings.Replace(sidecarValues, "8001", "9590", 1), "/sidecar/container/ports/0/containerPort", ""},
+		"policy that is empty":  {`policies: {a.yaml: " \n"}`, "/policies/a.yaml", ""},
+		"policies twice":        {"policies: {a.yaml: 'models: [{}]'}\npoliciesConfigMap: b", "/policies", "policies: null"},
+		"sidecar of nothing":    {"mode: sidecar", "/sidecar/container", sidecarValues},
+		"sidecar's Service":     {sidecarValues + "serviceMonitor: {enabled: true}", "/serviceMonitor/enabled", ""},
+		"ledger without keys":   {"mode: ledger", "/receipts/existingSecret", "receipts: {existingSecret: a}"},
+		"ledger in plaintext":   {"mode: library\nledger: {at: 'l:8590'}", "/tls/", tls},
+		"token without access":  {"ledger: {at: 'l:8590', tokenKey: t}", "/access/existingSecret", access},
+		"two certificates":      {"tls: {existingSecret: a, certManager: {enabled: true, issuerRef: {name: a}}}", "/tls/existingSecret", ""},
+		"revocations of nobody": {"tls: {clientCA: {crlKey: a}}", "/tls/clientCA/existingSecret", "tls: {existingSecret: a, clientCA: {existingSecret: a}}"},
+		"ids for anybody":       {"settings: {recent-inputs: 5}\ntls: {existingSecret: a, admin: true}", "/access/existingSecret", access},
+		"ids in plaintext":      {"settings: {recent-inputs: 5}\n" + access + tls, "/tls/admin", "tls: {admin: true}"},
+		"outside in plaintext":  {"service: {type: LoadBalancer}\n" + access, "/tls/", tls},
+		"outside for anybody":   {"service: {type: NodePort}\n" + tls, "/access/existingSecret", access},
+		"ingress for anybody":   {strings.Replace(outside, access, "", 1) + "http: {enabled: true}", "/access/existingSecret", access},
+		"ingress to no port":    {outside, "/http/enabled", "ingress: {port: grpc}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -373,38 +334,6 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestChartWithoutFiles removes files from the chart, as some tools do when they copy it. helm must
-// fail where a file is needed and say what to set instead.
-func TestChartWithoutFiles(t *testing.T) {
-	t.Parallel()
-	const policy = "files/example-policy.yaml"
-	for _, c := range []struct{ name, file, text, values, want string }{
-		{"no policy", policy, "", "", policy + " is missing or empty in this copy of the chart: set policies or policiesConfigMap"},
-		{"a commented policy", policy, "# models:\n---\n", sidecarValues, policy + " is missing or empty"},
-		{"the policy that is given", policy, "", "policies: {a.yaml: 'models: [{name: a}]'}", ""},
-		{"no rules", "files/rules/alerts.yaml", "", "prometheusRule: {enabled: true}",
-			"files/rules/alerts.yaml is missing or empty in this copy of the chart: install the whole chart, or set prometheusRule.enabled to false"},
-		{"rules without groups", "files/rules/recording.yaml", "groups: []\n", "prometheusRule: {enabled: true}", "files/rules/recording.yaml has no groups"},
-		{"no dashboards", "files/grafana", "", "dashboards: {enabled: true}",
-			"files/grafana/*.json is missing or empty in this copy of the chart: install the whole chart, or set dashboards.enabled to false"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			copied := copyChart(t)
-			path := filepath.Join(copied, c.file)
-			if err := os.RemoveAll(path); err != nil {
-				t.Fatal(err)
-			}
-			if c.text != "" {
-				putFile(t, path, c.text)
-			}
-			result := helmTemplateOf(t, copied, c.values)
-			if (result.Code == 0) != (c.want == "") || !strings.Contains(result.Stderr, c.want) {
-				t.Errorf("exit %d, want the message %q:\n%s", result.Code, c.want, result.Stderr)
-			}
-		})
-	}
-}
-
 // TestChartSettings compares the schema with the settings of the daemon: all but those that the
 // chart sets itself, with their type and default.
 func TestChartSettings(t *testing.T) {
@@ -412,8 +341,6 @@ func TestChartSettings(t *testing.T) {
 		Type, Ref string
 		Enum      []string
 		Default   any
-
-		Minimum, Maximum *float64
 	}
 	var values struct {
 		Properties struct {
@@ -457,46 +384,12 @@ func TestChartSettings(t *testing.T) {
 		if enum := field.Tag.Get("enum"); enum != "" {
 			want.Enum = strings.Split(enum, ",")
 		}
-		if name == "max-open-bytes" {
-			p.Maximum = nil // the sum that makes the limit of memory must not overflow
-		}
-		if want.Type == "integer" || want.Type == "number" {
-			checkBounds(t, field, name, p.Minimum, p.Maximum)
-			p.Minimum, p.Maximum = nil, nil
-		}
 		if d := cmp.Diff(want, p); d != "" {
 			t.Errorf("%s: -daemon +schema:\n%s", name, d)
 		}
 	}
 	for name := range known {
 		t.Errorf("%s: no setting of the daemon", name)
-	}
-}
-
-// checkBounds checks that the schema accepts the same range of a number as the daemon.
-func checkBounds(t *testing.T, field reflect.StructField, name string, least, most *float64) {
-	t.Helper()
-	taken := func(number string) bool {
-		parser, err := kong.New(&config.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = parser.Parse([]string{"--policy=none", "--" + name + "=" + number})
-		if err != nil && !strings.Contains(err.Error(), name+": ") {
-			t.Fatalf("%s=%s: %v", name, number, err)
-		}
-		return err == nil
-	}
-	number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
-	if least == nil || !taken(number(*least)) || taken(number(*least-1)) {
-		t.Errorf("%s: the daemon's minimum is not the schema's %v", name, least)
-	}
-	if most == nil { // only the type bounds it
-		if field.Type.Kind() != reflect.Int64 || !taken(strconv.Itoa(math.MaxInt64)) {
-			t.Errorf("%s: the schema has no maximum, the daemon has", name)
-		}
-	} else if !taken(number(*most)) || taken(number(*most+1)) {
-		t.Errorf("%s: the daemon's maximum is not the schema's %v", name, *most)
 	}
 }
 
@@ -543,66 +436,6 @@ func TestChartServes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestChartNotes checks that the notes warn of exactly what is the case. Helm prints notes only for
-// an installation, so the test renders them into a manifest.
-func TestChartNotes(t *testing.T) {
-	t.Parallel()
-	dir := copyChart(t)
-	putFile(t, filepath.Join(dir, "templates/notes.yaml"),
-		`{{- define "notes" }}`+getFile(t, filepath.Join(chart, "templates/NOTES.txt"))+`{{ end }}notes: {{ include "notes" . | quote }}`)
-
-	for _, c := range []struct {
-		name, values string
-		has, lack    []string
-	}{
-		{"default", "", []string{"dns:///ckd.grading.svc:8590", "*** PLAINTEXT", "*** EXAMPLE POLICY", "No access.existingSecret", "http://127.0.0.1:9590/"},
-			[]string{"every pod of the cluster", "PRIVACY", "-http", "resources.limits"}},
-		{"no NetworkPolicy", "networkPolicy: {enabled: false}", []string{"*** PLAINTEXT", "every pod of the cluster can call"}, []string{"ckd/client"}},
-		{"recent inputs", "settings: {recent-inputs: 5}\ntls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}",
-			[]string{"*** PRIVACY", "to identities with `recent: true`"}, []string{"No access", "The page is off"}},
-		{"sidecar without ports", chartForms["sidecar without ports"], []string{"declares no ports", "anybody reaches it"}, []string{"The page is off"}},
-		{"too few models", "policies: {a.yaml: 'models: [{name: a}, {name: b}]', b.yaml: 'models: [{name: c}]'}", []string{"have 3 models, and the memory is for 1. Set models=3."}, nil},
-		{"everything secured", "tls: {existingSecret: a, admin: true}\naccess: {existingSecret: b}\npoliciesConfigMap: c\nhttp: {enabled: true}\nresources: {limits: {memory: 1Gi}}",
-			[]string{"https://ckd-http.grading.svc:8591", "https://127.0.0.1:9590/", "with models=1, takes"}, []string{"***", "No access"}},
-		{"sidecar", sidecarValues, []string{"server with ckd beside it", "unix:/run/ckd/ckd.sock."}, []string{"PLAINTEXT", "No access"}},
-		{"library", "mode: library", []string{"ckd.sidecar"}, []string{"PLAINTEXT"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			result := helmTemplateOf(t, dir, c.values, "--show-only", "templates/notes.yaml")
-			var rendered struct{ Notes string }
-			if err := yaml.Unmarshal([]byte(result.Stdout), &rendered); err != nil || result.Code != 0 {
-				t.Fatalf("%s\n%s%v", c.values, result.Stderr, err)
-			}
-			if off := tokensInPlaintext(t, renderChart(t, c.values)); off != strings.Contains(rendered.Notes, "The page is off") {
-				t.Errorf("%s\nthe page is off: %v; the notes:\n%s", c.values, off, rendered.Notes)
-			}
-			for _, text := range c.has {
-				if !strings.Contains(rendered.Notes, text) {
-					t.Errorf("%s\nthe notes lack %q:\n%s", c.values, text, rendered.Notes)
-				}
-			}
-			for _, text := range c.lack {
-				if strings.Contains(rendered.Notes, text) {
-					t.Errorf("%s\nthe notes have %q:\n%s", c.values, text, rendered.Notes)
-				}
-			}
-		})
-	}
-}
-
-// tokensInPlaintext reports whether the daemon turns its page off, because tokens would be sent in
-// plaintext.
-func tokensInPlaintext(t *testing.T, r []runtime.Object) bool {
-	t.Helper()
-	settings := settingsOf(t, r)
-	c := config.Config{Addresses: config.Addresses{Admin: fmt.Sprint(settings["admin"])}}
-	c.Access, _ = settings["access"].(string)
-	c.AdminTLS, _ = settings["admin-tls"].(bool)
-	c.InsecurePlaintext, _ = settings["insecure-plaintext"].(bool)
-	return c.TokensInPlaintext()
 }
 
 // TestChartInAnother includes the chart in a model server's chart as docs/kubernetes.md describes.
@@ -692,33 +525,5 @@ func TestDocsOfKubernetes(t *testing.T) {
 	}
 	if commands < 5 {
 		t.Errorf("%d commands found", commands)
-	}
-}
-
-// TestExampleManifests decodes the manifests of examples/kserve that have Kubernetes' own types.
-// examples tests those of KServe.
-func TestExampleManifests(t *testing.T) {
-	files, err := filepath.Glob("../../examples/kserve/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoded := 0
-	for _, file := range files {
-		for _, document := range splitManifests(t, getFile(t, file)) {
-			var kind meta.TypeMeta
-			if err := yaml.Unmarshal(document, &kind); err != nil {
-				t.Fatal(err)
-			}
-			if strings.HasPrefix(kind.APIVersion, "serving.kserve.io/") {
-				continue
-			}
-			if _, _, err := decoder.Decode(document, nil, nil); err != nil {
-				t.Errorf("%s: %s: %v", file, kind.Kind, err)
-			}
-			decoded++
-		}
-	}
-	if decoded < 5 {
-		t.Errorf("%d manifests of Kubernetes", decoded)
 	}
 }

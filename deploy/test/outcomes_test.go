@@ -28,7 +28,8 @@ func addAudits(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	p := *set.All()[0]
-	p.Audit = &policy.Audit{Rate: 0.5, M: 1, Due: policy.Second, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach}
+	p.Audit = &policy.Audit{Rate: 0.5, M: 1, Due: policy.Second, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach,
+		RunLength: policy.DefaultRunLength, ReaderSensitivity: 1}
 	putFile(t, path, string(p.Marshal()))
 }
 
