@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ckd-project/ckd/web/triage"
+	"github.com/ckd-project/ckd/internal/pagestate"
 )
 
 // TestReviewList enters outcomes from the triage pages of a daemon with a ledger and of one that tells
@@ -38,7 +38,7 @@ func TestReviewList(t *testing.T) {
 		}
 		eventually(t, "the ledger knows the policy", func() bool { return f.decisions(t, keeper) >= 100 })
 		before, _ := f.figures(t, keeper)
-		entry, err := json.Marshal(triage.Entry{Key: first.Key, Truth: truths[first.ID], Source: "page"})
+		entry, err := json.Marshal(pagestate.Entry{Key: first.Key, Truth: truths[first.ID], Source: "page"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestReviewList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var entered triage.Entered
+		var entered pagestate.Entered
 		err = json.NewDecoder(response.Body).Decode(&entered)
 		_ = response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK || entered.Predicted == "" || entered.Decided == nil {
@@ -78,7 +78,7 @@ func TestReviewList(t *testing.T) {
 	}
 	// The page of the other daemon shows what the ledger says of both.
 	eventually(t, "the other daemon knows all figures", func() bool {
-		var state triage.State
+		var state pagestate.State
 		_, text := page(t, other.Admin+"/triage/state")
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			t.Fatal(err)
@@ -97,10 +97,10 @@ func TestReviewList(t *testing.T) {
 }
 
 // reviewsOf returns the list to review.
-func reviewsOf(t *testing.T, d *daemon) *triage.ReviewList {
+func reviewsOf(t *testing.T, d *daemon) *pagestate.ReviewList {
 	t.Helper()
 	code, text := page(t, d.Admin+"/triage/reviews")
-	var list triage.ReviewList
+	var list pagestate.ReviewList
 	if err := json.Unmarshal([]byte(text), &list); err != nil || code != http.StatusOK {
 		t.Fatalf("%d %.300s: %v", code, text, err)
 	}

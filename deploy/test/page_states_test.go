@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/web/triage"
 )
 
@@ -45,25 +46,25 @@ func TestPageNotices(t *testing.T) {
 	b := open(t, d.Admin)
 	inputs := 1000.0 // differs by state, so that the test can wait for it
 	for name, c := range map[string]struct {
-		change func(p *triage.Policy)
+		change func(p *pagestate.Policy)
 		share  float64
 		want   string
 		level  string
 	}{
-		"thresholds":      {func(*triage.Policy) {}, 0.5, uncertified, "note"},
-		"mostly fallback": {func(*triage.Policy) {}, 0.95, fallback + " " + uncertified, "warn"},
-		"always fallback": {func(p *triage.Policy) { p.Gate = "always" }, 0.95, uncertified, "note"},
-		"certificate":     {func(p *triage.Policy) { p.Calibration = &triage.Calibration{Certificate: "At most 5%."} }, 0.95, fallback, "warn"},
-		"no certificate":  {func(p *triage.Policy) { p.Calibration = &triage.Calibration{Objective: "coverage"} }, 0, uncertified, "note"},
-		"changed by hand": {func(p *triage.Policy) { p.Calibration = &triage.Calibration{Changed: true} }, 0, "", "alarm"},
-		"observes": {func(p *triage.Policy) {
+		"thresholds":      {func(*pagestate.Policy) {}, 0.5, uncertified, "note"},
+		"mostly fallback": {func(*pagestate.Policy) {}, 0.95, fallback + " " + uncertified, "warn"},
+		"always fallback": {func(p *pagestate.Policy) { p.Gate = "always" }, 0.95, uncertified, "note"},
+		"certificate":     {func(p *pagestate.Policy) { p.Calibration = &pagestate.Calibration{Certificate: "At most 5%."} }, 0.95, fallback, "warn"},
+		"no certificate":  {func(p *pagestate.Policy) { p.Calibration = &pagestate.Calibration{Objective: "coverage"} }, 0, uncertified, "note"},
+		"changed by hand": {func(p *pagestate.Policy) { p.Calibration = &pagestate.Calibration{Changed: true} }, 0, "", "alarm"},
+		"observes": {func(p *pagestate.Policy) {
 			p.Observes, p.Primary.Threshold, p.Fallback.Threshold = true, nil, nil
 		}, 0.95, "", "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := acted("a", "b")
 			p := &state.Model.Policy
-			p.Gate, p.Primary, p.Fallback = "any-critical", triage.Rule{Score: "c_crit_max", Threshold: &threshold}, triage.Rule{Score: "cbec", Threshold: &threshold}
+			p.Gate, p.Primary, p.Fallback = "any-critical", pagestate.Rule{Score: "c_crit_max", Threshold: &threshold}, pagestate.Rule{Score: "cbec", Threshold: &threshold}
 			c.change(p)
 			inputs += 1000
 			for i := range state.Model.Spans {
@@ -98,18 +99,18 @@ func TestPagePromise(t *testing.T) {
 		t.Errorf("without a ledger the section and its link are not hidden: %d, want both, twice", n)
 	}
 	state := acted("a", "b")
-	state.Model.Promises = []triage.Promise{}
+	state.Model.Promises = []pagestate.Promise{}
 	d.show(state)
 	b.until(`document.querySelector("#promise").innerText.includes("No outcome")`, "an empty ledger is said to be")
 
 	line, evidence, needed := 0.12, 0.4, 250.2
-	promise := triage.Promise{
+	promise := pagestate.Promise{
 		ModelVersion: "7", Verdict: "too_few_outcomes", Why: []string{"the upper limit lies above the line"}, Period: 86400, Due: 14 * 86400, Decided: 12,
-		Figures: []triage.Figure{{Name: "critical_fnr", Line: &line, Evidence: &evidence, Needed: &needed}, {Name: "critical_miss_rate"}},
-		Strata:  []triage.Stratum{{Name: "called_safe", Decisions: 1000, Reviews: 52}},
-		Yield:   []triage.Yield{}, History: []triage.PromisePoint{},
+		Figures: []pagestate.Figure{{Name: "critical_fnr", Line: &line, Evidence: &evidence, Needed: &needed}, {Name: "critical_miss_rate"}},
+		Strata:  []pagestate.Stratum{{Name: "called_safe", Decisions: 1000, Reviews: 52}},
+		Yield:   []pagestate.Yield{}, History: []pagestate.PromisePoint{},
 	}
-	state.Model.Promises = []triage.Promise{promise}
+	state.Model.Promises = []pagestate.Promise{promise}
 	d.show(state)
 	b.until(`document.querySelector("#promise-state")?.dataset.verdict === "too_few_outcomes"`, "the verdict is shown")
 	if got := b.text("#promise"); !strings.Contains(got, "About 251 more would do") || strings.Contains(got, "NaN") {
@@ -119,16 +120,16 @@ func TestPagePromise(t *testing.T) {
 		t.Errorf("of a risk that nobody knows it says %q", got)
 	}
 
-	average, at := triage.Interval{Value: 0.2, Low: 0.15, High: 0.25}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	average, at := pagestate.Interval{Value: 0.2, Low: 0.15, High: 0.25}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := &promise.Figures[0]
 	evidence, f.Raised, f.RaisedBy, f.Average, f.Verdict = 1.1, true, &at, &average, "violated"
 	promise.Verdict, promise.Alarm, promise.Defers, promise.Mature = "violated", true, true, 2
 	for i := range int64(3) {
-		promise.History = append(promise.History, triage.PromisePoint{
+		promise.History = append(promise.History, pagestate.PromisePoint{
 			At: at.UnixMilli() + i*86400000, Value: &average.Value, Low: &average.Low, High: &average.High, Line: &line, Evidence: &evidence,
 		})
 	}
-	state.Model.Promises = []triage.Promise{{ModelVersion: "6", Verdict: "holding", Decided: 100}, promise}
+	state.Model.Promises = []pagestate.Promise{{ModelVersion: "6", Verdict: "holding", Decided: 100}, promise}
 	d.show(state)
 	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
 	b.equals(`[data-key="critical_fnr "] b data`, 0.2)
@@ -148,13 +149,13 @@ func TestPageHidden(t *testing.T) {
 	state := acted(class, "d\ne")
 	state.Model.Name, state.Models = model, []string{model}
 	state.Model.Policy.Warnings = []string{"of " + class}
-	state.Model.Drift = &triage.Drift{Reference: 500, Alarm: 5.5, Windows: []triage.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}},
-		Classes: []triage.ClassDrift{{Class: 0, Epistemic: triage.Signal{Z: []triage.Number{9}, Shift: []triage.Number{0.5}, Alarm: true},
-			Skewness:  triage.Signal{Z: []triage.Number{0}, Shift: []triage.Number{0}},
-			Predicted: triage.Signal{Z: []triage.Number{0}, Shift: []triage.Number{0}}}}}
-	state.Model.Recent = &triage.Recent{Kept: 5, Inputs: []triage.Deferred{{
+	state.Model.Drift = &pagestate.Drift{Reference: 500, Alarm: 5.5, Windows: []pagestate.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}},
+		Classes: []pagestate.ClassDrift{{Class: 0, Epistemic: pagestate.Signal{Z: []pagestate.Number{9}, Shift: []pagestate.Number{0.5}, Alarm: true},
+			Skewness:  pagestate.Signal{Z: []pagestate.Number{0}, Shift: []pagestate.Number{0}},
+			Predicted: pagestate.Signal{Z: []pagestate.Number{0}, Shift: []pagestate.Number{0}}}}}
+	state.Model.Recent = &pagestate.Recent{Kept: 5, Inputs: []pagestate.Deferred{{
 		At: state.At, ID: "\u202egnp.exe\u0000\u2028\n\U000e0041 مريض", Predicted: class, Deciding: "d\ne", Score: "cbec", Reason: "above_threshold",
-		Fingerprint: []triage.Share{{Class: class, C: 0.1}},
+		Fingerprint: []pagestate.Share{{Class: class, C: 0.1}},
 	}}}
 	b := open(t, serveState(t, state).Admin)
 	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the page is there")
@@ -189,22 +190,22 @@ func TestPageHidden(t *testing.T) {
 
 // acted returns the state of a daemon that has one model with these classes, the last one critical,
 // and no inputs.
-func acted(classes ...string) *triage.State {
+func acted(classes ...string) *pagestate.State {
 	at := time.Date(2026, 1, 2, 12, 2, 0, 0, time.UTC)
-	model := &triage.Model{
+	model := &pagestate.Model{
 		Name: "acted", RecentWhy: "off",
-		Policy: triage.Policy{Hash: strings.Repeat("0f", 32), Gate: "never", Scope: "all", Primary: triage.Rule{Score: "cbec"},
-			Fallback: triage.Rule{Score: "mi"}, Fewest: 2, Pairs: "safe-critical"},
+		Policy: pagestate.Policy{Hash: strings.Repeat("0f", 32), Gate: "never", Scope: "all", Primary: pagestate.Rule{Score: "cbec"},
+			Fallback: pagestate.Rule{Score: "mi"}, Fewest: 2, Pairs: "safe-critical"},
 	}
 	for k, name := range classes {
 		critical := k == len(classes)-1
-		model.Classes = append(model.Classes, triage.Class{Name: name, Critical: critical, Safe: !critical, Of: 1})
+		model.Classes = append(model.Classes, pagestate.Class{Name: name, Critical: critical, Safe: !critical, Of: 1})
 	}
 	for _, minutes := range []int{1, 5, 15} {
-		model.Spans = append(model.Spans, triage.Span{Minutes: minutes, Seconds: 60 * float64(minutes), Classes: make([]triage.ClassSpan, len(classes))})
+		model.Spans = append(model.Spans, pagestate.Span{Minutes: minutes, Seconds: 60 * float64(minutes), Classes: make([]pagestate.ClassSpan, len(classes))})
 	}
-	return &triage.State{At: at, Models: []string{model.Name}, Model: model,
-		Daemon: triage.Daemon{Version: "1", Started: at, Serving: true, Reload: triage.Reload{OK: true, At: at, Success: at}}}
+	return &pagestate.State{At: at, Models: []string{model.Name}, Model: model,
+		Daemon: pagestate.Daemon{Version: "1", Started: at, Serving: true, Reload: pagestate.Reload{OK: true, At: at, Success: at}}}
 }
 
 // actor serves the page with states of the test in place of a daemon.
@@ -217,7 +218,7 @@ type actor struct {
 	isFull bool
 }
 
-func serveState(t *testing.T, state *triage.State) *actor {
+func serveState(t *testing.T, state *pagestate.State) *actor {
 	t.Helper()
 	a := &actor{news: make(chan struct{})}
 	a.show(state)
@@ -239,7 +240,7 @@ func serveState(t *testing.T, state *triage.State) *actor {
 }
 
 // show makes the page show a state.
-func (a *actor) show(state *triage.State) {
+func (a *actor) show(state *pagestate.State) {
 	encoded, err := json.Marshal(state)
 	if err != nil {
 		panic(err) // a state always encodes

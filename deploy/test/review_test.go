@@ -12,7 +12,7 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
-	"github.com/ckd-project/ckd/web/triage"
+	"github.com/ckd-project/ckd/internal/pagestate"
 )
 
 // TestPageReview finds an input in the list to review, enters its outcome by keyboard, and reads what the
@@ -91,7 +91,7 @@ func TestPageReview(t *testing.T) {
 }
 
 // reviewsOf returns the list to review.
-func reviewsOf(t *testing.T, d *testbed.Daemon) *triage.ReviewList {
+func reviewsOf(t *testing.T, d *testbed.Daemon) *pagestate.ReviewList {
 	t.Helper()
 	response, err := http.Get(d.Admin + "/triage/reviews")
 	if err != nil {
@@ -102,7 +102,7 @@ func reviewsOf(t *testing.T, d *testbed.Daemon) *triage.ReviewList {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list triage.ReviewList
+	var list pagestate.ReviewList
 	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}

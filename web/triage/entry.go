@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -24,24 +25,6 @@ const (
 	maxSource = 256              // bytes of a source
 	enterTime = 20 * time.Second // how long the ledger may take
 )
-
-// Entry is an outcome that a person enters.
-type Entry struct {
-	Key      string `json:"key"` // of the Review
-	Truth    string `json:"truth"`
-	Source   string `json:"source"` // who says so; ignored where the daemon knows
-	SawModel bool   `json:"saw_model"`
-}
-
-// Entered is the ledger's answer to an Entry.
-type Entered struct {
-	Status string `json:"status"` // as in ckd.v1.OutcomeStatus, in lower case
-	Wanted string `json:"wanted"` // as in ckd.v1.Wanted; empty for no other reading
-	Note   string `json:"note"`
-	// Predicted and Decided tell whether it was the right case.
-	Predicted string     `json:"predicted"`
-	Decided   *time.Time `json:"decided"`
-}
 
 // entryFault says why an outcome was not entered.
 type entryFault struct {
@@ -81,7 +64,7 @@ func (p *Page) serveReviewFile(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		// An error is of the connection: the client left.
-		_ = file.Write([]string{asText(review.ID), asText(review.Model), review.At.Format(time.RFC3339Nano), base64.StdEncoding.EncodeToString(review.receipt[:]), "", ""})
+		_ = file.Write([]string{asText(review.ID), asText(review.Model), review.At.Format(time.RFC3339Nano), base64.StdEncoding.EncodeToString(review.Receipt), "", ""})
 	}
 	file.Flush()
 }
@@ -108,7 +91,7 @@ func (p *Page) serveEntry(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, entered)
 }
 
-func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
+func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*pagestate.Entered, error) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if kind != "application/json" {
 		return nil, &entryFault{http.StatusUnsupportedMediaType, "Content-Type: expected application/json"}
@@ -117,7 +100,7 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
 	if err != nil {
 		return nil, &entryFault{http.StatusRequestEntityTooLarge, fmt.Sprintf("body: expected at most %d bytes", maxEntry)}
 	}
-	var e Entry
+	var e pagestate.Entry
 	if err := json.Unmarshal(body, &e); err != nil {
 		return nil, &entryFault{http.StatusBadRequest, "body: not an outcome as JSON: " + err.Error()}
 	}
@@ -134,7 +117,7 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
 	if source := p.options.Source(r.Context()); source != "" {
 		e.Source = source
 	}
-	if err := e.check(&review); err != nil {
+	if err := checkEntry(&e, &review); err != nil {
 		return nil, err
 	}
 	outcome := &ckdv1.Outcome{Receipt: review.receipt[:], Truth: e.Truth, Source: e.Source, SawModel: e.SawModel}
@@ -151,8 +134,8 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*Entered, error) {
 	return enteredOf(answer), nil
 }
 
-// check checks an entry about an input.
-func (e *Entry) check(kept *input) error {
+// checkEntry checks an entry about an input.
+func checkEntry(e *pagestate.Entry, kept *input) error {
 	switch {
 	case !slices.Contains(kept.classes, e.Truth):
 		return &entryFault{http.StatusUnprocessableEntity, fmt.Sprintf("truth: %.80q, expected one of the classes of the policy", e.Truth)}
@@ -166,8 +149,8 @@ func (e *Entry) check(kept *input) error {
 	return nil
 }
 
-func enteredOf(a *ckdv1.OutcomeAnswer) *Entered {
-	e := &Entered{
+func enteredOf(a *ckdv1.OutcomeAnswer) *pagestate.Entered {
+	e := &pagestate.Entered{
 		Status: strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "OUTCOME_STATUS_")), Note: a.GetNote(), Predicted: a.GetPredicted(),
 	}
 	if a.GetWanted() != ckdv1.Wanted_WANTED_UNSPECIFIED {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/pagestate"
 )
 
 // stream is the event stream of one watcher.
@@ -43,7 +44,7 @@ func watch(t testing.TB, client *http.Client, url string) *stream {
 }
 
 // next returns the next event. The error is io.EOF if the stream ends before it.
-func (s *stream) next(t testing.TB) (*State, error) {
+func (s *stream) next(t testing.TB) (*pagestate.State, error) {
 	t.Helper()
 	var name string
 	for {
@@ -67,7 +68,7 @@ func (s *stream) next(t testing.TB) (*State, error) {
 	}
 }
 
-func (s *stream) must(t testing.TB) *State {
+func (s *stream) must(t testing.TB) *pagestate.State {
 	t.Helper()
 	state, err := s.next(t)
 	if err != nil {
@@ -101,7 +102,7 @@ func TestEvents(t *testing.T) {
 	if s.other[0] != "retry: 3000" {
 		t.Errorf("%q, expected to be told when to try again", s.other)
 	}
-	history := make(map[int64]Step)
+	history := make(map[int64]pagestate.Step)
 	for _, step := range first.Model.History {
 		history[step.At] = step
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/monitor/fullpass"
@@ -64,7 +65,7 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	o.Gatherer = registry
 	o.Policies = func() []*policy.Policy { return *d.policies.Load() }
 	if o.Daemon == nil {
-		o.Daemon = func() Daemon { return Daemon{Version: "v1"} }
+		o.Daemon = func() pagestate.Daemon { return pagestate.Daemon{Version: "v1"} }
 	}
 	d.put(t, policies...)
 	d.page = New(o)
@@ -79,7 +80,7 @@ func (d *daemon) step(after time.Duration) {
 }
 
 // later lets a step pass and returns what the page then shows of a model.
-func (d *daemon) later(t testing.TB, model string) *Model {
+func (d *daemon) later(t testing.TB, model string) *pagestate.Model {
 	t.Helper()
 	d.clock.advance(stepTime)
 	return d.state(t, model).Model
@@ -270,7 +271,7 @@ func (d *daemon) serve(t testing.TB) *httptest.Server {
 }
 
 // state requests the state of a model.
-func (d *daemon) state(t testing.TB, model string) *State {
+func (d *daemon) state(t testing.TB, model string) *pagestate.State {
 	t.Helper()
 	answer := d.get(t, "/triage/state?model="+model)
 	if answer.Code != http.StatusOK {
@@ -286,9 +287,9 @@ func (d *daemon) get(t testing.TB, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-func decode(t testing.TB, from io.Reader) *State {
+func decode(t testing.TB, from io.Reader) *pagestate.State {
 	t.Helper()
-	s := &State{}
+	s := &pagestate.State{}
 	decoder := json.NewDecoder(from)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(s); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -22,7 +23,7 @@ type history struct {
 	skip    bool // ignores the current scrape, which is of another policy
 
 	policy *policy.Policy // nil before the first scrape
-	about  Policy
+	about  pagestate.Policy
 	rows
 	earlyStop earlyStop
 

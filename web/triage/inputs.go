@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -104,8 +105,8 @@ func (list *Inputs) keepOnly(models []string) {
 
 // recent returns the last deferred inputs of a model, the latest first, without inputs
 // whose decision readers may not know yet.
-func (list *Inputs) recent(model string) *Recent {
-	recent := &Recent{Kept: min(list.keep, maxRecent), Inputs: []Deferred{}}
+func (list *Inputs) recent(model string) *pagestate.Recent {
+	recent := &pagestate.Recent{Kept: min(list.keep, maxRecent), Inputs: []pagestate.Deferred{}}
 	if kept, ok := list.models.Load(model); ok {
 		kept.(*ring).each(func(referred *input) bool {
 			if referred.decision.Action == policy.Defer && !referred.blind() {
@@ -185,14 +186,14 @@ func (r *ring) each(do func(*input) bool) {
 }
 
 // describe returns the details of a deferred input.
-func (d *input) describe() Deferred {
+func (d *input) describe() pagestate.Deferred {
 	decision := &d.decision
-	found := Deferred{
+	found := pagestate.Deferred{
 		At: d.added.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
 		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
-		Score: string(decision.Score), Value: Number(decision.Value), Reason: decision.Reason.String(),
-		Risk: Number(d.risk), Priority: Number(d.priority),
-		Fingerprint: make([]Share, d.prints.n), Rest: Number(d.prints.rest),
+		Score: string(decision.Score), Value: pagestate.Number(decision.Value), Reason: decision.Reason.String(),
+		Risk: pagestate.Number(d.risk), Priority: pagestate.Number(d.priority),
+		Fingerprint: make([]pagestate.Share, d.prints.n), Rest: pagestate.Number(d.prints.rest),
 	}
 	if decision.HasThreshold && (decision.Reason == policy.AboveThreshold || decision.Reason == policy.Unfamiliar) {
 		threshold := decision.Threshold
@@ -200,7 +201,7 @@ func (d *input) describe() Deferred {
 	}
 	for i := range found.Fingerprint {
 		s := &d.prints.shares[i]
-		found.Fingerprint[i] = Share{s.name, s.critical, s.c, s.unreliable}
+		found.Fingerprint[i] = pagestate.Share{Class: s.name, Critical: s.critical, C: s.c, Unreliable: s.unreliable}
 	}
 	return found
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -26,7 +27,7 @@ func TestDeferred(t *testing.T) {
 	allFamiliar := strings.Replace(riskBlock(), "threshold: 0.5", "threshold: 9", 1)
 	d := newDaemon(t, Options{Inputs: NewInputs(100)}, 0, manyClasses("m", k, 3, allDeferred, allFamiliar))
 	s := d.models["m"]
-	var want []Deferred
+	var want []pagestate.Deferred
 	s.each(t, randomInputs(1, 10, 5, k), func(o *engine.Outcome) {
 		d.clock.advance(time.Second)
 		id := fmt.Sprint(len(want))
@@ -36,17 +37,19 @@ func TestDeferred(t *testing.T) {
 			order[i] = i
 		}
 		slices.SortStableFunc(order, func(a, b int) int { return -cmp.Compare(o.C[a], o.C[b]) })
-		w := Deferred{
+		w := pagestate.Deferred{
 			At: d.clock.now(), ID: id, Predicted: s.policy.Classes[o.Predicted], Score: string(o.Decision.Score),
-			Value: Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
+			Value: pagestate.Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
 			Deciding: s.policy.Classes[o.Decision.Class], PredictedCritical: o.Predicted < 3, DecidingCritical: o.Decision.Class < 3,
-			Risk: Number(o.Risk), Priority: Number(o.Percentile),
+			Risk: pagestate.Number(o.Risk), Priority: pagestate.Number(o.Percentile),
 		}
 		for i, class := range order {
 			if i < 8 {
-				w.Fingerprint = append(w.Fingerprint, Share{s.policy.Classes[class], class < 3, o.C[class], o.Skewness[class] > 0.3})
+				w.Fingerprint = append(w.Fingerprint, pagestate.Share{
+					Class: s.policy.Classes[class], Critical: class < 3, C: o.C[class], Unreliable: o.Skewness[class] > 0.3,
+				})
 			} else {
-				w.Rest += Number(o.C[class])
+				w.Rest += pagestate.Number(o.C[class])
 			}
 		}
 		want = append(want, w)
@@ -56,14 +59,14 @@ func TestDeferred(t *testing.T) {
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
-	near := gocmp.Comparer(func(a, b Number) bool {
+	near := gocmp.Comparer(func(a, b pagestate.Number) bool {
 		return math.IsNaN(float64(a)) && math.IsNaN(float64(b)) || math.Abs(float64(a-b)) <= 1e-15
 	}) // Rest adds in another order
 	if diff := gocmp.Diff(want, got.Inputs, near); diff != "" {
 		t.Errorf("deferred inputs (-want +got):\n%s", diff)
 	}
-	isUnreliable := func(s Share) bool { return s.Unreliable }
-	if !slices.ContainsFunc(want, func(w Deferred) bool { return slices.ContainsFunc(w.Fingerprint, isUnreliable) }) {
+	isUnreliable := func(s pagestate.Share) bool { return s.Unreliable }
+	if !slices.ContainsFunc(want, func(w pagestate.Deferred) bool { return slices.ContainsFunc(w.Fingerprint, isUnreliable) }) {
 		t.Error("no class is unreliable: the inputs show nothing")
 	}
 }

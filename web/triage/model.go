@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -15,14 +16,14 @@ var spanMinutes = [...]int{1, 5, 15}
 
 // model returns the page's view of the model, with the steps that changed after the sample of
 // that number.
-func (h *history) model(since uint64) *Model {
+func (h *history) model(since uint64) *pagestate.Model {
 	p := h.policy
-	m := &Model{
+	m := &pagestate.Model{
 		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
 		InputsOpen: h.gauges.value(seriesOf{kind: inputsOpen}),
-		History:    []Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
+		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
-	counted, withheld := h.expectsMisses(), m.Drift.inAlarm()
+	counted, withheld := h.expectsMisses(), inAlarm(m.Drift)
 	pairs := h.pairs()
 	m.PairsCut = max(0, numPairs(p)-len(pairs))
 
@@ -59,14 +60,14 @@ func (h *history) model(since uint64) *Model {
 }
 
 // describeClasses returns the classes that have rows.
-func (h *history) describeClasses() []Class {
-	p, classes := h.policy, make([]Class, len(h.classes))
+func (h *history) describeClasses() []pagestate.Class {
+	p, classes := h.policy, make([]pagestate.Class, len(h.classes))
 	for k, name := range p.Classes {
 		critical, safe := has(p.Critical, k), has(p.Safe, k)
 		i := h.row(name)
 		c := &classes[i]
 		if c.Of == 0 {
-			*c = Class{h.classes[i], critical, safe, h.rest > 0 && i == len(classes)-1, 1}
+			*c = pagestate.Class{Name: h.classes[i], Critical: critical, Safe: safe, Shared: h.rest > 0 && i == len(classes)-1, Of: 1}
 			continue
 		}
 		c.Critical, c.Safe = c.Critical && critical, c.Safe && safe
@@ -77,7 +78,7 @@ func (h *history) describeClasses() []Class {
 
 // pair is a computed pair with the slot of its counter.
 type pair struct {
-	Pair
+	pagestate.Pair
 	slot int
 }
 
@@ -99,7 +100,7 @@ func (h *history) pairs() []pair {
 		a, hasA := h.position[s.a]
 		b, hasB := h.position[s.b]
 		if hasA && hasB {
-			found = append(found, pair{Pair{A: a, B: b, Block: role[s.a]*role[s.b] < 0}, i})
+			found = append(found, pair{pagestate.Pair{A: a, B: b, Block: role[s.a]*role[s.b] < 0}, i})
 		}
 	}
 	slices.SortFunc(found, func(x, y pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
@@ -115,29 +116,31 @@ func numPairs(p *policy.Policy) int {
 }
 
 // span returns the counts of some steps.
-func (h *history) span(total *sums, minutes int, pairs []pair) Span {
-	s := Span{
+func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
+	s := pagestate.Span{
 		Minutes: minutes, Seconds: total.seconds,
-		Decided: Decided{ExpectedMisses: new(float64)},
-		Reasons: []Reason{}, Rejections: []Reason{}, Classes: make([]ClassSpan, len(h.classes)), Pairs: make([]Pair, len(pairs)),
+		Decided: pagestate.Decided{ExpectedMisses: new(float64)},
+		Reasons: []pagestate.Reason{}, Rejections: []pagestate.Reason{}, Classes: make([]pagestate.ClassSpan, len(h.classes)), Pairs: make([]pagestate.Pair, len(pairs)),
 	}
 	if h.stopsEarly() {
-		s.EarlyStop = &earlyStopSpan{Disagreements: []Reason{}}
+		s.EarlyStop = &pagestate.EarlyStopSpan{Disagreements: []pagestate.Reason{}}
 	}
 	for i, v := range total.counters {
 		if v == 0 {
 			continue
 		}
 		series := h.counters.series[i]
-		s.count(series, v)
+		countSpan(&s, series, v)
 		if s.EarlyStop != nil {
-			s.EarlyStop.count(series, v)
+			countEarlyStop(s.EarlyStop, series, v)
 		}
 		if k, ok := h.position[series.a]; ok {
-			s.Classes[k].count(series.kind, v)
+			countClass(&s.Classes[k], series.kind, v)
 		}
 	}
-	byCount := func(a, b Reason) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason)) }
+	byCount := func(a, b pagestate.Reason) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	}
 	slices.SortFunc(s.Reasons, byCount)
 	slices.SortFunc(s.Rejections, byCount)
 	if s.EarlyStop != nil {
@@ -156,8 +159,8 @@ func (h *history) span(total *sums, minutes int, pairs []pair) Span {
 	return s
 }
 
-// count adds a counter of the model.
-func (s *Span) count(series seriesOf, v float64) {
+// countSpan adds a counter of the model.
+func countSpan(s *pagestate.Span, series seriesOf, v float64) {
 	switch series.kind {
 	case decided:
 		s.Inputs += v
@@ -194,8 +197,8 @@ func (s *Span) count(series seriesOf, v float64) {
 	}
 }
 
-// count adds a counter of the model, if it is one of early stopping.
-func (s *earlyStopSpan) count(series seriesOf, v float64) {
+// countEarlyStop adds a counter of the model, if it is one of early stopping.
+func countEarlyStop(s *pagestate.EarlyStopSpan, series seriesOf, v float64) {
 	switch series.kind {
 	case usedInputs:
 		s.Inputs = v
@@ -212,9 +215,9 @@ func (s *earlyStopSpan) count(series seriesOf, v float64) {
 	}
 }
 
-// count adds a counter of the class. MeanC holds the sum until span divides it.
-func (c *ClassSpan) count(of kind, v float64) {
-	switch of {
+// countClass adds a counter of the class. MeanC holds the sum until span divides it.
+func countClass(c *pagestate.ClassSpan, counted kind, v float64) {
+	switch counted {
 	case classSum:
 		c.MeanC = v
 	case classCount:
@@ -230,22 +233,22 @@ func (c *ClassSpan) count(of kind, v float64) {
 	}
 }
 
-func addReason(reasons []Reason, reason string, count float64) []Reason {
+func addReason(reasons []pagestate.Reason, reason string, count float64) []pagestate.Reason {
 	for i := range reasons {
 		if reasons[i].Reason == reason {
 			reasons[i].Count += count
 			return reasons
 		}
 	}
-	return append(reasons, Reason{reason, count})
+	return append(reasons, pagestate.Reason{Reason: reason, Count: count})
 }
 
-func (h *history) describeStep(s *step) Step {
-	var sum Span
+func (h *history) describeStep(s *step) pagestate.Step {
+	var sum pagestate.Span
 	for i, v := range s.counters {
-		sum.count(h.counters.series[i], v)
+		countSpan(&sum, h.counters.series[i], v)
 	}
-	d := Step{
+	d := pagestate.Step{
 		At: s.begun.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
 		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
 		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
@@ -259,25 +262,27 @@ func (h *history) describeStep(s *step) Step {
 }
 
 // drift returns the metrics of the policy's reference; nil without one.
-func (h *history) drift() *Drift {
+func (h *history) drift() *pagestate.Drift {
 	if h.policy.Calibration == nil || h.policy.Calibration.Reference == nil {
 		return nil
 	}
 	reference := h.policy.Calibration.Reference
-	d := &Drift{Reference: reference.Inputs, Alarm: drift.Alarm, Windows: []DriftWindow{}, Classes: []ClassDrift{}}
+	d := &pagestate.Drift{Reference: reference.Inputs, Alarm: drift.Alarm, Windows: []pagestate.DriftWindow{}, Classes: []pagestate.ClassDrift{}}
 	for _, inputs := range drift.Windows {
 		window := strconv.Itoa(inputs)
-		d.Windows = append(d.Windows, DriftWindow{
+		d.Windows = append(d.Windows, pagestate.DriftWindow{
 			Inputs: inputs, Visible: drift.SmallestVisible(inputs, reference.Inputs), Full: h.gauges.filled(window),
 		})
 	}
 	for _, class := range reference.Classes {
 		name := h.policy.Classes[class.Class]
 		if k, ok := h.position[name]; ok {
-			d.Classes = append(d.Classes, ClassDrift{k, h.gauges.signal(name, "epistemic"), h.gauges.signal(name, "skewness"), h.gauges.signal(name, "predicted")})
+			d.Classes = append(d.Classes, pagestate.ClassDrift{
+				Class: k, Epistemic: h.gauges.signal(name, "epistemic"), Skewness: h.gauges.signal(name, "skewness"), Predicted: h.gauges.signal(name, "predicted"),
+			})
 		}
 	}
-	slices.SortFunc(d.Classes, func(a, b ClassDrift) int { return cmp.Compare(a.Class, b.Class) })
+	slices.SortFunc(d.Classes, func(a, b pagestate.ClassDrift) int { return cmp.Compare(a.Class, b.Class) })
 	if len(d.Classes) == 0 {
 		return nil
 	}
@@ -295,8 +300,8 @@ func (g gauges) filled(window string) bool {
 }
 
 // inAlarm reports whether some signal of some class is in alarm.
-func (d *Drift) inAlarm() bool {
-	return d != nil && slices.ContainsFunc(d.Classes, func(c ClassDrift) bool {
+func inAlarm(d *pagestate.Drift) bool {
+	return d != nil && slices.ContainsFunc(d.Classes, func(c pagestate.ClassDrift) bool {
 		return c.Epistemic.Alarm || c.Skewness.Alarm || c.Predicted.Alarm
 	})
 }
@@ -306,15 +311,15 @@ func (d *Drift) inAlarm() bool {
 func (h *history) expectsMisses() bool { return h.policy.Risk != nil && !h.policy.Observes() }
 
 // signal returns one signal of drift of a class.
-func (g gauges) signal(class, name string) Signal {
-	s := Signal{
+func (g gauges) signal(class, name string) pagestate.Signal {
+	s := pagestate.Signal{
 		Alarm:  g.value(seriesOf{kind: driftAlarm, a: class, b: name}) == 1,
 		Alarms: g.value(seriesOf{kind: driftAlarms, a: class, b: name}),
 	}
 	for _, inputs := range drift.Windows {
 		window := strconv.Itoa(inputs)
-		s.Z = append(s.Z, Number(g[seriesOf{driftZ, class, name, window}]))
-		s.Shift = append(s.Shift, Number(g[seriesOf{driftShift, class, name, window}]))
+		s.Z = append(s.Z, pagestate.Number(g[seriesOf{driftZ, class, name, window}]))
+		s.Shift = append(s.Shift, pagestate.Number(g[seriesOf{driftShift, class, name, window}]))
 	}
 	return s
 }
@@ -326,12 +331,12 @@ func (h *history) stopsEarly() bool {
 }
 
 // describeEarlyStop returns the state of the rule in force, by policy and metrics.
-func (h *history) describeEarlyStop() *earlyStopState {
+func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 	if !h.stopsEarly() {
 		return nil
 	}
 	stated := h.policy.EarlyStopping
-	s := &earlyStopState{
+	s := &pagestate.EarlyStop{
 		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
@@ -344,8 +349,8 @@ func (h *history) describeEarlyStop() *earlyStopState {
 }
 
 // checkedShare returns a share of checked inputs with its certified upper bound.
-func (g gauges) checkedShare(inputs string) checkedShare {
-	s := checkedShare{Low: g.value(seriesOf{kind: disagreement, a: inputs, b: "low"}), High: g.value(seriesOf{kind: disagreement, a: inputs, b: "high"})}
+func (g gauges) checkedShare(inputs string) pagestate.CheckedShare {
+	s := pagestate.CheckedShare{Low: g.value(seriesOf{kind: disagreement, a: inputs, b: "low"}), High: g.value(seriesOf{kind: disagreement, a: inputs, b: "high"})}
 	if v, ok := g[seriesOf{kind: disagreement, a: inputs, b: "certified"}]; ok && finite(v) {
 		s.Certified = &v
 	}
@@ -358,8 +363,8 @@ func has(ascending []int, k int) bool {
 }
 
 // describe returns the policy as the page shows it.
-func describe(p *policy.Policy) Policy {
-	d := Policy{
+func describe(p *policy.Policy) pagestate.Policy {
+	d := pagestate.Policy{
 		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
 		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
 		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
@@ -376,12 +381,12 @@ func describe(p *policy.Policy) Policy {
 	if c == nil {
 		return d
 	}
-	d.Calibration = &Calibration{
+	d.Calibration = &pagestate.Calibration{
 		Objective: c.Objective, Posterior: c.Posterior,
 		Inputs: c.Recording.Inputs, CriticalInputs: c.Recording.CriticalInputs, Passes: c.Recording.Passes,
-		ExpectedCoverage:         (*Interval)(c.ExpectedCoverage),
-		ExpectedCriticalMissRate: (*Interval)(c.ExpectedCriticalMissRate),
-		ExpectedCriticalFNR:      (*Interval)(c.ExpectedCriticalFNR),
+		ExpectedCoverage:         (*pagestate.Interval)(c.ExpectedCoverage),
+		ExpectedCriticalMissRate: (*pagestate.Interval)(c.ExpectedCriticalMissRate),
+		ExpectedCriticalFNR:      (*pagestate.Interval)(c.ExpectedCriticalFNR),
 		Changed:                  c.PolicyHash != "" && c.PolicyHash != p.Hash,
 	}
 	if c.Certificate != nil {
@@ -401,8 +406,8 @@ func explainCertificate(p *policy.Policy) string {
 	return ""
 }
 
-func describeRule(r policy.Rule) Rule {
-	d := Rule{Score: string(r.Score)}
+func describeRule(r policy.Rule) pagestate.Rule {
+	d := pagestate.Rule{Score: string(r.Score)}
 	if r.HasThreshold && finite(r.Threshold) {
 		d.Threshold = &r.Threshold
 	}

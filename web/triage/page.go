@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -28,7 +29,7 @@ type Options struct {
 	// Policies returns the policies in force. It may be called at any time.
 	Policies func() []*policy.Policy
 	// Daemon returns the state of the daemon. It may be called at any time.
-	Daemon func() Daemon
+	Daemon func() pagestate.Daemon
 	// Promises returns the promises, as last computed; nil where the daemon keeps no ledger.
 	Promises func() []*ledger.Promise
 	// Inputs holds the last inputs that went to a person; nil if they are not kept.
@@ -72,7 +73,7 @@ type Page struct {
 type sample struct {
 	taken    time.Time
 	number   uint64 // counts samples from 1
-	daemon   Daemon
+	daemon   pagestate.Daemon
 	promises []*ledger.Promise // nil without a ledger
 	next     chan struct{}     // closed by the next sample
 }
@@ -177,7 +178,7 @@ func (p *Page) sampleLocked() {
 }
 
 // add adds a scrape to the histories, under the policies in force.
-func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promises []*ledger.Promise, daemon Daemon) {
+func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promises []*ledger.Promise, daemon pagestate.Daemon) {
 	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
 
 	p.mu.Lock()
@@ -233,8 +234,8 @@ func (p *Page) encoded(what encodingOf) (encoded []byte, number uint64, next <-c
 }
 
 // state returns the state that was asked for. Nothing in it changes later.
-func (p *Page) state(what encodingOf) *State {
-	s := &State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
+func (p *Page) state(what encodingOf) *pagestate.State {
+	s := &pagestate.State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
 	h := p.models.histories[what.model]
 	if of := p.models.find(what.model); h == nil && of != nil { // only its policy is known so far
 		h = &history{}

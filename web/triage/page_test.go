@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -78,7 +79,7 @@ func (t *tally) add(p *policy.Policy, o *engine.Outcome) {
 }
 
 // holds compares a span with the sums.
-func (t *tally) holds(tb testing.TB, s Span) {
+func (t *tally) holds(tb testing.TB, s pagestate.Span) {
 	tb.Helper()
 	for _, c := range []struct {
 		what      string
@@ -171,7 +172,7 @@ func TestSpans(t *testing.T) {
 	if m.HistoryFrom != m.History[0].At {
 		t.Errorf("history from %d, expected %d", m.HistoryFrom, m.History[0].At)
 	}
-	var sum Step
+	var sum pagestate.Step
 	for i, step := range m.History {
 		if at := m.HistoryFrom + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
 			t.Errorf("step %d at %d of %v s, expected %d", i, step.At, step.Seconds, at)
@@ -306,7 +307,7 @@ func TestMostClasses(t *testing.T) {
 				}
 			})
 			m := d.later(t, "m")
-			if len(m.Classes) != rows || m.ClassesCut != k-rows+1 || m.Classes[rows-1] != (Class{"other", false, true, true, k - rows + 1}) {
+			if len(m.Classes) != rows || m.ClassesCut != k-rows+1 || m.Classes[rows-1] != (pagestate.Class{Name: "other", Safe: true, Shared: true, Of: k - rows + 1}) {
 				t.Fatalf("%d classes, %d cut, the last %+v", len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
 			}
 			s := m.Spans[0]
@@ -319,7 +320,7 @@ func TestMostClasses(t *testing.T) {
 				if i >= rows-1-10 {
 					index = k - (rows - 1) + i
 				}
-				if want := (Class{names[index], critical(index), !critical(index), false, 1}); class != want {
+				if want := (pagestate.Class{Name: names[index], Critical: critical(index), Safe: !critical(index), Of: 1}); class != want {
 					t.Errorf("class %d is %+v, expected %+v", i, class, want)
 				}
 				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {

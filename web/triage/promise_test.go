@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/outcome/evidence"
 	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/outcome/receipt"
@@ -71,7 +72,7 @@ func TestPromises(t *testing.T) {
 	if len(got) != 1 || len(got[0].Figures) != 3 {
 		t.Fatalf("%d promises: %+v, expected that of the policy in force, with the figures that are pooled or have a line", len(got), got)
 	}
-	want := []*Interval{nil, {0.16, 0.1, 0.25}, {0.16, 0.1, 0.25}}
+	want := []*pagestate.Interval{nil, {Value: 0.16, Low: 0.1, High: 0.25}, {Value: 0.16, Low: 0.1, High: 0.25}}
 	for i, f := range got[0].Figures {
 		if diff := cmp.Diff(want[i], f.Average); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", f.Name, f.Class, diff)

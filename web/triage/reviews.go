@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -23,46 +23,6 @@ const (
 	againState   = "again"   // it was read, and another source should read it
 	enteredState = "entered" // no further reading is wanted
 )
-
-// ReviewList lists the last inputs to review, deferred and audited ones together. Of those that are
-// not entered it has nothing that tells the one from the other, or what the model answered.
-type ReviewList struct {
-	// Why says why there is no list: "off" or "not allowed".
-	Why    string   `json:"why"`
-	Kept   int      `json:"kept"`   // most inputs of one model that are kept
-	Models []string `json:"models"` // models of which inputs may be seen
-	// Version changes with the list.
-	Version string `json:"version"`
-	// Enter says whether outcomes may be entered here, and EnterWhy why not: "no ledger" or "not allowed".
-	Enter    bool   `json:"enter"`
-	EnterWhy string `json:"enter_why"`
-	// Source is whom outcomes are entered as; empty where a name must be given.
-	Source string `json:"source"`
-	// Classes lists the classes of each policy that decided on an input of the list, by hash.
-	Classes map[string][]string `json:"classes"`
-	Reviews []review            `json:"reviews"` // the latest first
-}
-
-// review is one input to review.
-type review struct {
-	Key    string    `json:"key"` // names the input in an Entry
-	At     time.Time `json:"at"`
-	Model  string    `json:"model"`
-	ID     string    `json:"id"`     // from the client; may be empty
-	URL    string    `json:"url"`    // where to look at it; empty for nowhere
-	Policy string    `json:"policy"` // hash of the policy
-	State  string    `json:"state"`  // open, again or entered
-	// Outcome is null until the state is entered.
-	Outcome *enteredOutcome `json:"outcome"`
-
-	receipt [receipt.Size]byte
-}
-
-// enteredOutcome is an input's entered truth beside the model's prediction.
-type enteredOutcome struct {
-	Truth     string `json:"truth"`
-	Predicted string `json:"predicted"`
-}
 
 // reading is an outcome of an input, with the ledger's answer.
 type reading struct {
@@ -105,8 +65,8 @@ func (d *input) key() string {
 }
 
 // reviews returns the last inputs to review of some models. template is that of Options.CaseURL.
-func (list *Inputs) reviews(models []string, template string) (all []review, classes map[string][]string) {
-	all, classes = []review{}, map[string][]string{}
+func (list *Inputs) reviews(models []string, template string) (all []pagestate.Review, classes map[string][]string) {
+	all, classes = []pagestate.Review{}, map[string][]string{}
 	for _, model := range models {
 		kept, ok := list.models.Load(model)
 		if !ok {
@@ -116,19 +76,19 @@ func (list *Inputs) reviews(models []string, template string) (all []review, cla
 			if !referred.review {
 				return true
 			}
-			r := review{
+			r := pagestate.Review{
 				Key: referred.key(), At: referred.added.UTC(), Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
-				Policy: referred.policy, State: referred.state(), receipt: referred.receipt,
+				Policy: referred.policy, State: referred.state(), Receipt: slices.Clone(referred.receipt[:]),
 			}
 			if r.State == enteredState {
-				r.Outcome = &enteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
+				r.Outcome = &pagestate.EnteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
 			classes[referred.policy] = referred.classes
 			all = append(all, r)
 			return true
 		})
 	}
-	slices.SortStableFunc(all, func(a, b review) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(all, func(a, b pagestate.Review) int { return b.At.Compare(a.At) })
 	return all[:min(len(all), maxReviews)], classes
 }
 
@@ -171,8 +131,8 @@ func caseURL(template, id string) string {
 }
 
 // reviewList returns the list that the sender of a request may see, of one model or, for no name, of all.
-func (p *Page) reviewList(r *http.Request, model string) *ReviewList {
-	l := &ReviewList{Models: []string{}, Reviews: []review{}, Classes: map[string][]string{}}
+func (p *Page) reviewList(r *http.Request, model string) *pagestate.ReviewList {
+	l := &pagestate.ReviewList{Models: []string{}, Reviews: []pagestate.Review{}, Classes: map[string][]string{}}
 	if p.options.Inputs == nil {
 		l.Why = "off"
 		return l

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -46,10 +47,10 @@ func (d *daemon) refer(t *testing.T, first policy.Action) {
 	}
 }
 
-func (d *daemon) list(t *testing.T, query string) *ReviewList {
+func (d *daemon) list(t *testing.T, query string) *pagestate.ReviewList {
 	t.Helper()
 	answer := d.get(t, "/triage/reviews"+query)
-	var l ReviewList
+	var l pagestate.ReviewList
 	if err := json.Unmarshal(answer.Body.Bytes(), &l); err != nil || answer.Code != http.StatusOK {
 		t.Fatalf("%d %s: %v", answer.Code, answer.Body, err)
 	}
@@ -57,7 +58,7 @@ func (d *daemon) list(t *testing.T, query string) *ReviewList {
 }
 
 // post enters an outcome.
-func (d *daemon) post(t *testing.T, e Entry) *httptest.ResponseRecorder {
+func (d *daemon) post(t *testing.T, e pagestate.Entry) *httptest.ResponseRecorder {
 	t.Helper()
 	body, err := json.Marshal(e)
 	if err != nil {
@@ -136,7 +137,7 @@ func TestEntry(t *testing.T) {
 	listed := d.list(t, "").Reviews[1] // "one", which is deferred
 
 	answer = &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_APART, Note: "seen"}
-	if w := d.post(t, Entry{listed.Key, "c0", "seer", true}); w.Code != http.StatusOK || !sent[0].GetSawModel() {
+	if w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c0", Source: "seer", SawModel: true}); w.Code != http.StatusOK || !sent[0].GetSawModel() {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if got := d.list(t, "").Reviews[1]; got.State != openState {
@@ -144,12 +145,12 @@ func TestEntry(t *testing.T) {
 	}
 
 	answer = again
-	w := d.post(t, Entry{listed.Key, "c0", "reader", false})
-	var entered Entered
+	w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c0", Source: "reader"})
+	var entered pagestate.Entered
 	if err := json.Unmarshal(w.Body.Bytes(), &entered); err != nil {
 		t.Fatal(err, w.Body)
 	}
-	want := Entered{Status: "second_read_wanted", Wanted: "second_read", Predicted: "c2", Decided: new(time.Time)}
+	want := pagestate.Entered{Status: "second_read_wanted", Wanted: "second_read", Predicted: "c2", Decided: new(time.Time)}
 	*want.Decided = counted.GetDecided().AsTime()
 	if diff := gocmp.Diff(want, entered); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -160,22 +161,22 @@ func TestEntry(t *testing.T) {
 	if got := d.later(t, "m").Recent; len(got.Inputs) != 0 {
 		t.Errorf("%+v, expected it left out while another reading is wanted", got)
 	}
-	if w := d.post(t, Entry{listed.Key, "c0", "reader", false}); w.Code != http.StatusConflict {
+	if w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c0", Source: "reader"}); w.Code != http.StatusConflict {
 		t.Errorf("a second reading by the same source: %d %s", w.Code, w.Body)
 	}
 
 	answer = counted
-	if w := d.post(t, Entry{listed.Key, "c1", "another", false}); w.Code != http.StatusOK {
+	if w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c1", Source: "another"}); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	got := d.list(t, "")
-	if diff := gocmp.Diff(&enteredOutcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
+	if diff := gocmp.Diff(&pagestate.EnteredOutcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
 		t.Errorf("%+v: (-want +got):\n%s", got.Reviews[1], diff)
 	}
 	if got := d.later(t, "m").Recent.Inputs; len(got) != 1 || got[0].ID != "one" {
 		t.Errorf("%+v, expected the deferred input that was read", got)
 	}
-	if w := d.post(t, Entry{listed.Key, "c1", "third", false}); w.Code != http.StatusConflict {
+	if w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c1", Source: "third"}); w.Code != http.StatusConflict {
 		t.Errorf("what is entered is entered again: %d %s", w.Code, w.Body)
 	}
 	if len(sent) != 3 || !bytes.Equal(sent[2].GetReceipt(), sealedAs(0)) || sent[2].GetTruth() != "c1" || sent[2].GetSource() != "another" {
@@ -193,17 +194,17 @@ func TestEntry(t *testing.T) {
 func TestEntryFaults(t *testing.T) {
 	t.Parallel()
 	refused := &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_UNKNOWN_KEY, Error: status.New(codes.InvalidArgument, "receipt: unknown key").Proto()}
-	good := Entry{Truth: "c0", Source: "reader"}
+	good := pagestate.Entry{Truth: "c0", Source: "reader"}
 	for name, c := range map[string]struct {
 		options func(*Options)
-		change  func(*Entry)
+		change  func(*pagestate.Entry)
 		code    int
 		says    string
 	}{
-		"class":       {nil, func(e *Entry) { e.Truth = "c9" }, http.StatusUnprocessableEntity, "truth:"},
-		"source":      {nil, func(e *Entry) { e.Source = " " }, http.StatusUnprocessableEntity, "source:"},
-		"long source": {nil, func(e *Entry) { e.Source = strings.Repeat("x", 257) }, http.StatusUnprocessableEntity, "source:"},
-		"gone":        {nil, func(e *Entry) { e.Key = "AAAA" }, http.StatusNotFound, "ckd outcomes send"},
+		"class":       {nil, func(e *pagestate.Entry) { e.Truth = "c9" }, http.StatusUnprocessableEntity, "truth:"},
+		"source":      {nil, func(e *pagestate.Entry) { e.Source = " " }, http.StatusUnprocessableEntity, "source:"},
+		"long source": {nil, func(e *pagestate.Entry) { e.Source = strings.Repeat("x", 257) }, http.StatusUnprocessableEntity, "source:"},
+		"gone":        {nil, func(e *pagestate.Entry) { e.Key = "AAAA" }, http.StatusNotFound, "ckd outcomes send"},
 		"no ledger":   {func(o *Options) { o.Enter = nil }, nil, http.StatusForbidden, "no ledger"},
 		"not his":     {func(o *Options) { o.MayEnter = func(context.Context, string) bool { return false } }, nil, http.StatusForbidden, "outcomes"},
 		"not to see": {
@@ -263,7 +264,7 @@ func TestEntrySource(t *testing.T) {
 	}, 0, manyClasses("m", 3, 1))
 	d.inputs.Add(d.models["m"].policy, "x", outcome(3), sealedAs(1))
 	list := d.list(t, "")
-	if w := d.post(t, Entry{list.Reviews[0].Key, "c0", "bob", false}); w.Code != http.StatusOK || sent.GetSource() != "ann" || list.Source != "ann" {
+	if w := d.post(t, pagestate.Entry{Key: list.Reviews[0].Key, Truth: "c0", Source: "bob"}); w.Code != http.StatusOK || sent.GetSource() != "ann" || list.Source != "ann" {
 		t.Errorf("%d %s: source %q, listed %q", w.Code, w.Body, sent.GetSource(), list.Source)
 	}
 }

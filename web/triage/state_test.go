@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/outcome/ledger"
 )
@@ -27,10 +28,10 @@ func TestContract(t *testing.T) {
 	ends := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	d := newDaemon(t, Options{
 		Inputs: NewInputs(5),
-		Daemon: func() Daemon {
-			return Daemon{
+		Daemon: func() pagestate.Daemon {
+			return pagestate.Daemon{
 				Version: "v1.2.3", Revision: "abc", Arithmetic: "avx2", Started: ends.AddDate(-1, 0, 0), Serving: true,
-				Reload:          Reload{OK: true, At: ends.AddDate(0, -2, 0), Success: ends.AddDate(0, -1, 0), Error: "it did not"},
+				Reload:          pagestate.Reload{OK: true, At: ends.AddDate(0, -2, 0), Success: ends.AddDate(0, -1, 0), Error: "it did not"},
 				CertificateEnds: &ends,
 			}
 		},

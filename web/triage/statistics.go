@@ -4,6 +4,8 @@ import (
 	"math"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/ckd-project/ckd/internal/pagestate"
 )
 
 // The buckets of C_k are as in native histograms of schema 2, four to a doubling, each 19% wide; the
@@ -74,7 +76,7 @@ func quantiles[N uint32 | uint64](buckets []N) *[4]float64 {
 }
 
 // wilson returns a share with its 95% interval; nil for a total of 0.
-func wilson(part, total float64) *Interval {
+func wilson(part, total float64) *pagestate.Interval {
 	if total <= 0 {
 		return nil
 	}
@@ -82,7 +84,7 @@ func wilson(part, total float64) *Interval {
 	share, n := part/total, total
 	middle := (share + z*z/(2*n)) / (1 + z*z/n)
 	half := z / (1 + z*z/n) * math.Sqrt(share*(1-share)/n+z*z/(4*n*n))
-	return &Interval{Value: share, Low: max(0, min(share, middle-half)), High: min(1, max(share, middle+half))}
+	return &pagestate.Interval{Value: share, Low: max(0, min(share, middle-half)), High: min(1, max(share, middle+half))}
 }
 
 func ratio(a, b float64) float64 {

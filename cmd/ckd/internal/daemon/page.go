@@ -13,6 +13,7 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/auth"
@@ -27,7 +28,7 @@ type page struct {
 	started  time.Time
 
 	mu     sync.Mutex
-	reload triage.Reload
+	reload pagestate.Reload
 }
 
 // newPage returns the page. admin is where it is served; nil for nowhere.
@@ -83,16 +84,16 @@ func (p *page) reloaded(err error, ended time.Time) {
 	if err == nil {
 		success = ended
 	}
-	p.reload = triage.Reload{OK: err == nil, At: ended, Success: success}
+	p.reload = pagestate.Reload{OK: err == nil, At: ended, Success: success}
 	if err != nil {
 		p.reload.Error = firstLines(err.Error())
 	}
 }
 
 // daemon returns the state of the daemon.
-func (p *page) daemon() triage.Daemon {
+func (p *page) daemon() pagestate.Daemon {
 	info := buildinfo.Get()
-	d := triage.Daemon{
+	d := pagestate.Daemon{
 		Version: info.Version, Revision: info.Revision, Arithmetic: decomp.Kernel(),
 		Started: p.started, Serving: p.server.Serving(),
 	}

@@ -1,7 +1,8 @@
-package triage
+package pagestate
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 )
 
@@ -62,7 +63,7 @@ type Model struct {
 	Drift       *Drift `json:"drift"` // null if the policy has no reference
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
-	EarlyStop *earlyStopState `json:"settling"`
+	EarlyStop *EarlyStop `json:"settling"`
 	// Promises is the evidence on the policy in force, by model version; null without a ledger.
 	Promises []Promise `json:"promises"`
 	Recent   *Recent   `json:"recent"` // null if they are not kept, or not allowed to be seen
@@ -143,7 +144,7 @@ type Span struct {
 	Mismatched float64 `json:"mismatched"`
 	Passes     float64 `json:"passes"`
 	// EarlyStop is null if the model's EarlyStop is null.
-	EarlyStop *earlyStopSpan `json:"settling"`
+	EarlyStop *EarlyStopSpan `json:"settling"`
 
 	Reasons    []Reason    `json:"reasons"`    // reasons of decisions, most frequent first, without zero counts
 	Rejections []Reason    `json:"rejections"` // reasons of refusals, in the same order
@@ -249,9 +250,9 @@ type Signal struct {
 	Alarms float64  `json:"alarms"` // since the reference came into force
 }
 
-// earlyStopState describes the rule in force that decides inputs before their last pass, and what its
+// EarlyStop describes the rule in force that decides inputs before their last pass, and what its
 // full-pass checks say since it came into force.
-type earlyStopState struct {
+type EarlyStop struct {
 	Passes int `json:"passes"` // that the full decision takes
 	// Stopped says that the daemon no longer stops inputs early until the policy changes. StoppedAt
 	// is when the page saw that; null if it was so from the first sample.
@@ -261,8 +262,8 @@ type earlyStopState struct {
 	Evidence float64 `json:"evidence"`
 	// All is the share of inputs that all passes decide differently. Deferred is the share, among
 	// the inputs that all passes defer, of those that would have been retained.
-	All      checkedShare `json:"all"`
-	Deferred checkedShare `json:"deferred"`
+	All      CheckedShare `json:"all"`
+	Deferred CheckedShare `json:"deferred"`
 	// Confidence is that of the certified shares; MeanPasses is the mean number of passes that the
 	// certificate states.
 	Confidence float64 `json:"confidence"`
@@ -274,16 +275,16 @@ type earlyStopState struct {
 	HalvesDiffer *float64 `json:"halves_differ"`
 }
 
-// checkedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
+// CheckedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
 // and the certified upper bound; null without one.
-type checkedShare struct {
+type CheckedShare struct {
 	Low       float64  `json:"low"`
 	High      float64  `json:"high"`
 	Certified *float64 `json:"certified"`
 }
 
-// earlyStopSpan holds the counts of inputs that may be stopped early.
-type earlyStopSpan struct {
+// EarlyStopSpan holds the counts of inputs that may be stopped early.
+type EarlyStopSpan struct {
 	Inputs  float64 `json:"inputs"`
 	Used    float64 `json:"used"`    // passes
 	Saved   float64 `json:"saved"`   // passes, net of full-pass checks
@@ -345,3 +346,94 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(float64(n))
 }
+
+// Promise is the evidence of outcomes on the policy in force, with one version of the model. Counts are
+// of reviewed inputs, without weights; every share has weights.
+type Promise struct {
+	ModelVersion string `json:"model_version"`
+	Verdict      string `json:"verdict"` // no_line, too_few_outcomes, holding or violated
+	Alarm        bool   `json:"alarm"`   // of the figures over all critical classes
+	Defers       bool   `json:"defers"`  // the policy defers all that is called safe while it is up
+	// Why lists the reasons against the verdict holding.
+	Why []string `json:"why"`
+	// Period is the length of a cohort, and Due how long after its end outcomes are due, in seconds.
+	Period  float64    `json:"period"`
+	Due     float64    `json:"due"`
+	Mature  int        `json:"mature_cohorts"`
+	Open    int        `json:"open_cohorts"`
+	Since   *time.Time `json:"since"`       // begin of the first cohort; null before
+	Next    *time.Time `json:"next_mature"` // when the next cohort matures; null if none is open
+	Decided float64    `json:"decided"`     // inputs with an outcome, in all cohorts
+	Figures []Figure   `json:"figures"`     // of mature cohorts: figures with a line, pooled ones first
+	// Provisional is the critical FNR over all cohorts, where outcomes that come fast count before
+	// others; null if nothing was seen.
+	Provisional *Interval `json:"provisional"`
+	Strata      []Stratum `json:"strata"`
+	// Traffic is the share of the decisions whose clients take receipts; audits are drawn there only.
+	Traffic *Interval `json:"traffic"`
+	// Worth is the share of the deferred that was worth a person's look: predicted wrong. Critical is
+	// the share that is critical and was called safe. Null where nothing was seen.
+	Worth    *Interval `json:"yield_worth"`
+	Critical *Interval `json:"yield_critical"`
+	Yield    []Yield   `json:"yield"` // by reason
+	// History has one point for each mature cohort, the last ones.
+	History []PromisePoint `json:"history"`
+}
+
+// Figure is a risk with its interval, its line and its alarm.
+type Figure struct {
+	Name     string  `json:"name"`  // critical_fnr or critical_miss_rate
+	Class    string  `json:"class"` // a critical class; empty for all
+	Outcomes float64 `json:"outcomes"`
+	Critical float64 `json:"critical"`
+	Misses   float64 `json:"misses"`
+	// Average is since the policy came into force; its 95% interval is valid at all times at once.
+	Average *Interval `json:"average"`
+	// Lately is over the last cohorts, with an interval for one look.
+	Lately     *Interval `json:"lately"`
+	Unweighted *float64  `json:"unweighted"` // misses over critical ones: too good, and shown as a warning
+	// OverdueLow and OverdueHigh are the average if no overdue outcome, or every one, were a miss.
+	OverdueLow  *float64 `json:"overdue_low"`
+	OverdueHigh *float64 `json:"overdue_high"`
+	Line        *float64 `json:"line"`
+	// Evidence is on a logarithmic scale on which 1 raises the alarm.
+	Evidence        *float64   `json:"evidence"`
+	RunLength       *float64   `json:"run_length"`        // outcomes between false alarms, on average
+	RunLengthInputs *float64   `json:"run_length_inputs"` // the same in inputs
+	Raised          bool       `json:"raised"`
+	RaisedBy        *time.Time `json:"raised_by"`
+	Verdict         string     `json:"verdict"`
+	Needed          *float64   `json:"needed"` // further outcomes until it may be holding; null if none would do
+}
+
+// Stratum counts issued, due and arrived reviews of one stratum.
+type Stratum struct {
+	Name      string    `json:"name"`
+	Decisions float64   `json:"decisions"`
+	Reviews   float64   `json:"reviews"`
+	Expected  *float64  `json:"expected"` // reviews, by the probabilities that they were drawn with; null if unknown, or no Review is asked for
+	Due       float64   `json:"due"`
+	Arrived   float64   `json:"arrived"`
+	Overdue   float64   `json:"overdue"`
+	Late      *Interval `json:"late"` // share of the due that is overdue
+}
+
+// Yield is the worth of deferring for one reason.
+type Yield struct {
+	Reason   string    `json:"reason"`
+	Worth    *Interval `json:"worth"`
+	Critical *Interval `json:"critical"`
+}
+
+// PromisePoint is the critical FNR as it was known when a cohort matured.
+type PromisePoint struct {
+	At       int64    `json:"at"` // begin of the cohort, in ms since 1970
+	Value    *float64 `json:"value"`
+	Low      *float64 `json:"low"`
+	High     *float64 `json:"high"`
+	Cohort   *float64 `json:"cohort"` // of the cohort alone
+	Line     *float64 `json:"line"`
+	Evidence *float64 `json:"evidence"`
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

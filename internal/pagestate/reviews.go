@@ -1,0 +1,61 @@
+package pagestate
+
+import "time"
+
+// ReviewList lists the last inputs to review, deferred and audited ones together. Of those that are
+// not entered it has nothing that tells the one from the other, or what the model answered.
+type ReviewList struct {
+	// Why says why there is no list: "off" or "not allowed".
+	Why    string   `json:"why"`
+	Kept   int      `json:"kept"`   // most inputs of one model that are kept
+	Models []string `json:"models"` // models of which inputs may be seen
+	// Version changes with the list.
+	Version string `json:"version"`
+	// Enter says whether outcomes may be entered here, and EnterWhy why not: "no ledger" or "not allowed".
+	Enter    bool   `json:"enter"`
+	EnterWhy string `json:"enter_why"`
+	// Source is whom outcomes are entered as; empty where a name must be given.
+	Source string `json:"source"`
+	// Classes lists the classes of each policy that decided on an input of the list, by hash.
+	Classes map[string][]string `json:"classes"`
+	Reviews []Review            `json:"reviews"` // the latest first
+}
+
+// Review is one input to review.
+type Review struct {
+	Key    string    `json:"key"` // names the input in an Entry
+	At     time.Time `json:"at"`
+	Model  string    `json:"model"`
+	ID     string    `json:"id"`     // from the client; may be empty
+	URL    string    `json:"url"`    // where to look at it; empty for nowhere
+	Policy string    `json:"policy"` // hash of the policy
+	State  string    `json:"state"`  // open, again or entered
+	// Outcome is null until the state is entered.
+	Outcome *EnteredOutcome `json:"outcome"`
+
+	Receipt []byte `json:"-"` // sealed
+}
+
+// EnteredOutcome is an input's entered truth beside the model's prediction.
+type EnteredOutcome struct {
+	Truth     string `json:"truth"`
+	Predicted string `json:"predicted"`
+}
+
+// Entry is an outcome that a person enters.
+type Entry struct {
+	Key      string `json:"key"` // of the Review
+	Truth    string `json:"truth"`
+	Source   string `json:"source"` // who says so; ignored where the daemon knows
+	SawModel bool   `json:"saw_model"`
+}
+
+// Entered is the ledger's answer to an Entry.
+type Entered struct {
+	Status string `json:"status"` // as in ckd.v1.OutcomeStatus, in lower case
+	Wanted string `json:"wanted"` // as in ckd.v1.Wanted; empty for no other reading
+	Note   string `json:"note"`
+	// Predicted and Decided tell whether it was the right case.
+	Predicted string     `json:"predicted"`
+	Decided   *time.Time `json:"decided"`
+}
