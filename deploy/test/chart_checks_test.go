@@ -338,16 +338,6 @@ func checkNetwork(t *testing.T, r []runtime.Object, pods []pod) {
 				}
 			}
 		}
-		trace := fmt.Sprint(settingsOf(t, r)["trace-endpoint"])
-		reaches := slices.ContainsFunc(n.Spec.Egress, func(e networking.NetworkPolicyEgressRule) bool {
-			return len(e.Ports) == 1 && strings.HasSuffix(trace, fmt.Sprintf(":%d", e.Ports[0].Port.IntVal))
-		})
-		resolves := slices.ContainsFunc(n.Spec.Egress, func(e networking.NetworkPolicyEgressRule) bool {
-			return len(e.Ports) == 2 && len(e.To) == 1 && (e.Ports[0].Port.IntVal == 53 || e.To[0].IPBlock != nil && e.Ports[0].Port.IntVal == 5353)
-		})
-		if reaches != resolves || reaches != strings.Contains(trace, "://") || trace == "<nil>" && len(n.Spec.Egress) > 0 {
-			t.Errorf("trace endpoint %s, egress %+v", trace, n.Spec.Egress)
-		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
@@ -163,23 +162,13 @@ func listensOn(s types.ServiceConfig, port string) bool {
 	return slices.ContainsFunc(s.Ports, func(p types.ServicePortConfig) bool { return fmt.Sprint(p.Target) == port })
 }
 
-// TestComposePrometheus runs the daemon's command, and Prometheus with the project's files.
-// promtool must accept them, and Prometheus must scrape the demo and evaluate a rule.
+// TestComposePrometheus checks that promtool accepts the configuration with the project's rules, and
+// that it scrapes the daemon's port.
 func TestComposePrometheus(t *testing.T) {
 	t.Parallel()
-	promtool, prometheus := testbed.Program(t, "promtool", "PROMTOOL"), testbed.Program(t, "prometheus", "PROMETHEUS")
-	project := composeProject(t, nil)
-	daemon := slices.Clone([]string(project.Services["ckd"].Command))
-	for i, argument := range daemon {
-		daemon[i] = regexp.MustCompile(`=0\.0\.0\.0:\d+$`).ReplaceAllString(argument, "=127.0.0.1:0")
-	}
-	address := testbed.StartDemo(t, exec.Command(ckd, daemon...), "metrics")
-	metrics, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	promtool := testbed.Program(t, "promtool", "PROMTOOL")
 	const path = "/etc/prometheus/prometheus.yaml"
+	project := composeProject(t, nil)
 	service := project.Services["prometheus"]
 	if !slices.Contains(service.Command, "--config.file="+path) {
 		t.Fatalf("command %q", service.Command)
@@ -192,25 +181,8 @@ func TestComposePrometheus(t *testing.T) {
 	if target == nil || !listensOn(project.Services[target[1]], target[2]) {
 		t.Fatalf("Prometheus scrapes %v", target)
 	}
-	config := filepath.Join(t.TempDir(), "prometheus.yaml")
-	putFile(t, config, strings.Replace(text, target[0], fmt.Sprintf("%q", metrics.Host), 1))
+	config := putFile(t, filepath.Join(t.TempDir(), "prometheus.yaml"), text)
 	if r := testbed.Run(t, exec.Command(promtool, "check", "config", config)); r.Code != 0 || !strings.Contains(r.Stdout, "2 rule files found") {
 		t.Fatalf("promtool: %s%s", r.Stdout, r.Stderr)
 	}
-
-	p := testbed.StartPrometheus(t, prometheus, config)
-	at := p.Scraped(time.Time{})
-	if up := p.Query(`up{job="ckd"}`, at); len(up) != 1 || up[0].Value != 1 {
-		t.Errorf("up is %v", up)
-	}
-	if decided := p.Query(`sum(ckd_decisions_total)`, at); len(decided) != 1 || decided[0].Value < 1 {
-		t.Errorf("decisions %v", decided)
-	}
-	testbed.Eventually(t, "a rule is evaluated", func() bool {
-		_, body, err := p.Get("/api/v1/rules")
-		if err == nil && strings.Contains(string(body), `"health":"err"`) {
-			t.Fatalf("rules: %s", body)
-		}
-		return err == nil && strings.Contains(string(body), `"health":"ok"`)
-	})
 }
