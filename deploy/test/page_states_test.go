@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,47 @@ func TestPageNews(t *testing.T) {
 	}
 	d.full()
 	b.until(`document.querySelector("#connection").dataset.state === "polling" && `+announced+`.includes("every 5 s")`, "it asks from time to time, and says so")
+}
+
+// TestPageGone checks that a model that is no longer served is a warning, and cannot be chosen.
+func TestPageGone(t *testing.T) {
+	state := acted("a", "b")
+	d := serveState(t, state)
+	b := open(t, d.Admin+"/?model=acted")
+	b.until(`document.querySelector("#attention").dataset.level === "none"`, "there is nothing to attend to")
+	gone := *state
+	gone.Model, gone.Models = nil, []string{"other"}
+	d.show(&gone)
+	b.until(`document.querySelector("#attention").dataset.level === "warn"`, "it is a warning")
+	const says = `No model "acted" is served`
+	for _, selector := range []string{"#attention", "#announcer"} {
+		if got := b.text(selector); !strings.Contains(got, says) {
+			t.Errorf("%s says %q", selector, got)
+		}
+	}
+	if got := get[string](b, `[...document.querySelectorAll("#model option")].map((o) => o.textContent + (o.selected ? ", chosen" : "") + (o.disabled ? ", disabled" : "")).join("; ")`); got != "other; acted (not served), chosen, disabled" {
+		t.Errorf("the chooser has %q", got)
+	}
+	if n := b.count(`#attention a`); n != 0 {
+		t.Error("there is a link to what is not shown")
+	}
+	d.show(state)
+	b.until(`document.querySelector("#announcer").textContent === "Nothing needs attention." && document.querySelector("#model option:disabled") === null`, "it is served again")
+}
+
+// TestPageDegenerate checks that what does not look like passes is the page's first line, before other
+// alarms, and names what was done to it.
+func TestPageDegenerate(t *testing.T) {
+	state := acted("a", "b")
+	state.Daemon.Reload.OK = false
+	for i := range state.Model.Spans {
+		s := &state.Model.Spans[i]
+		s.Inputs, s.Deferred, s.Degenerate = 1000, 1000, 900
+		s.Reasons = []pagestate.Reason{{Reason: "softmax_twice", Count: 880}, {Reason: "degenerate", Count: 20}}
+	}
+	b := open(t, serveState(t, state).Admin)
+	const first = `document.querySelector("#attention li").textContent`
+	b.until(`document.querySelectorAll("#attention li").length >= 2 && `+first+`.includes("softmax was taken twice")`, "it comes first")
 }
 
 // TestPageNotices checks that the page warns of a fallback score that decides most inputs, and
@@ -140,6 +182,45 @@ func TestPagePromise(t *testing.T) {
 	b.screenshot("triage-promise.png")
 	b.narrow()
 	b.clean(d.Daemon)
+}
+
+// TestPagePhone checks that a phone shows all of each deferred input, even long names, with a
+// heading for each column.
+func TestPagePhone(t *testing.T) {
+	long := strings.Repeat("sinus-tachycardia-", 4)
+	threshold := 0.0245
+	state := acted("a", long)
+	state.Model.Recent = &pagestate.Recent{Kept: 5}
+	for i := range 3 {
+		state.Model.Recent.Inputs = append(state.Model.Recent.Inputs, pagestate.Deferred{
+			At: state.At, ID: strings.Repeat("id", 20*i), Predicted: long, Deciding: long, DecidingCritical: true, Score: "c_crit_max", Value: 0.0557,
+			Threshold: &threshold, Reason: "above_threshold", Passes: 30, Fingerprint: []pagestate.Share{{Class: long, Critical: true, C: 0.1}, {Class: "a", C: 0.01}},
+		})
+	}
+	b := open(t, serveState(t, state).Admin)
+	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 3`, "the page is there")
+	heads := names(b, `[data-part="recent"] thead th`)
+	if n := b.count(`[data-part="recent"] tbody tr:first-child > *`); n != len(heads) || slices.Contains(heads, "") {
+		t.Errorf("%d columns have the headings %q", n, heads)
+	}
+	if last := `[data-part="recent"] tbody tr:first-child > :last-child`; heads[len(heads)-1] != "Largest C_k" || b.text(last) != "◆critical: "+long {
+		t.Errorf("the last column, %q, is %q", heads[len(heads)-1], b.text(last))
+	}
+	for _, width := range []int64{320, 360, 390, 640} {
+		b.window(width, 844, true)
+		out := get[[]string](b, `[...document.querySelectorAll('[data-part="recent"] tbody tr > *')].flatMap((e) => [e, ...e.querySelectorAll("bdi, data, .score-track")])
+			.filter((e) => { const r = e.getBoundingClientRect(); return r.width === 0 || r.left < 0 || r.right > innerWidth + 0.5; }).map((e) => e.className + " " + e.textContent)`)
+		// A closed fingerprint draws none of its contents.
+		out = slices.DeleteFunc(out, func(s string) bool { return strings.HasPrefix(s, " 0.") || s == " a" || s == " "+long })
+		if len(out) > 0 {
+			t.Errorf("at %d out of sight: %q", width, out)
+		}
+		if over := get[int](b, `(() => { const e = document.querySelector('[data-part="recent"] .scroll'); return e.scrollWidth - e.clientWidth })()`); over > 0 {
+			t.Errorf("at %d the deferred inputs are %d wider than their box", width, over)
+		}
+	}
+	b.window(390, 844, true)
+	b.screenshot("triage-phone-deferred.png")
 }
 
 // TestPageHidden checks that the page writes out characters in names and ids that are invisible or

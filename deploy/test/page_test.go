@@ -1,8 +1,10 @@
 package deploytest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/record"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -229,6 +232,62 @@ func TestPageKeyboard(t *testing.T) {
 	b.clean(d)
 }
 
+// TestPageManyClasses checks that the page works with 100 classes and says what it leaves out.
+func TestPageManyClasses(t *testing.T) {
+	const classes, inputs, passes, shown = 100, 60, 8, 16
+	dir := t.TempDir()
+	listed := make([]string, classes)
+	for k := range listed {
+		listed[k] = fmt.Sprintf("class %d", k)
+	}
+	policy := putFile(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf(`
+models:
+  - name: hundred
+    classes: [%s]
+    critical: [class 7, class 40, class 99]
+    passes: {fewest: 5}
+    primary: {score: c_crit_max, threshold: 0.001}
+    fallback: {score: cbec, threshold: 0.001}
+`, strings.Join(listed, ", ")))
+	var recording bytes.Buffer
+	if err := record.Write(&recording, &record.Array{Shape: []int{passes, inputs, classes}, Float32: dirichlet(passes*inputs, classes)}); err != nil {
+		t.Fatal(err)
+	}
+	d := testbed.Serve(t, ckd, "--policy", policy)
+	replay(t, d, "hundred", putFile(t, filepath.Join(dir, "passes.npy"), recording.String()))
+	b := open(t, d.Admin+"/?model=hundred")
+	b.until(fmt.Sprintf(`document.querySelector("#inputs")?.value === "%d"`, inputs), "the replay is counted")
+	if n := b.count(`[data-part="classes"] tbody tr`); n != shown+1 {
+		t.Errorf("%d rows of classes, want %d and one for the others", n, shown)
+	}
+	if got := names(b, `[data-part="classes"] tbody tr`, "data-key"); !slices.Equal(got[:4], []string{"class 7", "class 40", "class 99", "class 0"}) {
+		t.Errorf("the first rows are %q", got[:4])
+	}
+	if got := b.text("#classes-cut"); !strings.Contains(got, "16 of 100") || !strings.Contains(got, "other 84") {
+		t.Errorf("of the classes that are left out it says %q", got)
+	}
+	if got := b.text("#pairs-cut"); !strings.Contains(got, fmt.Sprint(3*(classes-shown))) {
+		t.Errorf("of the pairs that are left out it says %q, want 3 times 84", got)
+	}
+	if n := b.count(`[data-part="confusion"] tbody td`); n != shown*shown {
+		t.Errorf("%d cells, want %d", n, shown*shown)
+	}
+	if n := b.count(`[data-part="confusion"] td[data-block]`); n != 2*3*(shown-3) {
+		t.Errorf("%d cells in the block, want %d", n, 2*3*(shown-3))
+	}
+	if got := b.text(`#drift`); !strings.Contains(got, "no reference") {
+		t.Errorf("without a reference, drift says %q", got)
+	}
+	if got := b.attribute(`[data-verdict]`, "data-verdict"); got != "none" {
+		t.Errorf("without a calibration, the deferral rate is judged %q", got)
+	}
+	rules(t, b)
+	b.screenshot("triage-hundred.png")
+	b.narrow()
+	b.screenshot("triage-hundred-phone.png")
+	b.clean(d)
+}
+
 // TestPageReconnects checks that a page that loses its daemon says so, and finds it again.
 func TestPageReconnects(t *testing.T) {
 	policy := putFile(t, filepath.Join(t.TempDir(), "policy.yaml"),
@@ -388,4 +447,21 @@ func replay(t *testing.T, d *testbed.Daemon, model, passes string) {
 	if got.Code != 0 {
 		t.Fatalf("replay: %d %s", got.Code, got.Stderr)
 	}
+}
+
+// dirichlet draws rows from a flat Dirichlet distribution.
+func dirichlet(rows, classes int) []float32 {
+	random := rand.New(rand.NewPCG(7, 7))
+	values := make([]float32, 0, rows*classes)
+	for range rows {
+		row, sum := make([]float64, classes), 0.0
+		for k := range row {
+			row[k] = random.ExpFloat64()
+			sum += row[k]
+		}
+		for _, v := range row {
+			values = append(values, float32(v/sum))
+		}
+	}
+	return values
 }
