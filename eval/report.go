@@ -346,8 +346,8 @@ type OperatingPoint struct {
 // independent of all others, unless Source.Groups says otherwise.
 type CertificateCheck struct {
 	Kind string `json:"kind"`
-	// Confidence of the certificate; 0 where its kind has none.
-	Confidence float64 `json:"confidence,omitempty"`
+	// Confidence of the certificate.
+	Confidence float64 `json:"confidence"`
 	// Groups is the number of groups that the certificate rests on, 0 if it counts every input as
 	// independent.
 	Groups int `json:"groups,omitempty"`
@@ -391,8 +391,8 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Shown: the exact one-sided test shows, at the confidence of the certificate (0.95 where its kind
-	// has none), that the share is at most the target.
+	// Shown: the exact one-sided test shows, at the confidence of the certificate, that the share is
+	// at most the target.
 	Shown Verdict = "shown"
 	// NotContradicted: neither of the others. How much that says depends on PowerAtDouble.
 	NotContradicted Verdict = "not_contradicted"

@@ -311,9 +311,6 @@ func (e *evaluation) certificateSays(c *eval.CertificateCheck) string {
 	if len(all) > 1 {
 		text += " Each bound is judged on its own."
 	}
-	if policy.CertificateKind(c.Kind) == policy.ConformalRiskControl {
-		text += " It holds on average over recordings to calibrate on: the share of a single policy may be above it."
-	}
 	if e.byGroup() {
 		text += " These tests count " + document.Noun(e.report.Source.Groups, "group") + " of inputs"
 	} else {
