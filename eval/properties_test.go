@@ -167,7 +167,7 @@ func drawPolicy(t *rapid.T, spec decomp.Spec) *policy.Policy {
 
 // sharesOf names the fields of a report that are shares of something.
 var sharesOf = strings.Fields(`accuracy macro_f1 critical_fnr fallback_share all_reliable precision recall f1
-	uncertainty_share coverage critical_error critical_deferred_share critical_miss_rate critical_miss_rate_interval ausc_from chance_accuracy error_rate aurc augrc joint_area win_share p
+	uncertainty_share coverage critical_error critical_deferred_share critical_miss_rate critical_miss_rate_interval ausc_from error_rate aurc augrc joint_area win_share p
 	critical_fnr_interval by_fallback target confidence observed p_value p_shown power_at_double reliable normalised dominant`)
 
 // maybeNull names the fields that are null where nothing is below their line.
