@@ -169,7 +169,7 @@ func TestEvaluatePolicy(t *testing.T) {
 		"--bootstrap", "1"}
 	report := readReport(t, runOK(t, append(args, "--format", "json")...))
 	compare(t, "policy", report["policy"], readLines(t, `{"model":"hand","scope":"all","observes":false,"retained":1,
-		"critical_retained":1,"critical_missed":1,"critical_fnr":1,"critical_deferred_share":0.5,"miss_share":0.5}`)[0], 1e-12, 0)
+		"critical_retained":1,"critical_missed":1,"critical_fnr":1,"critical_deferred_share":0.5,"critical_miss_rate":0.5}`)[0], 1e-12, 0)
 	names := map[string]bool{}
 	for _, row := range report["policies"].([]any) {
 		names[at(t, row, "name").(string)] = true
