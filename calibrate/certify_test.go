@@ -207,7 +207,7 @@ func TestPointOfMissRate(t *testing.T) {
 	inside := 0
 	for seed := range uint64(12) {
 		m := usual
-		m.n, m.passes, m.missed = 600, 2, []float64{0.1, 0.3}[seed%2]
+		m.n, m.passes, m.missed = 420, 2, []float64{0.1, 0.3}[seed%2]
 		table, labels := m.table(rand.New(rand.NewPCG(seed, 9)))
 		o := options(t, Objective{Confidence: 0.9}, []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/2%2], seed)
 		if seed%3 < 2 {
@@ -300,7 +300,7 @@ func TestComparisonByGroup(t *testing.T) {
 func TestGroupsOfOne(t *testing.T) {
 	t.Parallel()
 	m := usual
-	m.n, m.missed = 500, 0.15
+	m.n, m.missed = 300, 0.15
 	table, labels := m.table(rand.New(rand.NewPCG(3, 9)))
 	for _, objective := range []Objective{
 		{Coverage: 0.7},

@@ -46,9 +46,9 @@ type EarlyStopOptions struct {
 // DefaultReleased is the share of EarlyStopOptions.Released if none is given.
 const DefaultReleased = 0.05
 
-// LeastSaving is how many times fewer passes a rule has to use on average. A rule that saves less is
+// leastSaving is how many times fewer passes a rule has to use on average. A rule that saves less is
 // refused: its policy would decide some inputs otherwise for next to nothing.
-const LeastSaving = 1.1
+const leastSaving = 1.1
 
 func (o *EarlyStopOptions) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
@@ -317,7 +317,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	c.report.EarlyStop = s
 	risk := c.riskToTest(r.Labels != nil)
 	recording := learnable(r, c.Ordered)
-	recording.Groups = numbered(c.Groups)
+	recording.Groups = newGrouping(c.Groups).group
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
 	learns, certifies, orders := c.withinMemory(recording.Passes)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
@@ -399,9 +399,9 @@ func (s *EarlyStop) savesTooLittle(n *learn.Counts) string {
 	switch saving := n.Saving(); {
 	case n.Settled == 0:
 		return "no rule that stops any input early keeps to these shares"
-	case saving < LeastSaving:
+	case saving < leastSaving:
 		return fmt.Sprintf("the boldest rule that certifies uses %.3g of %d passes on average, which is %.3g times fewer, expected at least %v times: "+
-			"keep all passes, or allow a larger --max-disagreement", n.MeanPasses(), s.Passes, saving, LeastSaving)
+			"keep all passes, or allow a larger --max-disagreement", n.MeanPasses(), s.Passes, saving, leastSaving)
 	}
 	return ""
 }
@@ -429,7 +429,7 @@ func halves(inputs int, groups []int, seed uint64) (learns, certifies []int) {
 		return perm[:inputs/2], perm[inputs/2:]
 	}
 	members := [][]int{}
-	for i, g := range numbered(groups) {
+	for i, g := range newGrouping(groups).group {
 		if g == len(members) {
 			members = append(members, nil)
 		}
@@ -456,21 +456,6 @@ func firstGroups(inputs, groups []int, most int) []int {
 		kept--
 	}
 	return inputs[:kept]
-}
-
-// numbered numbers groups, which may have any numbers, from 0 as they appear; nil for none.
-func numbered(groups []int) []int {
-	if groups == nil {
-		return nil
-	}
-	number, all := make(map[int]int), make([]int, len(groups))
-	for i, g := range groups {
-		if _, seen := number[g]; !seen {
-			number[g] = len(number)
-		}
-		all[i] = number[g]
-	}
-	return all
 }
 
 // intervalByGroup returns the 95% interval of the share of some inputs that are hits, by group.

@@ -3,7 +3,7 @@ package calibrate
 import (
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/policy/risk"
+	"github.com/ckd-project/ckd/policy"
 )
 
 type (
@@ -27,5 +27,5 @@ func FitRisk(t *eval.Table, labels []int, o RiskOptions) (*RiskFit, error) {
 	return riskfit.New(t, labels, o)
 }
 
-// Risks returns the risk of each input of a table by a model; NaN of an input called critical.
-func Risks(t *eval.Table, m *risk.Model) []float64 { return riskfit.Risk(t, m) }
+// Risks returns the risk of each input of a table; NaN of an input called critical.
+func Risks(t *eval.Table, r *policy.Risk) []float64 { return riskfit.Risks(t, r) }

@@ -35,7 +35,7 @@ func (r *run) fit(p part) (*fitted, error) {
 	if err != nil || model.Risk == nil {
 		return f, err
 	}
-	risk := riskfit.Risk(r.table, &model.Risk.Model)
+	risk := riskfit.Risks(r.table, model.Risk)
 	for i, v := range risk {
 		if math.IsNaN(v) { // inputs called critical have none, and no rule looks at it
 			risk[i] = 0

@@ -67,9 +67,9 @@ func TestCertificatesAreKept(t *testing.T) {
 		recordings    int
 		leastCoverage float64 // certified on average, so that refusing everything does not pass
 	}{
-		{"noise", 0.21, 0, 2, 150, 0},
+		{"noise", 0.21, 0, 2, 80, 0},
 		{"noise and gates", 0.21, 0, 10, 10, 0},
-		{"signal", 0.35, 1.5, 2, 60, 0.3},
+		{"signal", 0.35, 1.5, 2, 40, 0.3},
 	} {
 		p := newPopulation(made{n: 4000, passes: c.passes, critical: []int{1, 2}, share: 0.4, missed: c.missed, signal: c.signal})
 		o := options(t, Objective{MaxCriticalFNR: target, Confidence: confidence}, policy.AllInputs, 0)

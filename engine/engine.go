@@ -175,7 +175,6 @@ func (m *Model) decide(o *Outcome, softmaxTwice bool) {
 type riskForm struct {
 	// bySide holds the probability for inputs called safe, and for those called critical.
 	bySide      [2]policy.Logistic
-	larger      bool                // the model for inputs called safe reads more than p_critical, and stands in the policy
 	percentiles *policy.Percentiles // nil without a risk model
 }
 
@@ -183,11 +182,7 @@ type riskForm struct {
 var addedToRisk = [2]float64{0, math.NaN()}
 
 func newRiskForm(r *policy.Risk) riskForm {
-	f := riskForm{bySide: [2]policy.Logistic{1: r.CalledCritical}, larger: true, percentiles: r.Percentiles()}
-	if terms := r.Model.Terms; len(terms) == 1 && terms[0].Feature == risk.PCritical {
-		f.bySide[0], f.larger = policy.Logistic{Intercept: r.Model.Intercept, Slope: terms[0].Weight}, false
-	}
-	return f
+	return riskForm{[2]policy.Logistic{r.CalledSafe, r.CalledCritical}, r.Percentiles()}
 }
 
 // assess fills the assessment; guarded is the value of the guard's score.
@@ -200,13 +195,8 @@ func (m *Model) assess(o *Outcome, guarded float64) {
 	if m.CallsCritical(o.Predicted) {
 		side = 1
 	}
-	var logOdds float64
-	if f.larger && side == 0 {
-		logOdds = p.Risk.Model.LogOdds(risk.Input{Mean: o.Mean, C: o.C, Critical: p.Critical, Safe: p.Safe})
-	} else {
-		form := &f.bySide[side]
-		logOdds = form.Intercept + form.Slope*risk.LogOdds(o.Scores[decomp.PCritical])
-	}
+	form := &f.bySide[side]
+	logOdds := form.Intercept + form.Slope*risk.LogOdds(o.Scores[decomp.PCritical])
 	o.Priority = risk.Logistic(logOdds)
 	o.Risk = o.Priority + addedToRisk[side]
 	if o.Percentile = 1; !o.Degenerate && !p.Guard.Finds(guarded) {

@@ -20,7 +20,7 @@ func riskLines() []string {
 		quantiles = append(quantiles, fmt.Sprint(float64(i)/64))
 	}
 	return []string{"gate: never", "primary: {score: risk, threshold: 0.1}", "guard: {score: mi, threshold: 0.3}",
-		"calibrated: {risk: {intercept: -1, terms: [{feature: p_critical, weight: 0.5}], called_critical: {intercept: 0.25, slope: 2}, " +
+		"calibrated: {risk: {called_safe: {intercept: -1, slope: 0.5}, called_critical: {intercept: 0.25, slope: 2}, " +
 			"quantiles: [" + strings.Join(quantiles, ", ") + "], prevalence: 0.2}}"}
 }
 

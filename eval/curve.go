@@ -55,14 +55,11 @@ func outcomes(labels, predicted []int, critical []bool) []outcome {
 	return all
 }
 
-// calls returns outcomes that count calls: inputs called critical as critical, false calls as missed.
+// calls returns outcomes that count inputs called critical as critical.
 func calls(of []outcome) []outcome {
 	all := make([]outcome, len(of))
 	for i, o := range of {
-		switch {
-		case o&isTreated != 0 && o&isCritical == 0:
-			all[i] = isCritical | isMissed
-		case o&isTreated != 0:
+		if o&isTreated != 0 {
 			all[i] = isCritical
 		}
 	}

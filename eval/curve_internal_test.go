@@ -53,9 +53,12 @@ func TestResampleEqualsSorting(t *testing.T) {
 				keys[d] = r.Key[i]
 			}
 			slices.Sort(keys)
+			want := counts{}
 			for c, cut := range g.cuts {
-				want := counts{}
-				if cut > 0 {
+				if c == 0 || cut != g.cuts[c-1] { // few inputs have few distinct cuts
+					want = counts{}
+				}
+				if cut > 0 && want == (counts{}) {
 					last := keys[cut-1]
 					below, _ := slices.BinarySearch(keys, last)
 					tied := 0

@@ -82,7 +82,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		Source: Source{
 			Kind: kindOf(t.Spec.Kind), Variance: varianceOf(t.Spec.Variance),
 			Coverage: o.Coverage, Bootstrap: o.Bootstrap, Seed: o.Seed, Reliability: o.Reliability,
-			Intervals: ExactIntervals, CriticalCalls: o.CriticalCalls, ReviewsPer1000: math.Round(1e9*o.Reviews) / 1e6,
+			CriticalCalls: o.CriticalCalls, ReviewsPer1000: math.Round(1e9*o.Reviews) / 1e6,
 		},
 		Classes:    classes(t, labels, o.Classes, e.counted),
 		Matrix:     matrix(t, labels),
@@ -92,7 +92,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 		Dominant:   dominant(t),
 	}
 	if e.groups != nil {
-		e.report.Source.Groups, e.report.Source.Intervals = len(e.groups.members), ClusteredIntervals
+		e.report.Source.Groups = len(e.groups.members)
 	}
 	e.summarise()
 	var err error
@@ -185,14 +185,13 @@ func (e *evaluation) summarise() {
 	t, s := e.t, &e.report.Summary
 	*s = Summary{
 		Inputs: t.Inputs, Passes: t.Passes, Classes: t.K,
-		Accuracy: share(e.counted.correct, t.Inputs), ChanceAccuracy: e.counted.chance(),
-		MacroF1: macroF1(t.K, e.counted.f1), QWK: kappa(t, e.labels, e.counted),
+		Accuracy: share(e.counted.correct, t.Inputs),
+		MacroF1:  macroF1(t.K, e.counted.f1), QWK: kappa(t, e.labels, e.counted),
 	}
 	for _, o := range e.outcomes {
 		s.Critical += index(o&isCritical != 0)
 		s.Missed += index(o&isMissed != 0)
 	}
-	s.CriticalFNR = per(s.Missed, s.Critical)
 	s.WithoutDeferral = e.figuresAt(retention{whole: inputsOf(t.Inputs)})
 	largest := largestSkewness(t)
 	s.approximate(t, e.o.Reliability, largest)
@@ -208,13 +207,11 @@ func (e *evaluation) rank(ctx context.Context) error {
 	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
 	e.tied = make([]int, len(candidates))
 	inputs, calls := once(e.outcomes), once(calls(e.outcomes))
-	retained := make([]retention, len(candidates)) // at the coverage
 	err := concurrently(ctx, len(candidates), func(r int) {
 		candidate := candidates[r]()
 		e.grid.walk(candidate.order, candidate.ties, inputs, &counted[r])
 		rows[r], curves[r] = e.row(candidate, inputs, calls, &counted[r])
 		e.tied[r] = largestTie(candidate)
-		retained[r] = candidate.retain(rows[r].Retained)
 		orderings[r], scores[r] = newOrdering(candidate), candidate.score
 	})
 	if err != nil {
@@ -229,10 +226,9 @@ func (e *evaluation) rank(ctx context.Context) error {
 		}
 	}
 	e.report.Policies = rows
-	e.report.MissedPairs, e.report.Pairwise = []MissedPair{}, []Pairwise{}
+	e.report.Pairwise = []Pairwise{}
 	for _, scope := range scopes(e.t) {
 		e.same(scope, orderings, scores)
-		e.compareMisses(scope, retained)
 	}
 	e.report.Curves = Curves{Rows: curves}
 	for c := range coverages {
@@ -300,31 +296,6 @@ func (e *evaluation) deferrable(scope policy.Scope, order *ordering) []int32 {
 	return order.order[int(e.report.Summary.WithoutDeferral.CalledCritical):]
 }
 
-// compareMisses adds the pairs of the rankings of a scope, of which each retains some inputs.
-func (e *evaluation) compareMisses(scope policy.Scope, retained []retention) {
-	if e.report.Summary.Critical == 0 {
-		return
-	}
-	var missable, groups []int
-	for i := range e.t.Inputs {
-		if !e.isMissed(int32(i)) {
-			continue
-		}
-		missable = append(missable, i)
-		if e.groups != nil {
-			groups = append(groups, e.groups.byInput[i])
-		}
-	}
-	var rows []*Row
-	var missed [][]float64
-	for r := range e.report.Policies {
-		if row := &e.report.Policies[r]; row.Scope == scope && row.SameAs == "" {
-			rows, missed = append(rows, row), append(missed, pick(retained[r].shares(e.t.Inputs, e.isMissed), missable, 1))
-		}
-	}
-	e.report.MissedPairs = append(e.report.MissedPairs, missedPairs(rows, missed, groups)...)
-}
-
 // row returns the figures and the curve of a ranking from its counts. AUSC is left open.
 // calls are the outcomes of function calls.
 func (e *evaluation) row(r *ranking, inputs, calls []outcome, counted *[coverages + 1]counts) (Row, Curve) {
@@ -348,10 +319,8 @@ func (e *evaluation) row(r *ranking, inputs, calls []outcome, counted *[coverage
 		n, calls := counted[e.grid.cut(c)], called[e.grid.cut(c)]
 		curve.CriticalRetained = append(curve.CriticalRetained, n.critical)
 		curve.CriticalMissed = append(curve.CriticalMissed, n.missed)
-		curve.CriticalWrong = append(curve.CriticalWrong, n.criticalWrong)
 		curve.Wrong = append(curve.Wrong, n.wrong)
 		curve.CalledCritical = append(curve.CalledCritical, calls.critical)
-		curve.FalseCalls = append(curve.FalseCalls, calls.missed)
 	}
 	return row, curve
 }

@@ -1,9 +1,6 @@
 package eval
 
 import (
-	"math"
-	"slices"
-
 	"github.com/ckd-project/ckd/internal/clustered"
 )
 
@@ -52,52 +49,4 @@ func (g *groups) count(isCase func(i int) bool, missed func(i int) float64) (cou
 		}
 	}
 	return counted, most
-}
-
-// signFlip returns the p-value of the exact two-sided sign-flip test: the chance that the sum of
-// differences is as far from 0 as it is, or farther, if the sign of each were as likely the other
-// one. With differences of 1 and -1 it is the exact McNemar test. Differences that are not whole are
-// rounded to a fraction of 1 that keeps the sums few.
-//
-// A difference is that of one group, so that inputs of a group may hang together in any way.
-func signFlip(given []float64) float64 {
-	parts := 1.0 // of 1
-	if slices.ContainsFunc(given, func(d float64) bool { return d != math.Trunc(d) }) {
-		const finest, mostSums = 64, 4096
-		total := 0.0
-		for _, d := range given {
-			total += math.Abs(d)
-		}
-		parts = max(1, min(finest, math.Floor(mostSums/total)))
-	}
-	sum, reach, differences := 0, 0, make([]int, len(given))
-	for i, d := range given {
-		differences[i] = int(math.Round(parts * d))
-		sum += differences[i]
-		reach += max(differences[i], -differences[i])
-	}
-	// chance[reach+s] is that of the sum s, over the signs so far.
-	chance, next := make([]float64, 2*reach+1), make([]float64, 2*reach+1)
-	chance[reach] = 1
-	so := 0 // the largest sum so far
-	for _, d := range differences {
-		d = max(d, -d)
-		if d == 0 {
-			continue
-		}
-		clear(next)
-		for s := reach - so; s <= reach+so; s++ {
-			next[s+d] += chance[s] / 2
-			next[s-d] += chance[s] / 2
-		}
-		so += d
-		chance, next = next, chance
-	}
-	p := 0.0
-	for s, c := range chance {
-		if max(s-reach, reach-s) >= max(sum, -sum) {
-			p += c
-		}
-	}
-	return min(1, p)
 }

@@ -74,10 +74,10 @@ func (e *evaluation) notesOnClasses() {
 // another order of classes do.
 func (e *evaluation) notesOnLabels() {
 	s := e.report.Summary
-	if s.Accuracy < s.ChanceAccuracy {
+	if chance := e.counted.chance(); s.Accuracy < chance {
 		e.note("The model is worse than chance by these labels: %.1f%% are right, and %.1f%% would be if labels and predictions "+
 			"were independent. Are the labels of these inputs, in this order, and the classes in the order of the passes?",
-			100*s.Accuracy, 100*s.ChanceAccuracy)
+			100*s.Accuracy, 100*chance)
 	}
 	found, others := s.Critical-s.Missed, s.Inputs-s.Critical
 	falsely := int(s.WithoutDeferral.FalseCalls)

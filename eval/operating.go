@@ -76,10 +76,6 @@ func (e *evaluation) interval(k float64, n int, isCase func(i int) bool, missed 
 // checkCertificate holds a certificate against this recording, of which some inputs are retained.
 func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *CertificateCheck {
 	check := &CertificateCheck{Kind: string(c.Kind), Confidence: c.Confidence, Groups: c.Groups, Differs: e.differences()}
-	certain := c.Confidence
-	if certain == 0 { // a bound on average has none
-		certain = confidence
-	}
 	var all []BoundCheck
 	for _, l := range c.Limits() {
 		bound := BoundCheck{Bounds: l.Bounds, Class: l.Class, Target: l.Target}
@@ -89,10 +85,10 @@ func (e *evaluation) checkCertificate(c *policy.Certificate, retained []int32) *
 			bound.Misses += index(isCase[i] && missed[i])
 		}
 		if e.groups == nil {
-			bound.judge(certain)
+			bound.judge(c.Confidence)
 		} else {
 			bound.judgeGroups(e.groups.count(func(i int) bool { return isCase[i] }, func(i int) float64 { return float64(index(missed[i])) }))
-			bound.decide(certain)
+			bound.decide(c.Confidence)
 		}
 		all = append(all, bound)
 	}

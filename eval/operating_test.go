@@ -64,7 +64,7 @@ func TestPolicyThatObserves(t *testing.T) {
 }
 
 func TestCertificateByHand(t *testing.T) {
-	const sha, ltt, crc = "0123456789abcdef", policy.LearnThenTest, policy.ConformalRiskControl
+	const sha, fnr, miss = "0123456789abcdef", policy.CriticalFNR, policy.CriticalMissRate
 	const shown, open, contradicted = eval.Shown, eval.NotContradicted, eval.Contradicted
 	deferAll := func(_ *policy.Policy, o *eval.Options) {
 		for i := range o.Decisions {
@@ -73,7 +73,7 @@ func TestCertificateByHand(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		kind    policy.CertificateKind
+		bounds  policy.Figure
 		target  float64
 		cases   int
 		misses  int
@@ -86,21 +86,21 @@ func TestCertificateByHand(t *testing.T) {
 	}{
 		// 1 of 2 retained critical inputs is missed: the p-value is 1 - (1-target)^2, and p_shown is
 		// 1 - target^2. Where even 2 of 2 have a chance of 0.05 or more, nothing could be seen.
-		{"learn-then-test", ltt, 0.3, 2, 1, open, 0.51, 0.91, 0, nil, nil},
-		{"at the target", ltt, 0.5, 2, 1, open, 0.75, 0.75, na, nil, nil},
+		{"of the retained", fnr, 0.3, 2, 1, open, 0.51, 0.91, 0, nil, nil},
+		{"at the target", fnr, 0.5, 2, 1, open, 0.75, 0.75, na, nil, nil},
 		// 1 of 2 contradicts; at 0.05 that has the chance 1 - 0.95^2.
-		{"not by chance", ltt, 0.025, 2, 1, contradicted, 0.049375, 0.999375, 0.0975, nil, nil},
+		{"not by chance", fnr, 0.025, 2, 1, contradicted, 0.049375, 0.999375, 0.0975, nil, nil},
 		// Only 2 of 2 would contradict; at 0.052 that has the chance 0.052^2.
-		{"barely by chance", ltt, 0.026, 2, 1, open, 0.051324, 0.999324, 0.002704, nil, nil},
-		{"nothing retained", ltt, 0.3, 0, 0, "", 1, 1, na, deferAll, nil},
+		{"barely by chance", fnr, 0.026, 2, 1, open, 0.051324, 0.999324, 0.002704, nil, nil},
+		{"nothing retained", fnr, 0.3, 0, 0, "", 1, 1, na, deferAll, nil},
 		// 1 of all 3 critical inputs is missed: the p-value is 1 - (1-target)^3.
-		{"conformal-risk-control", crc, 0.4, 3, 1, open, 0.784, 0.648, 0, nil, nil},
-		{"a mean exceeded by chance", crc, 0.2, 3, 1, open, 0.488, 0.896, 0.064, nil, nil}, // 3 of 3: 0.4^3
-		{"a mean exceeded clearly", crc, 0.01, 3, 1, contradicted, 0.029701, 0.999702, 0.058808, nil, nil},
-		{"nothing retained, of all", crc, 0.3, 3, 0, open, 1, 0.343, 0.216, deferAll, nil},
-		{"few enough", crc, 0.7, 3, 0, shown, 1, 0.027, na, deferAll, nil},
+		{"of all", miss, 0.4, 3, 1, open, 0.784, 0.648, 0, nil, nil},
+		{"exceeded by chance", miss, 0.2, 3, 1, open, 0.488, 0.896, 0.064, nil, nil}, // 3 of 3: 0.4^3
+		{"exceeded clearly", miss, 0.01, 3, 1, contradicted, 0.029701, 0.999702, 0.058808, nil, nil},
+		{"nothing retained, of all", miss, 0.3, 3, 0, open, 1, 0.343, 0.216, deferAll, nil},
+		{"few enough", miss, 0.7, 3, 0, shown, 1, 0.027, na, deferAll, nil},
 		{
-			"other data", ltt, 0.5, 2, 1, open, 0.75, 0.75, na, func(p *policy.Policy, o *eval.Options) {
+			"other data", fnr, 0.5, 2, 1, open, 0.75, 0.75, na, func(p *policy.Policy, o *eval.Options) {
 				p.Kind, p.Critical = policy.Logits, []int{2}
 				p.Calibration.Recording.Passes = 30
 				o.PassesSHA256 = "fedcba9876543210"
@@ -110,7 +110,7 @@ func TestCertificateByHand(t *testing.T) {
 				"critical classes are b, c, those of the policy c"},
 		},
 		{
-			"the same data", ltt, 0.5, 2, 1, open, 0.75, 0.75, na,
+			"the same data", fnr, 0.5, 2, 1, open, 0.75, 0.75, na,
 			func(_ *policy.Policy, o *eval.Options) { o.PassesSHA256 = strings.ToUpper(sha) },
 			[]string{"this is the recording that the policy was calibrated on"},
 		},
@@ -118,12 +118,8 @@ func TestCertificateByHand(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			table, labels := tiny()
 			p, decisions := tinyPolicy()
-			bounds := policy.CriticalFNR
-			if c.kind == crc {
-				bounds = policy.CriticalMissRate
-			}
 			p.Calibration = &policy.Calibration{
-				Certificate: &policy.Certificate{Kind: c.kind, Bounds: bounds, Target: c.target, Confidence: 0.95, Groups: 7},
+				Certificate: &policy.Certificate{Kind: policy.LearnThenTest, Bounds: c.bounds, Target: c.target, Confidence: 0.95, Groups: 7},
 				Recording:   policy.Recording{PassesSHA256: sha, Passes: 2},
 			}
 			o := eval.Options{Classes: abc, Policy: p, Decisions: decisions}
@@ -140,14 +136,11 @@ func TestCertificateByHand(t *testing.T) {
 				}
 			}
 			got.Differs = nil
-			want := eval.CertificateCheck{Kind: string(c.kind), Confidence: 0.95, Groups: 7, BoundCheck: eval.BoundCheck{
-				Bounds: policy.CriticalFNR, Target: c.target, Cases: c.cases, Misses: c.misses,
+			want := eval.CertificateCheck{Kind: string(policy.LearnThenTest), Confidence: 0.95, Groups: 7, BoundCheck: eval.BoundCheck{
+				Bounds: c.bounds, Target: c.target, Cases: c.cases, Misses: c.misses,
 				Observed: eval.Figure(float64(c.misses) / float64(c.cases)), Verdict: c.verdict,
 				PValue: c.pValue, PShown: c.pShown, PowerAtDouble: c.power,
 			}}
-			if c.kind == crc {
-				want.Bounds = policy.CriticalMissRate
-			}
 			same(t, "certificate", got, want)
 		})
 	}

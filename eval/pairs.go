@@ -4,48 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	"github.com/ckd-project/ckd/internal/binomial"
 )
-
-// missedPairs compares every two rankings of one scope by the inputs that each retains and misses.
-// missed has the chance of each input to be missed, for each row. One random order is taken to part the
-// ties of both rankings, so that inputs tied in both do not differ. groups has the group of each
-// input; nil where inputs are independent.
-func missedPairs(rows []*Row, missed [][]float64, groups []int) []MissedPair {
-	var all []MissedPair
-	var p []float64
-	for r, row := range rows {
-		for c := r + 1; c < len(rows); c++ {
-			pair := MissedPair{Row: row.Name, Column: rows[c].Name, Scope: row.Scope}
-			for i, of := range missed[r] {
-				pair.RowOnly += max(0, of-missed[c][i])
-				pair.ColumnOnly += max(0, missed[c][i]-of)
-			}
-			if groups == nil {
-				pair.PValue = mcnemar(pair.RowOnly, pair.ColumnOnly)
-			} else {
-				differences := make([]float64, slices.Max(groups)+1)
-				for i, of := range groups {
-					differences[of] += missed[r][i] - missed[c][i]
-				}
-				pair.PValue = signFlip(differences)
-			}
-			all, p = append(all, pair), append(p, pair.PValue)
-		}
-	}
-	for i, corrected := range holm(p) {
-		all[i].PHolm = corrected
-	}
-	return all
-}
-
-// mcnemar returns the p-value of the exact two-sided McNemar test of two counts of inputs on which
-// a pair differs: twice the tail of Binomial(a+b, 1/2) at the smaller one, at most 1. Counts that are
-// not whole interpolate.
-func mcnemar(a, b float64) float64 {
-	return min(1, 2*binomial.Tail(min(a, b), a+b, 0.5))
-}
 
 // holm returns p-values corrected for looking at all of them (Holm 1979): the i-th smallest of n,
 // from 0, times n-i, at least that of the one before and at most 1.

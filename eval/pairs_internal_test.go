@@ -9,21 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMcNemar compares with scipy.stats.binomtest(min(a, b), a + b).pvalue of SciPy 1.10.
-func TestMcNemar(t *testing.T) {
-	for _, c := range []struct {
-		a, b float64
-		want float64
-	}{
-		{0, 0, 1}, {0, 1, 1}, {3, 3, 1}, {0, 5, 0.0625}, {5, 0, 0.0625}, {0, 13, 2.0 / 8192}, {2, 11, 184.0 / 8192},
-		{4, 14, 8096.0 / 262144},
-	} {
-		if got := mcnemar(c.a, c.b); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("%v against %v: %v, want %v", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 // TestHolm follows the procedure by hand: the smallest times 4, the next times 3, and so on, never
 // falling.
 func TestHolm(t *testing.T) {
@@ -37,55 +22,6 @@ func TestHolm(t *testing.T) {
 		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
 			t.Errorf("%v: %v, want %v", c.p, got, c.want)
 		}
-	}
-}
-
-// TestSignFlip compares with all signs in turn, and with the McNemar test where differences are 1.
-func TestSignFlip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := rapid.SliceOfN(rapid.IntRange(-4, 4), 0, 9).Draw(t, "differences")
-		sum, as, floats := 0, 0, make([]float64, len(d))
-		for i, v := range d {
-			sum += v
-			floats[i] = float64(v)
-		}
-		for signs := range 1 << len(d) {
-			flipped := 0
-			for i, v := range d {
-				flipped += v * (1 - 2*(signs>>i&1))
-			}
-			as += index(max(flipped, -flipped) >= max(sum, -sum))
-		}
-		if got, want := signFlip(floats), float64(as)/float64(int(1)<<len(d)); math.Abs(got-want) > 1e-12 {
-			t.Fatalf("%v: %v, want %v", d, got, want)
-		}
-		a, b := rapid.IntRange(0, 300).Draw(t, "a"), rapid.IntRange(0, 300).Draw(t, "b")
-		single := append(slices.Repeat([]float64{1}, a), slices.Repeat([]float64{-1}, b)...)
-		if got, want := signFlip(single), mcnemar(float64(a), float64(b)); math.Abs(got-want) > 1e-12 {
-			t.Fatalf("%d and %d: %v, want %v", a, b, got, want)
-		}
-	})
-}
-
-// TestMissedPairs counts the inputs that only one of two rankings misses.
-func TestMissedPairs(t *testing.T) {
-	rows := []*Row{{Name: "a"}, {Name: "b"}, {Name: "c"}}
-	got := missedPairs(rows, [][]float64{
-		{1, 1, 1, 0, 0},
-		{1, 0, 0, 0, 0},
-		{0, 0, 0, 0, 1},
-	}, nil)
-	want := []MissedPair{
-		{Row: "a", Column: "b", RowOnly: 2, ColumnOnly: 0, PValue: 0.5, PHolm: 1},
-		{Row: "a", Column: "c", RowOnly: 3, ColumnOnly: 1, PValue: 0.625, PHolm: 1},
-		{Row: "b", Column: "c", RowOnly: 1, ColumnOnly: 1, PValue: 1, PHolm: 1},
-	}
-	if !slices.EqualFunc(got, want, func(a, b MissedPair) bool {
-		near := math.Abs(a.PValue-b.PValue) < 1e-12
-		a.PValue, b.PValue = 0, 0
-		return near && a == b
-	}) {
-		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -21,11 +21,9 @@ type Report struct {
 	Matrix [][]int `json:"matrix"`
 
 	Policies []Row `json:"policies"`
-	// MissedPairs compares every two rankings of a scope by what they miss at the coverage, Pairwise
-	// by their AUSC.
-	MissedPairs []MissedPair `json:"missed_pairs"`
-	Pairwise    []Pairwise   `json:"pairwise"`
-	Curves      Curves       `json:"curves"`
+	// Pairwise compares every two rankings of a scope by their AUSC.
+	Pairwise []Pairwise `json:"pairwise"`
+	Curves   Curves     `json:"curves"`
 	// Policy has the figures of the given policy at its own thresholds.
 	Policy *OperatingPoint `json:"policy,omitempty"`
 
@@ -49,33 +47,23 @@ type Source struct {
 	Software string `json:"software"`
 	Passes   File   `json:"passes"`
 	Labels   File   `json:"labels"`
-	// Groups counts the groups of inputs that are not independent: read from GroupsFile, or copies of
+	// Groups counts the groups of inputs that are not independent, by which every interval of a share is
+	// then computed (package clustered) rather than exactly (Clopper-Pearson): read from GroupsFile, or copies of
 	// each other where that is nil. 0 where every input counts as independent.
-	Groups     int   `json:"groups,omitempty"`
-	GroupsFile *File `json:"groups_file,omitempty"`
-	// Intervals says how the intervals of shares are computed, in every place that has one.
-	Intervals   Intervals `json:"intervals"`
-	Kind        string    `json:"kind"`
-	Variance    string    `json:"variance"`
-	Coverage    float64   `json:"coverage"`
-	Bootstrap   int       `json:"bootstrap"`
-	Seed        uint64    `json:"seed"`
-	Reliability float64   `json:"reliability_threshold"`
+	Groups      int     `json:"groups,omitempty"`
+	GroupsFile  *File   `json:"groups_file,omitempty"`
+	Kind        string  `json:"kind"`
+	Variance    string  `json:"variance"`
+	Coverage    float64 `json:"coverage"`
+	Bootstrap   int     `json:"bootstrap"`
+	Seed        uint64  `json:"seed"`
+	Reliability float64 `json:"reliability_threshold"`
 	// CriticalCalls says what happens to inputs called critical that are retained; empty where the
 	// site has not said.
 	CriticalCalls CriticalCalls `json:"critical_calls"`
 	// ReviewsPer1000 is the budget of reviews that Coverage was computed from; 0 where none was given.
 	ReviewsPer1000 float64 `json:"reviews_per_1000,omitempty"`
 }
-
-// Intervals is a kind of 95% intervals of shares.
-type Intervals string
-
-// The kinds.
-const (
-	ExactIntervals     Intervals = "exact"     // of Clopper and Pearson: inputs are independent
-	ClusteredIntervals Intervals = "clustered" // of package clustered: groups are independent
-)
 
 // File names a file and its content.
 type File struct {
@@ -92,11 +80,8 @@ type Summary struct {
 	Missed   int `json:"missed"`   // of Critical, those predicted not critical
 
 	Accuracy float64 `json:"accuracy"`
-	// ChanceAccuracy is the accuracy expected if true and predicted classes were independent.
-	ChanceAccuracy float64 `json:"chance_accuracy"`
-	MacroF1        Figure  `json:"macro_f1"`
-	QWK            Figure  `json:"qwk"` // quadratic weighted kappa, classes taken as grades in their order
-	CriticalFNR    Figure  `json:"critical_fnr"`
+	MacroF1  Figure  `json:"macro_f1"`
+	QWK      Figure  `json:"qwk"` // quadratic weighted kappa, classes taken as grades in their order
 	// WithoutDeferral has the figures of a model that decides every input alone.
 	WithoutDeferral At `json:"without_deferral"`
 
@@ -173,8 +158,8 @@ type At struct {
 	Retained int     `json:"retained"`
 
 	// CriticalMissed counts the critical inputs that are retained and predicted not critical.
-	// CriticalMissRate divides them by all critical inputs, with its exact 95% interval
-	// (Source.Intervals); CriticalFNR by those retained (app-cfnr).
+	// CriticalMissRate divides them by all critical inputs, with its 95% interval;
+	// CriticalFNR by those retained (app-cfnr).
 	CriticalMissed           float64     `json:"critical_missed"`
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
@@ -225,7 +210,7 @@ type ClassMisses struct {
 	Class  string  `json:"class"`
 	Inputs int     `json:"inputs"`
 	Missed float64 `json:"missed"`
-	// CriticalMissRate is Missed/Inputs with its 95% interval (Source.Intervals). Both are null for a
+	// CriticalMissRate is Missed/Inputs with its 95% interval. Both are null for a
 	// class of fewer than FewOfClass inputs.
 	CriticalMissRate         Figure      `json:"critical_miss_rate"`
 	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
@@ -283,21 +268,6 @@ type Pairwise struct {
 // fewer, p-values corrected for all pairs of a scope cannot be small enough.
 const VerdictResamples = 20_000
 
-// MissedPair compares two rankings of a scope by what they miss at the coverage, input by input.
-type MissedPair struct {
-	Row    string       `json:"row"`
-	Column string       `json:"column"`
-	Scope  policy.Scope `json:"scope"`
-	// RowOnly counts the inputs that only the row misses, ColumnOnly the inputs that only the column
-	// misses.
-	RowOnly    float64 `json:"row_only"`
-	ColumnOnly float64 `json:"column_only"`
-	// PValue is that of the exact two-sided McNemar test that both miss equally often: the chance of
-	// counts as uneven as these or more. With groups it is that of the sign-flip test by group. PHolm is corrected for all pairs of the scope (Holm).
-	PValue float64 `json:"p"`
-	PHolm  float64 `json:"p_holm"`
-}
-
 // Curves holds the counts behind every figure, at each coverage. A risk divides two of them:
 // critical FNR is CriticalMissed/CriticalRetained, and the joint curve divides both by
 // Summary.Critical. Within ties, counts are expected values, as in At.
@@ -313,10 +283,8 @@ type Curve struct {
 	Scope            policy.Scope `json:"scope"`
 	CriticalRetained []float64    `json:"critical_retained"`
 	CriticalMissed   []float64    `json:"critical_missed"`
-	CriticalWrong    []float64    `json:"critical_wrong"` // predicted as any other class
 	Wrong            []float64    `json:"wrong"`
 	CalledCritical   []float64    `json:"called_critical"`
-	FalseCalls       []float64    `json:"false_calls"` // called critical, and not critical
 	// Low and High are the 95% band of critical FNR over the first 1000 resamples, NaN where it is
 	// undefined in all of them. They are empty unless Options.Bands asks for them.
 	Low  []float64 `json:"-"`
@@ -330,7 +298,7 @@ type OperatingPoint struct {
 	Scope    policy.Scope `json:"scope"`
 	Observes bool         `json:"observes"` // no thresholds: nothing is deferred
 	At
-	// CriticalFNRInterval is the 95% interval (Source.Intervals) of CriticalFNR.
+	// CriticalFNRInterval is the 95% interval of CriticalFNR.
 	CriticalFNRInterval *[2]float64 `json:"critical_fnr_interval"`
 	// ByFallback is the share of inputs that the gate hands to the fallback score, including inputs
 	// that scope or identical passes then decide.
@@ -346,8 +314,8 @@ type OperatingPoint struct {
 // independent of all others, unless Source.Groups says otherwise.
 type CertificateCheck struct {
 	Kind string `json:"kind"`
-	// Confidence of the certificate; 0 where its kind has none.
-	Confidence float64 `json:"confidence,omitempty"`
+	// Confidence of the certificate.
+	Confidence float64 `json:"confidence"`
 	// Groups is the number of groups that the certificate rests on, 0 if it counts every input as
 	// independent.
 	Groups int `json:"groups,omitempty"`
@@ -391,8 +359,8 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Shown: the exact one-sided test shows, at the confidence of the certificate (0.95 where its kind
-	// has none), that the share is at most the target.
+	// Shown: the exact one-sided test shows, at the confidence of the certificate, that the share is
+	// at most the target.
 	Shown Verdict = "shown"
 	// NotContradicted: neither of the others. How much that says depends on PowerAtDouble.
 	NotContradicted Verdict = "not_contradicted"

@@ -105,8 +105,8 @@ func TestClassificationByHand(t *testing.T) {
 	s := r.Summary
 	// Squared distances sum to 1+1+4 = 6. Grades sum to 4 on both sides and their squares to 6, so
 	// that independent grades would give 6+6-2*4*4/5 = 5.6.
-	same(t, "summary", []float64{s.Accuracy, float64(s.MacroF1), float64(s.QWK), float64(s.CriticalFNR), float64(s.Critical), float64(s.Missed)},
-		[]float64{0.4, 1. / 3, 1 - 6/5.6, 1. / 3, 3, 1})
+	same(t, "summary", []float64{s.Accuracy, float64(s.MacroF1), float64(s.QWK), float64(s.Critical), float64(s.Missed)},
+		[]float64{0.4, 1. / 3, 1 - 6/5.6, 3, 1})
 }
 
 // TestPrecisionAndRecallByHand gives input 2 the label b, so that class c has no input.
@@ -197,8 +197,8 @@ func TestSelectiveByHand(t *testing.T) {
 		}
 	}
 	for c, n := range r.Curves.Retained {
-		got := []float64{curve.CriticalRetained[c], curve.CriticalMissed[c], curve.CriticalWrong[c], curve.Wrong[c]}
-		want := [][]float64{{0, 0, 0, 0}, {1, 1, 1, 1}, {2, 1, 2, 2}, {3, 1, 2, 2}, {3, 1, 2, 3}}[n-1]
+		got := []float64{curve.CriticalRetained[c], curve.CriticalMissed[c], curve.Wrong[c]}
+		want := [][]float64{{0, 0, 0}, {1, 1, 1}, {2, 1, 2}, {3, 1, 2}, {3, 1, 3}}[n-1]
 		if !slices.Equal(got, want) {
 			t.Errorf("curve with %d retained: %v, want %v", n, got, want)
 		}

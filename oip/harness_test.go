@@ -38,8 +38,7 @@ models:
     guard: {score: mi, threshold: 0.3}
     calibrated:
       risk:
-        intercept: -1
-        terms: [{feature: p_critical, weight: 0.5}]
+        called_safe: {intercept: -1, slope: 0.5}
         called_critical: {intercept: 0.25, slope: 2}
         quantiles: [0` + strings.Repeat(", 0.25", 63) + `, 1]
         prevalence: 0.2

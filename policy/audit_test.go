@@ -78,8 +78,6 @@ func TestLines(t *testing.T) {
 			Lines{CriticalFNR: 0.1, CriticalMissRate: 0.06}},
 		{"certified miss rate", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, confidence: 0.9}}",
 			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.1}},
-		{"certified on average", "{" + expected + ", certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1}}",
-			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.06}},
 		{"certified of a class", "{" + expected + ", certificate: {kind: learn-then-test, bounds: critical-fnr, class: c, target: 0.2, confidence: 0.9, " +
 			"further: [{bounds: critical-miss-rate, target: 0.07}]}}",
 			Lines{CriticalFNR: 0.09, CriticalMissRate: 0.07, Classes: []ClassLine{{"c", 0.2}}}},
@@ -101,7 +99,7 @@ func TestLines(t *testing.T) {
 
 func TestAuditWarnings(t *testing.T) {
 	const calibration = "    calibrated: {expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}}\n"
-	risk := strings.TrimSuffix(calibration, "}\n") + ", risk: {intercept: 1, terms: [{feature: p_critical, weight: 1}], " +
+	risk := strings.TrimSuffix(calibration, "}\n") + ", risk: {called_safe: {intercept: 1, slope: 1}, " +
 		"called_critical: {intercept: 1, slope: 1}, quantiles: " + probabilities(0.25) + ", prevalence: 0.5}}\n"
 	for _, c := range []struct {
 		name, text, want string

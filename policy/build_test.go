@@ -74,10 +74,10 @@ func TestBuildFaults(t *testing.T) {
 			`model "m": pair_weights[0].critical: class "b" is not critical`,
 		}},
 		{"certificate", func(d *Draft) {
-			d.Calibration = &Calibration{Certificate: &Certificate{Kind: ConformalRiskControl, Bounds: CriticalMissRate, PValue: 0.5}}
+			d.Calibration = &Calibration{Certificate: &Certificate{Kind: LearnThenTest, Bounds: CriticalMissRate, Confidence: 2}}
 		}, []string{
 			`model "m": calibrated.certificate.target: expected a number above 0`,
-			`model "m": calibrated.certificate: expected one critical-miss-rate`,
+			`model "m": calibrated.certificate.confidence: expected a number above 0`,
 		}},
 		{"reference", func(d *Draft) {
 			d.Calibration = &Calibration{Reference: &Reference{Inputs: 9, Classes: []ClassReference{

@@ -82,8 +82,7 @@ func (i *Interval) Known() bool { return i.Low > 0 || i.High < 1 }
 
 // Certificate states a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
-	// The method that certified: learn-then-test bounds figures with some confidence,
-	// conformal-risk-control the critical miss rate on average.
+	// The method that certified.
 	Kind CertificateKind `key:"kind,required"`
 	// What it bounds: the share that is retained and called safe of all critical inputs
 	// (critical-miss-rate) or of those that are retained (critical-fnr).
@@ -92,8 +91,8 @@ type Certificate struct {
 	Class string `key:"class" form:"class"`
 	// The share that is not exceeded.
 	Target float64 `key:"target,required" range:"(0..1)"`
-	// With what probability it holds; only of learn-then-test.
-	Confidence float64 `key:"confidence" range:"(0..1)"`
+	// With what probability it holds.
+	Confidence float64 `key:"confidence,required" range:"(0..1)"`
 	// How many groups of inputs, such as patients, it rests on; none if all inputs were counted as
 	// independent.
 	Groups int `key:"groups" range:"0..2147483647"`
@@ -101,7 +100,7 @@ type Certificate struct {
 	Cases int `key:"cases" range:"0..2147483647"`
 	// How many of the cases were missed.
 	Misses int `key:"misses" range:"0..2147483647"`
-	// The chance of so few misses if the target were exceeded; only of learn-then-test.
+	// The chance of so few misses if the target were exceeded.
 	PValue float64 `key:"p_value" range:"0..1"`
 	// Further shares that it bounds at the same time, with the same confidence for all together.
 	Further []CertifiedLimit `key:"further"`
@@ -147,13 +146,8 @@ const IfIndependent = "if inputs are independent (not several of one patient)"
 // CertificateKind names the method that certified.
 type CertificateKind string
 
-// The kinds of certificates.
-const (
-	// LearnThenTest bounds figures with confidence.
-	LearnThenTest CertificateKind = "learn-then-test"
-	// ConformalRiskControl bounds the critical miss rate on average over recordings.
-	ConformalRiskControl CertificateKind = "conformal-risk-control"
-)
+// LearnThenTest bounds figures with confidence.
+const LearnThenTest CertificateKind = "learn-then-test"
 
 // Reference holds what a calibration saw of a model, which live inputs are compared with.
 type Reference struct {
@@ -235,13 +229,6 @@ func (c *Certificate) validate(b *builder) {
 			b.fault(at+".misses", "expected at most %d, the number of cases, found %d", limit.Cases, limit.Misses)
 		}
 		b.checkCritical(at+".class", limit.Class)
-	}
-	switch {
-	case !b.sound(path+".kind", path+".confidence"):
-	case c.Kind == LearnThenTest && c.Confidence == 0:
-		b.fault(path+".confidence", "missing, expected the confidence that %s certified with", LearnThenTest)
-	case c.Kind == ConformalRiskControl && (c.Confidence != 0 || c.PValue != 0 || len(c.Further) > 0 || c.Bounds == CriticalFNR):
-		b.fault(path, "expected one %s, without a confidence or a test: %s bounds a mean", CriticalMissRate, ConformalRiskControl)
 	}
 }
 
@@ -384,12 +371,7 @@ func (c *Certificate) explain() string {
 	if c.Statement != "" {
 		return fmt.Sprintf("Its certificate, by %s, states: %s", c.Kind, c.Statement)
 	}
-	s := fmt.Sprintf("Its certificate, by %s: ", c.Kind)
-	if c.Kind == LearnThenTest {
-		s += fmt.Sprintf("with confidence %v, ", c.Confidence)
-	} else {
-		s += "on average, "
-	}
+	s := fmt.Sprintf("Its certificate, by %s: with confidence %v, ", c.Kind, c.Confidence)
 	for i, limit := range c.Limits() {
 		if i > 0 {
 			s += ", and "
@@ -481,16 +463,10 @@ func (w *warnings) reference() {
 // certificate warns if the certificate's own numbers do not support it.
 func (w *warnings) certificate(c *Certificate) {
 	const rounding = 1e-9
-	switch {
-	case c.Kind == LearnThenTest:
-		for _, limit := range c.Limits() {
-			if limit.PValue > 1-c.Confidence+rounding {
-				w.add("calibrated.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
-					limit.PValue, 1-c.Confidence, c.Confidence)
-			}
+	for _, limit := range c.Limits() {
+		if limit.PValue > 1-c.Confidence+rounding {
+			w.add("calibrated.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
+				limit.PValue, 1-c.Confidence, c.Confidence)
 		}
-	case c.Groups == 0 && c.Cases > 0 && float64(c.Misses+1) > (c.Target+rounding)*float64(c.Cases+1):
-		w.add("calibrated.certificate.misses", "(%d + 1) / (%d + 1) is above the target of %v, which is not certified then",
-			c.Misses, c.Cases, c.Target)
 	}
 }

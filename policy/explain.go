@@ -126,9 +126,8 @@ func (e explainer) guard() string {
 }
 
 func (e explainer) risk() string {
-	return fmt.Sprintf("The probability that an input called safe is truly critical is computed from %d %s, for traffic of "+
-		"which %s is critical; with another share, the probability is off.", len(e.Risk.Model.Terms),
-		plural(len(e.Risk.Model.Terms), "feature", "features"), percent(e.Risk.Prevalence))
+	return fmt.Sprintf("The probability that an input called safe is truly critical is computed from %s, for traffic of "+
+		"which %s is critical; with another share, the probability is off.", PCritical, percent(e.Risk.Prevalence))
 }
 
 func plural(n int, one, many string) string {

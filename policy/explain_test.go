@@ -117,14 +117,9 @@ func TestExplainCalibration(t *testing.T) {
 			},
 		},
 		{
-			"conformal risk control",
-			"{expected_critical_fnr: {value: 0.001, low: 0, high: 1}, certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.02}}",
-			[][]string{{"unknown"}, {"expect 0.1% of the critical inputs"}, {"conformal-risk-control: on average, at most 2%"}},
-		},
-		{
 			"a statement of its own",
-			"{" + of30 + "certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.02, statement: All is well.}}",
-			[][]string{{"of 30 passes from x"}, {"conformal-risk-control", "All is well."}},
+			"{" + of30 + "certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.02, confidence: 0.9, statement: All is well.}}",
+			[][]string{{"of 30 passes from x"}, {"learn-then-test", "All is well."}},
 		},
 		{
 			"as it was calibrated, at a second attempt",
@@ -141,7 +136,7 @@ func TestExplainCalibration(t *testing.T) {
 		{
 			"changed since",
 			"{" + of30 + "policy_hash: " + strings.Repeat("0", 64) + ", expected_coverage: {value: 0.8, low: 0, high: 1}, " +
-				"certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.02, statement: All is well.}, earlier_attempt: for critical FNR 0.04}",
+				"certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.02, confidence: 0.9, statement: All is well.}, earlier_attempt: for critical FNR 0.04}",
 			[][]string{{"of 30 passes from x"}, {"changed after its calibration", "nothing is guaranteed"}, {"for critical FNR 0.04"}},
 		},
 	} {
@@ -236,7 +231,7 @@ func TestWarnings(t *testing.T) {
 			"{safe: normal, critical: pathologic, weight: 0}]\n", "pair_weights: all are 0"},
 		{"calibrated", sane + told + "{kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9, p_value: 0.1}}\n", ""},
 		{"calibrated on other passes", strings.Replace(sane, "expected: 30", "expected: 29", 1) + told +
-			"{kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1}}\n", "calibrated.recording.passes: calibrated on inputs of 30 passes, but an " +
+			"{kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, confidence: 0.9}}\n", "calibrated.recording.passes: calibrated on inputs of 30 passes, but an " +
 			"input is answered when it has 29"},
 		{"calibrated on passes that are not told", sane + "  calibrated: {posterior: ensemble}\n",
 			"calibrated.recording.passes: not given"},
@@ -249,9 +244,6 @@ func TestWarnings(t *testing.T) {
 		{"calibrated dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  calibrated: {seed: 1}\n", ""},
 		{"a p-value that certifies nothing", sane + told + "{kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9, p_value: 0.11}}\n",
 			"calibrated.certificate.p_value: 0.11 is above 0.1"},
-		{"misses that certify", sane + told + "{kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1, cases: 9, misses: 0}}\n", ""},
-		{"misses that certify nothing", sane + told + "{kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1, cases: 8, misses: 0}}\n",
-			"calibrated.certificate.misses: (0 + 1) / (8 + 1) is above the target of 0.1"},
 
 		{"a reference of the critical classes", sane + referred(2126, "suspect", "pathologic"), ""},
 		{"a reference without a critical class", sane + referred(2126, "suspect", "normal"),

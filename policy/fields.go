@@ -10,7 +10,6 @@ import (
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/policy/earlystop"
-	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // field is one key of a policy file. The struct field that holds its value says in tags what the
@@ -183,10 +182,9 @@ var choicesOf = map[reflect.Type][]string{
 	reflect.TypeFor[Handling]():            texts(handlings...),
 	reflect.TypeFor[AuditedCritical]():     texts(CriticalAudited, CriticalFree),
 	reflect.TypeFor[OnBreach]():            texts(AlarmOnBreach, DeferOnBreach),
-	reflect.TypeFor[CertificateKind]():     texts(LearnThenTest, ConformalRiskControl),
+	reflect.TypeFor[CertificateKind]():     texts(LearnThenTest),
 	reflect.TypeFor[Figure]():              texts(CriticalMissRate, CriticalFNR),
 	reflect.TypeFor[PassOrder]():           texts(AnyOrder, MembersOrder),
-	reflect.TypeFor[risk.Feature]():        texts(risk.Features()...),
 	reflect.TypeFor[earlystop.Statistic](): texts(earlystop.StatisticNames[:]...),
 }
 

@@ -73,10 +73,10 @@ func (p *Policy) meaning() []byte {
 	line("degenerate", p.Degenerate)
 	line("saturated", p.Saturated)
 	if r := p.Risk; r != nil {
-		line("risk", r.Model.Intercept+0, r.CalledCritical.Intercept+0, r.CalledCritical.Slope+0, r.Prevalence) // -0 + 0 is 0
-		for _, t := range r.Model.Terms {
-			line("risk_term", t.Feature, t.Class, t.Weight+0)
+		for _, l := range []Logistic{r.CalledSafe, r.CalledCritical} {
+			line("risk_line", l.Intercept+0, l.Slope+0) // -0 + 0 is 0
 		}
+		line("risk", r.Prevalence)
 		for _, q := range r.Quantiles {
 			line("risk_quantile", q+0)
 		}

@@ -18,7 +18,7 @@ func TestHashIsStable(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"defaults", "models: [{name: m, classes: [a, b, c], critical: [c]}]", "b92eba97b420b5673ec28122bdb8bd808eceaab3a29d9d60d12f3aa4e8de0d0c"},
 		{"every field", everyField, "9ceb68c0c1a4a4631c6b2a19e209a23a74149c328f11685f36eb6b7a12df042e"},
-		{"risk and guard", riskText, "75891bd5ef570caa401461ff41cb6dae4f02b0bc0d2afac81f6003178f735692"},
+		{"risk and guard", riskText, "8b3824b4853e3a3e3ee7ce127ea3c248cb3a29d4eb61356af7e8ca4150faad94"},
 		{"early stopping", settledText(fullRule), "c850bbf6ff4c9f8e58193f075e51659754923981bda53d79a59bb30eaced54fe"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -56,8 +56,7 @@ models:
       lines: {critical_fnr: 0.1, critical_miss_rate: 0.1, classes: [{class: c, critical_fnr: 0.1}]}
       reference: {inputs: 9, classes: [{class: a, predicted: 0.5, epistemic: `+levels(1)+`, skewness: `+levels(2)+`}]}
       risk:
-        intercept: 1
-        terms: [{feature: critical_mean, class: c, weight: 1}, {feature: p_critical, weight: 1}]
+        called_safe: {intercept: 1, slope: 1}
         called_critical: {intercept: 1, slope: 1}
         quantiles: `+probabilities(0.25)+`
         prevalence: 0.5

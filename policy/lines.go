@@ -47,12 +47,12 @@ func (p *Policy) Lines() Lines {
 }
 
 // DerivedLines returns the lines that follow from what was certified and expected: the target of a
-// Learn-then-Test certificate of the same share, or else the upper end of the 95% interval of the
+// certificate of the same share, or else the upper end of the 95% interval of the
 // expected share. An expected share itself is no line, since half of all policies lie above it from
-// the first day; nor is a target that holds on average over calibrations.
+// the first day.
 func (c *Calibration) DerivedLines() Lines {
 	var l Lines
-	if cert := c.Certificate; cert != nil && cert.Kind == LearnThenTest {
+	if cert := c.Certificate; cert != nil {
 		for _, limit := range cert.Limits() {
 			switch {
 			case limit.Class == "" && limit.Bounds == CriticalFNR:

@@ -22,8 +22,9 @@ func GuardScores() []Score {
 
 // Risk says how probable it is that an input is truly critical, as a calibration fitted it.
 type Risk struct {
-	// Model gives the probability for inputs called safe.
-	Model risk.Model `key:",inline"`
+	// The log-odds of being truly critical for an input called safe. Inputs unlike those of the
+	// calibration are beyond what they know: a guard finds some.
+	CalledSafe Logistic `key:"called_safe,required"`
 	// The log-odds of being truly critical for an input called critical, which orders work lists and
 	// decides nothing.
 	CalledCritical Logistic `key:"called_critical,required"`
@@ -35,8 +36,9 @@ type Risk struct {
 	Prevalence float64 `key:"prevalence,required" range:"(0..1)"`
 }
 
-// Logistic is a probability whose log-odds are Intercept + Slope * log(p/(1-p)) of another
-// probability p.
+// Logistic is a probability whose log-odds are Intercept + Slope * log(p/(1-p)), of the mean
+// probability p of the critical classes together, clipped to 1e-6 from 0 and 1. It does not fall as p
+// rises.
 type Logistic struct {
 	// The log-odds where p_critical is a half.
 	Intercept float64 `key:"intercept,required" range:"-1e6..1e6"`
@@ -55,9 +57,6 @@ type Guard struct {
 // Finds reports whether an input with this value of the guard's score is unfamiliar. One that
 // cannot be compared (NaN) is.
 func (g *Guard) Finds(value float64) bool { return g != nil && !(value <= g.Threshold) }
-
-// mostRiskTerms bounds the terms of a risk model, which is to be read by people.
-const mostRiskTerms = 12
 
 // Percentiles looks up percentiles among the quantiles of a Risk. It is immutable.
 type Percentiles struct {
@@ -125,36 +124,19 @@ func (p *Percentiles) Of(x, logOdds float64) float64 {
 	return float64(at)/float64(last) + (x-q[at])*p.inverse[at]
 }
 
-// Probability returns the probability for an input called critical whose critical classes have the
-// mean probability pCritical together.
+// Probability returns the probability for an input whose critical classes have the mean probability
+// pCritical together.
 func (l Logistic) Probability(pCritical float64) float64 {
 	return risk.Logistic(l.Intercept + l.Slope*risk.LogOdds(pCritical))
 }
 
-// ReadsC reports whether the model reads the C_k of classes that are not critical. It reads no
-// others.
-func (r *Risk) ReadsC() bool {
-	return r != nil && slices.ContainsFunc(r.Model.Terms, func(t risk.Term) bool {
-		return t.Feature == risk.PredictedVariation || t.Feature == risk.SafeVariation
-	})
-}
-
-// checkRisk checks the risk model against the sets, and that it is there for rules that need it.
+// checkRisk checks that there are critical classes, and a risk model for rules that need it.
 func (b *builder) checkRisk(p *Policy) {
 	if b.sound("gate") {
 		b.checkRiskScores(p)
 	}
-	const path = "calibrated.risk"
-	if p.Risk == nil || !b.sound(path) {
-		return
-	}
-	if len(p.Critical) == 0 && b.sound("classes", "critical") {
+	if p.Risk != nil && len(p.Critical) == 0 && b.sound("calibrated.risk", "classes", "critical") {
 		b.fault("critical", "no class is critical, expected at least one for a model of risk")
-	}
-	if n := len(p.Risk.Model.Terms); n > mostRiskTerms {
-		b.fault(path+".terms", "expected at most %d terms, found %d", mostRiskTerms, n)
-	} else if err := p.Risk.Model.Check(p.Critical, p.Safe); err != nil && b.sound("classes", "critical", "safe") && !b.faultyWithin(path+".terms") {
-		b.fault(path+".terms", "%v", err)
 	}
 }
 

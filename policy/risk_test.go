@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // riskText has a risk model and a guard, as Marshal writes them.
@@ -31,11 +29,7 @@ var riskText = `models:
     guard: {score: mi, threshold: 0.41}
     calibrated:
       risk:
-        intercept: -1.25
-        terms:
-          - {feature: p_critical, weight: 0.93}
-          - {feature: critical_mean, class: suspect, weight: 0.2}
-          - {feature: safe_entropy, weight: 0}
+        called_safe: {intercept: -1.25, slope: 0.93}
         called_critical: {intercept: 0.4, slope: 0.8}
         quantiles: ` + probabilities(0) + `
         prevalence: 0.08
@@ -57,12 +51,7 @@ func TestRiskIsRead(t *testing.T) {
 		quantiles[i] = float64(i) / 128
 	}
 	want := &Risk{
-		Model: risk.Model{Intercept: -1.25, Terms: []risk.Term{
-			{Feature: risk.PCritical, Class: -1, Weight: 0.93},
-			{Feature: risk.CriticalMean, Class: 1, Weight: 0.2},
-			{Feature: risk.SafeEntropy, Class: -1},
-		}},
-		CalledCritical: Logistic{0.4, 0.8}, Quantiles: quantiles, Prevalence: 0.08,
+		CalledSafe: Logistic{-1.25, 0.93}, CalledCritical: Logistic{0.4, 0.8}, Quantiles: quantiles, Prevalence: 0.08,
 	}
 	if diff := cmp.Diff(want, p.Risk); diff != "" {
 		t.Errorf("risk (-want +got):\n%s", diff)
@@ -78,7 +67,7 @@ func TestRiskIsRead(t *testing.T) {
 	checkSentences(t, p.Explain(), [][]string{
 		{"3 classes"}, {"at least 2 passes"}, {"always risk (the calibrated probability"}, {"when risk is above 0.05;"},
 		{"has no risk", "not deferred unless it is unfamiliar"}, {"mi is above 0.41 nats", "unfamiliar", "not all"},
-		{"hardly differ is deferred"}, {"from 3 features", "8% is critical"},
+		{"hardly differ is deferred"}, {"from p_critical", "8% is critical"},
 	})
 }
 
@@ -101,10 +90,8 @@ func TestRiskOfProgramIsChecked(t *testing.T) {
 		change func(*Draft)
 		want   string
 	}{
-		{"class out of range", func(d *Draft) { d.Risk.Model.Terms[1].Class = 3 }, "calibrated.risk.terms[1].class: expected the position of a class"},
-		{"safe class", func(d *Draft) { d.Risk.Model.Terms[1].Class = 0 }, "calibrated.risk.terms: term 1: feature critical_mean: class 0, expected a critical"},
-		{"infinite weight", func(d *Draft) { d.Risk.Model.Terms[0].Weight = math.Inf(1) }, "calibrated.risk.terms[0].weight: expected a number"},
-		{"no terms", func(d *Draft) { d.Risk.Model.Terms = nil }, "calibrated.risk.terms: missing"},
+		{"infinite slope", func(d *Draft) { d.Risk.CalledSafe.Slope = math.Inf(1) }, "calibrated.risk.called_safe.slope: expected a number"},
+		{"falling", func(d *Draft) { d.Risk.CalledSafe.Slope = -1 }, "calibrated.risk.called_safe.slope: expected a number from 0"},
 		{"quantiles", func(d *Draft) { d.Risk.Quantiles[3] = 2 }, "calibrated.risk.quantiles[3]: expected a number from 0 to 1"},
 		{"no prevalence", func(d *Draft) { d.Risk.Prevalence = 0 }, "calibrated.risk.prevalence: expected a number above 0"},
 		{"no risk", func(d *Draft) { d.Risk = nil }, "primary.score: risk needs a model of risk"},
@@ -178,25 +165,12 @@ func TestCalledCritical(t *testing.T) {
 	}
 }
 
-func drawRisk(t *rapid.T, p *Policy) *Risk {
+func drawRisk(t *rapid.T) *Risk {
 	number := rapid.OneOf(rapid.Float64Range(-1e6, 1e6), rapid.SampledFrom([]float64{0, 1}))
 	r := &Risk{
-		Model:          risk.Model{Intercept: number.Draw(t, "intercept")},
+		CalledSafe:     Logistic{number.Draw(t, "intercept"), math.Abs(number.Draw(t, "slope"))},
 		CalledCritical: Logistic{number.Draw(t, "intercept"), math.Abs(number.Draw(t, "slope"))},
 		Prevalence:     rapid.Float64Range(1e-9, 1-1e-9).Draw(t, "prevalence"),
-	}
-	for _, f := range rapid.SliceOfNDistinct(rapid.SampledFrom(risk.Features()), 1, -1, rapid.ID[risk.Feature]).Draw(t, "features") {
-		term := risk.Term{Feature: f, Class: noClass, Weight: number.Draw(t, "weight")}
-		switch of, _ := f.Of(); of {
-		case risk.CriticalClass:
-			term.Class = rapid.SampledFrom(p.Critical).Draw(t, "class")
-		case risk.SafeClass:
-			term.Class = rapid.SampledFrom(p.Safe).Draw(t, "class")
-		}
-		if f.Rises() {
-			term.Weight = math.Abs(term.Weight)
-		}
-		r.Model.Terms = append(r.Model.Terms, term)
 	}
 	quantile := 0.0
 	for range Levels {

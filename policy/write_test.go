@@ -175,7 +175,7 @@ func drawWholePolicy(t *rapid.T) *Policy {
 	thresholds := rapid.Bool().Draw(t, "thresholds")
 	scores := Scores()
 	if rapid.Bool().Draw(t, "has risk") {
-		p.Risk, scores = drawRisk(t, p), RuleScores()
+		p.Risk, scores = drawRisk(t), RuleScores()
 	}
 	for _, r := range []*Rule{&p.Primary, &p.Fallback} {
 		*r = Rule{Score: rapid.SampledFrom(scores).Draw(t, "score")}
@@ -265,7 +265,7 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 	}
 	share := rapid.Float64Range(1e-6, 1-1e-6)
 	c.Certificate = &Certificate{
-		Kind:      rapid.SampledFrom([]CertificateKind{LearnThenTest, ConformalRiskControl}).Draw(t, "kind"),
+		Kind:      LearnThenTest,
 		Bounds:    CriticalMissRate,
 		Target:    share.Draw(t, "target"),
 		Statement: drawText(t, "statement"),
@@ -274,18 +274,16 @@ func drawCalibration(t *rapid.T, p *Policy) *Calibration {
 		c.Certificate.Cases = count(1, "cases")
 		c.Certificate.Misses = rapid.IntRange(0, c.Certificate.Cases).Draw(t, "misses")
 	}
-	if c.Certificate.Kind == LearnThenTest {
-		c.Certificate.Confidence = share.Draw(t, "confidence")
-		c.Certificate.PValue = rapid.Float64Range(0, 1).Draw(t, "p-value")
-		c.Certificate.Groups = count(0, "groups")
-		figures := []Figure{CriticalMissRate, CriticalFNR}
-		c.Certificate.Bounds = rapid.SampledFrom(figures).Draw(t, "bounds")
-		for range rapid.IntRange(0, 2).Draw(t, "further") {
-			c.Certificate.Further = append(c.Certificate.Further, CertifiedLimit{
-				Bounds: rapid.SampledFrom(figures).Draw(t, "bounds"), Target: share.Draw(t, "target"),
-				Cases: 9, Misses: rapid.IntRange(0, 9).Draw(t, "misses"), PValue: rapid.Float64Range(0, 1).Draw(t, "p-value"),
-			})
-		}
+	c.Certificate.Confidence = share.Draw(t, "confidence")
+	c.Certificate.PValue = rapid.Float64Range(0, 1).Draw(t, "p-value")
+	c.Certificate.Groups = count(0, "groups")
+	figures := []Figure{CriticalMissRate, CriticalFNR}
+	c.Certificate.Bounds = rapid.SampledFrom(figures).Draw(t, "bounds")
+	for range rapid.IntRange(0, 2).Draw(t, "further") {
+		c.Certificate.Further = append(c.Certificate.Further, CertifiedLimit{
+			Bounds: rapid.SampledFrom(figures).Draw(t, "bounds"), Target: share.Draw(t, "target"),
+			Cases: 9, Misses: rapid.IntRange(0, 9).Draw(t, "misses"), PValue: rapid.Float64Range(0, 1).Draw(t, "p-value"),
+		})
 	}
 	return c
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
-	"github.com/ckd-project/ckd/policy/risk"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
@@ -340,25 +339,16 @@ func BenchmarkEarlyStopping(b *testing.B) {
 	}
 }
 
-// risky returns the policy of a load with a risk model of so many terms, of those that cost most,
-// and a guard.
-func risky(t testing.TB, s, k, terms int) *policy.Policy {
+// risky returns the policy of a load with a risk model and a guard.
+func risky(t testing.TB, s, k int) *policy.Policy {
 	t.Helper()
 	d := loadPolicy(t, s, k).Draft()
 	d.Risk = &policy.Risk{
-		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 0.9}}},
+		CalledSafe:     policy.Logistic{Intercept: -1, Slope: 0.9},
 		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.1,
-	}
-	for _, f := range []risk.Feature{risk.SafeEntropy, risk.PredictedVariation, risk.SafeVariation, risk.LargestCriticalMean} {
-		if len(d.Risk.Model.Terms) < terms {
-			d.Risk.Model.Terms = append(d.Risk.Model.Terms, risk.Term{Feature: f, Class: -1, Weight: 0.1})
-		}
 	}
 	for i := range d.Risk.Quantiles {
 		d.Risk.Quantiles[i] = float64(i) / (policy.Levels - 1)
-	}
-	for class := len(d.Critical); len(d.Risk.Model.Terms) < terms && class < k; class++ {
-		d.Risk.Model.Terms = append(d.Risk.Model.Terms, risk.Term{Feature: risk.SafeShare, Class: class, Weight: 0.1})
 	}
 	d.Guard = &policy.Guard{Score: policy.MI, Threshold: 0.3}
 	p, err := policy.Build(d)
@@ -374,7 +364,7 @@ func TestRiskAllocatesNothing(t *testing.T) {
 		t.Skip("pools forget under the race detector")
 	}
 	for _, detail := range []ckdv1.Detail{ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_FULL} {
-		l := newLoad(t, risky(t, 30, 10, 8), &ckdv1.StreamHeader{Model: "m", Detail: detail}, shape{30, 64, 10}, 30)
+		l := newLoad(t, risky(t, 30, 10), &ckdv1.StreamHeader{Model: "m", Detail: detail}, shape{30, 64, 10}, 30)
 		for range 3 {
 			if got := l.group(t); got != 64 {
 				t.Fatalf("%d results of 64 inputs", got)
@@ -388,37 +378,35 @@ func TestRiskAllocatesNothing(t *testing.T) {
 
 // BenchmarkRisk measures what risk, priority and a guard cost, between a message of the transport and
 // its reply: in groups with 30 passes, all in one block and in a block each, and in unary calls without
-// interceptors, under models of one term and of twelve. Loads with and without take turns of 64 inputs
-// or more, so that the ratio holds at one time.
+// interceptors. Loads with and without take turns of 64 inputs or more, so that the ratio holds at one
+// time.
 func BenchmarkRisk(b *testing.B) {
 	const s = 30
 	for _, shape := range []shape{{s, 1, 4}, {s, 64, 2}, {s, 64, 4}, {s, 64, 10}, {s, 8, 100}, {s, 1, 1000}} {
-		for _, terms := range []int{1, 12} {
-			policies := []*policy.Policy{loadPolicy(b, s, shape.k), risky(b, s, shape.k, terms)}
-			name := fmt.Sprintf("S%dK%dN%d/terms=%d", s, shape.k, shape.n, terms)
-			for _, blocks := range []int{1, s} {
-				b.Run(fmt.Sprintf("%s/blocks=%d", name, blocks), func(b *testing.B) {
-					var turns []func()
-					for _, p := range policies {
-						l := newLoad(b, p, &ckdv1.StreamHeader{Model: "m"}, shape, blocks)
-						for range shape.many() - 1 {
-							l.add(b, shape, blocks)
-						}
-						turns = append(turns, func() { l.group(b) })
-					}
-					compareRisk(b, shape.n, turns)
-				})
-			}
-			b.Run(name+"/unary", func(b *testing.B) {
+		policies := []*policy.Policy{loadPolicy(b, s, shape.k), risky(b, s, shape.k)}
+		name := fmt.Sprintf("S%dK%dN%d", s, shape.k, shape.n)
+		for _, blocks := range []int{1, s} {
+			b.Run(fmt.Sprintf("%s/blocks=%d", name, blocks), func(b *testing.B) {
 				var turns []func()
 				for _, p := range policies {
-					l := newUnaryLoad(b, p, shape, shape.many())
-					l.chain = nil
-					turns = append(turns, func() { l.call(b, true) })
+					l := newLoad(b, p, &ckdv1.StreamHeader{Model: "m"}, shape, blocks)
+					for range shape.many() - 1 {
+						l.add(b, shape, blocks)
+					}
+					turns = append(turns, func() { l.group(b) })
 				}
 				compareRisk(b, shape.n, turns)
 			})
 		}
+		b.Run(name+"/unary", func(b *testing.B) {
+			var turns []func()
+			for _, p := range policies {
+				l := newUnaryLoad(b, p, shape, shape.many())
+				l.chain = nil
+				turns = append(turns, func() { l.call(b, true) })
+			}
+			compareRisk(b, shape.n, turns)
+		})
 	}
 }
 

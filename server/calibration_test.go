@@ -38,7 +38,7 @@ models:
     gate: never
     passes: {fewest: 2}
     calibrated:
-      certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.1}
+      certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, confidence: 0.9}
   - name: plain
     classes: [safe, critical]
     critical: [critical]
@@ -235,7 +235,7 @@ func TestCalibrationOfModels(t *testing.T) {
 			},
 		},
 		"unstated": {Certificate: &ckdv1.Certificate{
-			Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL, Target: 0.1,
+			Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST, Target: 0.1, Confidence: proto.Float64(0.9),
 			Bounds: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE,
 		}},
 	}

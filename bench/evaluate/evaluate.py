@@ -123,10 +123,8 @@ def summary(t, y, reliability):
     return {
         "inputs": t.N, "passes": t.S, "classes": t.K, "critical": critical.sum(), "missed": missed.sum(),
         "accuracy": (t.predicted == y).mean(),
-        "chance_accuracy": (m.sum(0) * m.sum(1)).sum() / t.N**2,
         "macro_f1": macro_f1(m),
         "qwk": 1 - divide((weights * m).sum(), (weights * independent).sum()),
-        "critical_fnr": divide(missed.sum(), critical.sum()),
         "without_deferral": at_coverage(t, y, np.ones(t.N)),
         "pearson": pearson(t.sum_c, t.MI),
         "spearman": spearman(t.sum_c, t.MI),
@@ -167,11 +165,11 @@ def selective(t, y, args):
     kept = np.ceil(COVERAGES * t.N - 1e-9).astype(int)
     at = int(np.ceil(args.coverage * t.N - 1e-9))
 
-    rows, curves, orders, keys, joint, misses = [], [], [], [], [], []
+    rows, curves, wrongly, orders, keys = [], [], [], [], []
     for name, scope, key in rankings(t, args.reliability):
         order = np.argsort(key, kind="stable")
         counts = over_ties(key[order], outcomes[:, order]).cumsum(1)
-        called, false_calls = over_ties(key[order], np.stack([treated, treated & ~critical])[:, order]).cumsum(1)[:, kept - 1]
+        called = over_ties(key[order], treated[None, order]).cumsum(1)[0, kept - 1]
         weight = np.empty(t.N)  # the chance of each input to be retained at the coverage
         weight[order] = over_ties(key[order], (np.arange(t.N) < at)[None])[0]
         n_critical, n_missed, n_critical_wrong, n_wrong = c = counts[:, kept - 1]
@@ -186,12 +184,12 @@ def selective(t, y, args):
             "aurc": aurc, "augrc": augrc, "joint_area": area(divide(n_missed, everyone)),
         })
         curves.append({
-            "name": name, "scope": scope, "critical_retained": c[0], "critical_missed": c[1], "critical_wrong": c[2],
-            "wrong": c[3], "called_critical": called, "false_calls": false_calls,
+            "name": name, "scope": scope, "critical_retained": c[0], "critical_missed": c[1],
+            "wrong": c[3], "called_critical": called,
         })
         orders.append(order)
         keys.append(key)
-        misses.append(weight * missed)
+        wrongly.append(n_critical_wrong)
     for scope in "all", "predicted-safe":
         of = [r for r, row in enumerate(rows) if row["scope"] == scope]
         first = defined_from([curves[r]["critical_retained"] for r in of if rows[r]["name"] != "p_critical"])
@@ -200,7 +198,7 @@ def selective(t, y, args):
             rows[r]["ausc_from"] = COVERAGES[first] if first < 199 else np.nan
             rows[r]["ausc"] = {
                 "critical_fnr": area(divide(c["critical_missed"], c["critical_retained"]), first),
-                "critical_error": area(divide(c["critical_wrong"], c["critical_retained"]), first),
+                "critical_error": area(divide(wrongly[r], c["critical_retained"]), first),
                 "error_rate": rows[r]["ausc_paper"]["error_rate"],
             }
             for s in of[: of.index(r)]:
@@ -237,7 +235,7 @@ def selective(t, y, args):
         and "p_critical" not in (a["name"], b["name"])
     ]
     return {
-        "policies": rows, "pairwise": pairwise, "missed_pairs": missed_pairs(rows, misses),
+        "policies": rows, "pairwise": pairwise,
         "curves": {"coverage": COVERAGES, "retained": kept, "rows": curves},
     }
 
@@ -293,39 +291,6 @@ def same_ranking(a, b, order_a, order_b):
         tied = np.diff(x) == 0
         return near(y, highest).all() and near(y[1:], y[:-1])[tied].all()
     return follows(a, b, order_a) and follows(b, a, order_b)
-
-
-def missed_pairs(rows, misses):
-    """Every two rankings of a scope by the inputs that only one of them misses: exact McNemar tests, Holm."""
-    found = []
-    for scope in "all", "predicted-safe":
-        of = [r for r, row in enumerate(rows) if row["scope"] == scope and "same_as" not in row]
-        pairs = []
-        for i, r in enumerate(of):
-            for s in of[i + 1:]:
-                a, b = np.maximum(misses[r] - misses[s], 0).sum(), np.maximum(misses[s] - misses[r], 0).sum()
-                tail = half_tail(min(a, b), a + b)
-                pairs.append({
-                    "row": rows[r]["name"], "column": rows[s]["name"], "scope": scope, "row_only": a, "column_only": b,
-                    "p": min(1.0, 2 * tail),
-                })
-        before = 0.0
-        for rank, pair in enumerate(sorted(pairs, key=lambda pair: pair["p"])):
-            before = pair["p_holm"] = max(before, min(1.0, pair["p"] * (len(pairs) - rank)))
-        found += pairs
-    return found
-
-
-def half_tail(k, n):
-    """P(X <= k) of Binomial(n, 1/2); counts that are not whole interpolate by the incomplete beta function."""
-    if k == int(k) and n == int(n):
-        return sum(math.comb(int(n), i) for i in range(int(k) + 1)) / 2 ** int(n)
-    # I_1/2(a, b) with x = (1/2) u^(1/a), so that nothing is singular at 0.
-    a, b = n - k, k + 1
-    u, w = np.polynomial.legendre.leggauss(400)
-    x = 0.5 * ((u + 1) / 2) ** (1 / a)
-    beta = math.exp(math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b))
-    return float((w / 2 * (1 - x) ** (b - 1)).sum() * 0.5 ** a / a / beta)
 
 
 def over_ties(key, values):

@@ -115,7 +115,7 @@ func (b *bench) studyOf(file string) (*study, error) {
 func fixed(t *eval.Table, risk *policy.Risk, coverage float64) (threshold, meanRoot float64) {
 	risks := make([]float64, t.Inputs)
 	if risk != nil {
-		risks = calibrate.Risks(t, &risk.Model)
+		risks = calibrate.Risks(t, risk)
 	}
 	values := t.Scores[decomp.Entropy]
 	var called []float64
@@ -140,7 +140,7 @@ func fixed(t *eval.Table, risk *policy.Risk, coverage float64) (threshold, meanR
 func trafficOf(s *study, labels, inputs []int) *traffic {
 	risks := make([]float64, s.table.Inputs)
 	if s.policy.Risk != nil {
-		risks = calibrate.Risks(s.table, &s.policy.Risk.Model)
+		risks = calibrate.Risks(s.table, s.policy.Risk)
 	}
 	t := &traffic{}
 	for _, i := range inputs {

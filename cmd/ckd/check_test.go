@@ -22,7 +22,7 @@ func TestCheck(t *testing.T) {
 	calibrated := writeFile(t, "calibrated.yaml", sane+`  calibrated:
     recording: {passes: 20, inputs: 900, critical_inputs: 90}
     posterior: ensemble
-    certificate: {kind: conformal-risk-control, bounds: critical-miss-rate, target: 0.05}
+    certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.05, confidence: 0.9}
 `)
 	unwise := writeFile(t, "unwise.yaml", "models: [{name: two, classes: [a, b], critical: [b], passes: {fewest: 5, expected: 9}}]\n")
 	bad := writeFile(t, "bad.yaml", "models: [{name: x, classes: [a, b], critical: [c]}, {name: fetal-health, classes: [a, b], gate: nevr}]\n")
@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 		}},
 		"calibrated": {args: []string{calibrated}, stdout: []string{
 			"\n  It was calibrated on 900 inputs (90 critical) of 20 passes from ensemble",
-			"\n  Its certificate, by conformal-risk-control: on average, at most 5% of the critical inputs",
+			"\n  Its certificate, by learn-then-test: with confidence 0.9, at most 5% of the critical inputs",
 			"\n  warning: calibrated.recording.passes: calibrated on inputs of 20 passes, but an input is answered when it has 30",
 		}},
 		"unwise": {args: []string{good, unwise}, stdout: []string{

@@ -2,29 +2,24 @@ package deploytest
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	mathrand "math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
@@ -359,34 +354,19 @@ func TestDashboardQueries(t *testing.T) {
 	}
 }
 
-// emptyWhileHealthy names the queries that have no data while all is well, and says why.
-var emptyWhileHealthy = map[string]string{
-	`serving.json: panel "Refused for lack of room" A`: "there was room",
-	`triage.json: panel "Refused inputs" A`:            "none was refused",
-}
-
-// byCause names the queries of series that appear with an event, which may not come.
-var byCause = []string{
-	`serving.json: panel "Access refused" A`, `serving.json: panel "HTTP requests refused" A`, `classes.json: panel "Alarms raised" A`,
-}
-
-// withheldInDrift names the queries that have no data while drift is in alarm.
-var withheldInDrift = map[string]string{
-	`triage.json: panel "Expected misses per 1,000 retained, if the recording still holds" A`: "drift is in alarm",
-}
-
-// aboutTheTrouble lists the alerts that the test causes. Most are still pending, since the trouble
-// is short.
-var aboutTheTrouble = []string{
-	"CkdDeferralRateHigh", // by unknown inputs and identical passes
-	"CkdDrift", "CkdDegeneratePasses", "CkdCalibrationMismatch", "CkdInputsRejected", "CkdOverloaded", "CkdPolicyReloadFailed",
-}
-
 // noNamespace reports whether a query lists namespaces. Only Kubernetes gives targets that label.
 func noNamespace(where string) bool { return strings.HasSuffix(where, `variable "namespace"`) }
 
-// TestDashboardsShow scrapes two daemons that first do well and then get into trouble. Every query
-// of every dashboard and rule must have data, and only the trouble may raise alerts.
+// emptyWhileHealthy names the queries that have no data while all is well.
+var emptyWhileHealthy = []string{
+	`serving.json: panel "Refused for lack of room" A`, `triage.json: panel "Refused inputs" A`,
+	`serving.json: panel "Access refused" A`, `serving.json: panel "HTTP requests refused" A`, `classes.json: panel "Alarms raised" A`,
+}
+
+const digitNames = "zero,one,two,three,four,five,six"
+
+// TestDashboardsShow scrapes two daemons that do well. Every query of every dashboard and rule must
+// have data, and no alert may be raised.
 func TestDashboardsShow(t *testing.T) {
 	t.Parallel()
 	binary := testbed.Program(t, "prometheus", "PROMETHEUS")
@@ -408,75 +388,34 @@ func TestDashboardsShow(t *testing.T) {
 	start.Env = append(os.Environ(), "GOMEMLIMIT=1GiB")
 	plain := testbed.Start(t, start, 1)
 	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5", "--class-buckets",
-		"--tls-cert", cert, "--tls-key", key, "--max-open-bytes", "1048576", "--receipt-keys", keys, "--ledger-at", plain.GRPC[0])
-	p := testbed.StartPrometheus(t, binary, prometheusConfig(t, foreign(t), plain, encrypted))
+		"--tls-cert", cert, "--tls-key", key, "--receipt-keys", keys, "--ledger-at", plain.GRPC[0])
+	p := testbed.StartPrometheus(t, binary, prometheusConfig(t, plain, encrypted))
 	await(t, p, "count(ckd_build_info) == 2") // every counter is scraped at 0
 
-	send := func(d *testbed.Daemon, model, passes string, flags ...string) testbed.Result {
-		t.Helper()
-		args := append([]string{"replay", "--addr", d.GRPC[0], "--model", model, "--passes", passes, "--quiet"}, flags...)
-		if d == encrypted {
-			args = append(args, "--tls-ca", authority)
-		}
-		return testbed.Run(t, exec.CommandContext(t.Context(), ckd, args...))
-	}
 	digits, heart := recording("digits-id"), shuffled(t, recording("ctg-mcdropout"))
-	// One unary call at a time always finds room. Six at once would not.
-	for _, r := range []testbed.Result{
-		send(plain, "digits", digits, "--posterior", "low-rank"),
-		send(plain, "heart", heart, "--posterior", "mc-dropout"),
-		send(encrypted, "digits", digits, "--posterior", "low-rank", "--unary", "--in-flight", "32"),
-		send(encrypted, "heart", heart, "--posterior", "mc-dropout", "--unary", "--in-flight", "32"),
-	} {
-		if r.Code != 0 {
-			t.Fatalf("replay: exit %d\n%s", r.Code, r.Stderr)
+	for _, d := range []*testbed.Daemon{plain, encrypted} {
+		for _, send := range [][]string{{"digits", digits, "low-rank"}, {"heart", heart, "mc-dropout"}} {
+			args := []string{"replay", "--addr", d.GRPC[0], "--model", send[0], "--passes", send[1], "--posterior", send[2], "--quiet"}
+			if d == encrypted {
+				args = append(args, "--tls-ca", authority, "--unary", "--in-flight", "32")
+			}
+			if r := testbed.Run(t, exec.CommandContext(t.Context(), ckd, args...)); r.Code != 0 {
+				t.Fatalf("replay: exit %d\n%s", r.Code, r.Stderr)
+			}
 		}
 	}
-	showsShares(t, p, 1e-9, slices.Concat(deferralShares, otherShares))
 	answered := answerReviews(t, plain, "digits", "digits-id", strings.Split(digitNames, ","))
 	await(t, p, fmt.Sprintf(`sum(ckd_promise_reviews{state="answered"}) == %d and sum(ckd_promise_reviews{state="due"}) == %[1]d`, answered))
 	sendStopping(t, plain, "digits", digits, int(fullpass.NewSampler(0).First))
 	sendStopping(t, plain, "digits", digits, 0)
-	shows(t, p, "all is well, and every other query has data", func(at string) []string { return shownFaults(t, p, at, emptyWhileHealthy) })
-	alertsOnly(t, p)
-	shows(t, p, "what is not a ckd changes nothing", func(at string) []string { return foreignFaults(t, p, at) })
-	showsShares(t, p, 1e-9, slices.Concat(stoppingShares, outcomeShares))
-
-	// Inputs that the model does not know, and some that are faulty.
-	send(plain, "digits", recording("digits-ood"), "--posterior", "low-rank")
-	send(plain, "digits", changed(t, digits, func(passes, _ int, values []float32) {
-		for i := range values {
-			values[i] = values[i%(len(values)/passes)] // the first pass again
+	shows(t, p, "every query has data", func(at string) []string { return shownFaults(t, p, at) })
+	shows(t, p, "no alert is raised", func(at string) (raised []string) {
+		for _, sample := range p.Query(`ALERTS`, at) {
+			raised = append(raised, sample.Metric.String())
 		}
-	}), "--posterior", "low-rank")
-	send(plain, "digits", changed(t, digits, func(passes, inputs int, values []float32) {
-		classes := len(values) / passes / inputs
-		for n := range inputs / 2 {
-			values[n*classes] = float32(math.NaN()) // in the first pass
-		}
-	}), "--posterior", "low-rank")
-	send(plain, "heart", heart, "--posterior", "deep-ensemble")
-	send(encrypted, "digits", digits, "--posterior", "low-rank", "--unary", "--batch", "506", "--in-flight", "506")
-	// A new policy, and then one with a fault.
-	replaceInFile(t, filepath.Join(policies, "heart.yaml"), "reliability_threshold: 0.3", "reliability_threshold: 0.25")
-	// Both daemons must have it: one that still waits for the folder to be quiet would never read it.
-	await(t, p, `count(ckd_policy_info{model="heart"}) == 2 and count(count by (hash) (ckd_policy_info{model="heart"})) == 1 and count(count by (hash) (last_over_time(ckd_policy_info{model="heart"}[1h]))) == 2`)
-	replaceInFile(t, filepath.Join(policies, "heart.yaml"), "classes: [normal,", "classes: [normal, normal,")
-	await(t, p, `count(ckd_policy_last_reload_successful == 0) == 2`)
-	for _, alert := range aboutTheTrouble {
-		await(t, p, fmt.Sprintf(`ALERTS{alertname=%q}`, alert))
-	}
-	// How many passes are in flight when their input is refused depends on the machine.
-	alertsOnly(t, p, append(aboutTheTrouble, "CkdPassesLate")...)
-	shows(t, p, "every query has data but what drift withholds", func(at string) []string { return shownFaults(t, p, at, withheldInDrift) })
+		return raised
+	})
 	shows(t, p, "every rule runs and has data", func(string) []string { return ruleFaults(t, p) })
-
-	// Answers of a policy without thresholds do not count for the deferral rate.
-	observe(t, filepath.Join(policies, "heart.yaml"))
-	await(t, p, `count(ckd_policy_last_reload_successful == 1) == 2`)
-	send(plain, "heart", heart, "--posterior", "mc-dropout")
-	await(t, p, `sum(ckd_decisions_total{action="observe"}) > 1000`)
-	showsShares(t, p, 0.02, deferralShares)
 }
 
 // shows waits until there are no faults after a new scrape. On a busy machine a scrape may fail, or
@@ -494,21 +433,9 @@ func shows(t *testing.T, p *testbed.Prometheus, what string, faults func(at stri
 	})
 }
 
-// alertsOnly waits until no alert is pending or fires but the named ones. Others may for a moment,
-// as while replicas reload.
-func alertsOnly(t *testing.T, p *testbed.Prometheus, names ...string) {
-	t.Helper()
-	shows(t, p, "no alert but "+strings.Join(names, ", "), func(at string) (others []string) {
-		for _, sample := range p.Query(fmt.Sprintf(`ALERTS{alertname!~%q}`, strings.Join(names, "|")), at) {
-			others = append(others, sample.Metric.String())
-		}
-		return others
-	})
-}
-
 // shownFaults runs all queries of all dashboards, with everything chosen and with one of each. It
-// returns what is wrong with their data. Those named in empty must have none.
-func shownFaults(t *testing.T, p *testbed.Prometheus, at string, empty map[string]string) (faults []string) {
+// returns what is wrong with their data.
+func shownFaults(t *testing.T, p *testbed.Prometheus, at string) (faults []string) {
 	t.Helper()
 	choices := []map[string][]string{
 		{"model": {"digits"}, "window": {"64"}},
@@ -528,153 +455,12 @@ func shownFaults(t *testing.T, p *testbed.Prometheus, at string, empty map[strin
 					}
 				}
 			}
-			switch why, expected := empty[q.where]; {
-			case none && !expected && !noNamespace(q.where) && !slices.Contains(byCause, q.where):
+			if none && !noNamespace(q.where) && !slices.Contains(emptyWhileHealthy, q.where) {
 				faults = append(faults, q.where+": there is no data")
-			case !none && expected:
-				faults = append(faults, fmt.Sprintf("%s: there is data, though %s", q.where, why))
 			}
 		}
 	}
 	return faults
-}
-
-// share names a panel that shows a share of a model, and the query that computes the share from
-// counters.
-type share struct{ file, title, model, want string }
-
-const digitNames = "zero,one,two,three,four,five,six"
-
-const heartDeferred = `sum(ckd_decisions_total{model="heart", action="defer"}) / sum(ckd_decisions_total{model="heart", action=~"retain|defer"})`
-
-var deferralShares = []share{
-	{"triage.json", "Deferred", "heart", heartDeferred},
-	{"triage.json", "Deferral rate and what calibration expects", "heart", heartDeferred},
-}
-
-var otherShares = []share{
-	{"triage.json", "Decided by the fallback score", "heart", `sum(ckd_decisions_total{model="heart", score="cbec"}) / sum(ckd_decisions_total{model="heart"})`},
-	{"triage.json", "Expected misses per 1,000 retained, if the recording still holds", "heart", `1000 * sum(ckd_expected_misses_total{model="heart"}) / sum(ckd_decisions_total{model="heart", action="retain"})`},
-	// Two digits share the label.
-	{"classes.json", "Unreliable", "digits", `sum(ckd_class_unreliable_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
-	{"classes.json", "Predicted", "digits", `sum(ckd_class_predicted_total{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"})`},
-	{"classes.json", "C_k: mean", "digits", `sum(ckd_class_epistemic_nats_sum{model="digits", class="other"}) / sum(ckd_decisions_total{model="digits"}) / max(ckd_class_labels_cut{model="digits"})`},
-}
-
-var outcomeShares = []share{
-	{"triage.json", "Audits drawn, of those expected", "digits", `sum(ckd_reviews_total{model="digits", stratum!="deferred"}) / sum(ckd_audit_propensity_total{model="digits", stratum!="deferred"})`},
-}
-
-var stoppingShares = []share{
-	{"triage.json", "Passes used", "digits", `sum(ckd_passes_used_sum{model="digits"}) / sum(ckd_passes_used_count{model="digits"})`},
-	{"triage.json", "Evidence against the certificate", "digits", `max(ckd_early_stop_evidence{model="digits"})`},
-}
-
-// showsShares compares panels with the counters behind them, which began at 0 within the range of
-// the panels. A rate extrapolates equally for all series only where replicas and series are alike,
-// hence the tolerance.
-func showsShares(t *testing.T, p *testbed.Prometheus, tolerance float64, shares []share) {
-	t.Helper()
-	number := func(query, at string) float64 {
-		t.Helper()
-		if found := p.Query(query, at); len(found) == 1 {
-			return float64(found[0].Value)
-		}
-		return math.NaN()
-	}
-	shown := func(file, title, ref, of, at string) float64 {
-		t.Helper()
-		for _, d := range readDashboards(t) {
-			for _, q := range d.queries(t) {
-				if q.where == fmt.Sprintf("%s: panel %q %s", file, title, ref) {
-					model := map[string][]string{"model": {of}, "class": {"other"}}
-					return number(interpolate(q.expr, d.values(d.choose(t, p, at, model))), at)
-				}
-			}
-		}
-		t.Fatalf("%s has no panel %q", file, title)
-		return 0
-	}
-	shows(t, p, "panels show the shares that counters give", func(at string) (faults []string) {
-		for _, share := range shares {
-			got, want := shown(share.file, share.title, "A", share.model, at), number(share.want, at)
-			if !(want > 0 && math.Abs(got-want) <= tolerance*want) {
-				faults = append(faults, fmt.Sprintf("%s: %s shows %.9g, expected %.9g (NaN if there is not one value)", share.file, share.title, got, want))
-			}
-		}
-		return faults
-	})
-}
-
-// foreignFaults returns the queries that targets which are not a ckd change, whatever their job.
-// One of them is down, which must not look like a ckd that is gone.
-func foreignFaults(t *testing.T, p *testbed.Prometheus, at string) (faults []string) {
-	t.Helper()
-	var own []string
-	for _, sample := range p.Query("ckd_build_info", at) {
-		own = append(own, regexp.QuoteMeta(string(sample.Metric["instance"])))
-	}
-	ckds := labels.MustNewMatcher(labels.MatchRegexp, "instance", strings.Join(own, "|"))
-	if others := p.Query(fmt.Sprintf(`count by (job) (up{instance!~%q})`, ckds.Value), at); len(others) != 2 {
-		return []string{fmt.Sprintf("%v targets that are not a ckd, expected some of two jobs", others)}
-	}
-	for _, d := range readDashboards(t) {
-		for _, q := range d.queries(t) {
-			query := interpolate(q.expr, d.values(d.choose(t, p, at, map[string][]string{})))
-			expr, err := parsePromQL(query)
-			if err != nil {
-				t.Fatalf("%s: %v", q.where, err)
-			}
-			parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-				if selector, is := node.(*parser.VectorSelector); is {
-					selector.LabelMatchers = append(selector.LabelMatchers, ckds)
-				}
-				return nil
-			})
-			if got, want := shownValues(p.Query(query, at)), shownValues(p.Query(expr.String(), at)); !maps.EqualFunc(got, want, closeTo) {
-				faults = append(faults, fmt.Sprintf("%s: with what is not a ckd %v, without %v", q.where, got, want))
-			}
-		}
-	}
-	return faults
-}
-
-func shownValues(of model.Vector) map[string]float64 {
-	values := make(map[string]float64, len(of))
-	for _, sample := range of {
-		values[sample.Metric.String()] = float64(sample.Value)
-	}
-	return values
-}
-
-// closeTo allows for another order of summation.
-func closeTo(a, b float64) bool {
-	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b) || a != a && b != b
-}
-
-// foreign returns the addresses of two targets that are not a ckd. One has growing metrics of a Go
-// server with gRPC, the other is down.
-func foreign(t *testing.T) []string {
-	t.Helper()
-	var scrapes atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		value := 1_000_000 * scrapes.Add(1)
-		for _, name := range slices.Sorted(maps.Keys(otherMetrics)) {
-			if name == "up" {
-				continue
-			}
-			set := map[string]string{"grpc_type": "unary", "grpc_service": "other.Service", "grpc_method": "Other", "grpc_code": "OK", "le": "+Inf"}
-			var pairs []string
-			for _, label := range otherMetrics[name] {
-				pairs = append(pairs, fmt.Sprintf("%s=%q", label, set[label]))
-			}
-			fmt.Fprintf(w, "%s{%s} %d\n", name, strings.Join(pairs, ","), value)
-		}
-	}))
-	t.Cleanup(server.Close)
-	down := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(down.Close)
-	return []string{server.Listener.Addr().String(), down.Listener.Addr().String()}
 }
 
 // ruleFaults returns the rules that Prometheus does not evaluate, and recorded ones without data.
@@ -773,73 +559,36 @@ func addRisk(t *testing.T, path string) {
 	putFile(t, path, string(p.Marshal()))
 }
 
-// changed returns a copy of a recording, float32 [passes][inputs][classes], with changed values.
-func changed(t *testing.T, path string, change func(passes, inputs int, values []float32)) string {
-	t.Helper()
-	content := []byte(getFile(t, path))
-	header := 10 + int(binary.LittleEndian.Uint16(content[8:])) // of .npy, version 1
-	var passes, inputs, classes int
-	shape := content[bytes.IndexByte(content, '('):header]
-	if _, err := fmt.Sscanf(string(shape), "(%d, %d, %d)", &passes, &inputs, &classes); err != nil {
-		t.Fatalf("%s: shape %s: %v", path, shape, err)
-	}
-	values := make([]float32, passes*inputs*classes)
-	if err := binary.Read(bytes.NewReader(content[header:]), binary.LittleEndian, values); err != nil {
-		t.Fatal(err)
-	}
-	change(passes, inputs, values)
-	copied := bytes.NewBuffer(content[:header:header])
-	if err := binary.Write(copied, binary.LittleEndian, values); err != nil {
-		t.Fatal(err)
-	}
-	return putFile(t, filepath.Join(t.TempDir(), "changed.npy"), copied.String())
-}
-
-// shuffled returns a copy of a recording in random order. Recordings of fetal hearts are in the
-// order they were taken in, which looks like drift.
+// shuffled returns a copy of a recording, float32 [passes][inputs][classes], in random order.
+// Recordings of fetal hearts are in the order they were taken in, which looks like drift.
 func shuffled(t *testing.T, path string) string {
 	t.Helper()
-	return changed(t, path, func(passes, inputs int, values []float32) {
-		classes := len(values) / passes / inputs
-		row := func(s, n int) []float32 { return values[(s*inputs+n)*classes:][:classes] }
-		mathrand.New(mathrand.NewPCG(1, 2)).Shuffle(inputs, func(i, j int) {
-			for s := range passes {
-				for k := range classes {
-					row(s, i)[k], row(s, j)[k] = row(s, j)[k], row(s, i)[k]
-				}
-			}
-		})
-	})
-}
-
-// observe removes the thresholds from the policy of heart traces.
-func observe(t *testing.T, path string) {
-	t.Helper()
-	passes := regexp.MustCompile(`(?m)^    passes: .*$`).FindString(getFile(t, path))
-	if passes == "" {
-		t.Fatalf("%s does not tell the passes", path)
+	passes, err := record.ReadPasses(path, record.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	putFile(t, path, "models:\n  - name: heart\n    classes: [normal, suspect, pathologic]\n    critical: [suspect, pathologic]\n"+passes+"\n")
-}
-
-func replaceInFile(t *testing.T, path, old, replacement string) {
-	t.Helper()
-	text := getFile(t, path)
-	if strings.Count(text, old) != 1 {
-		t.Fatalf("%s does not have %q once", path, old)
+	values := make([]float32, 0, len(passes.Float32))
+	order := mathrand.New(mathrand.NewPCG(1, 2)).Perm(passes.N)
+	for s := range passes.S {
+		for _, n := range order {
+			values = append(values, passes.Float32[(s*passes.N+n)*passes.K:][:passes.K]...)
+		}
 	}
-	putFile(t, path, strings.Replace(text, old, replacement, 1))
+	var file bytes.Buffer
+	if err := record.Write(&file, &record.Array{Shape: []int{passes.S, passes.N, passes.K}, Float32: values}); err != nil {
+		t.Fatal(err)
+	}
+	return putFile(t, filepath.Join(t.TempDir(), "shuffled.npy"), file.String())
 }
 
-// prometheusConfig writes a config with the rules. One job scrapes the daemons and the foreign
-// targets, another the foreign targets alone.
-func prometheusConfig(t *testing.T, foreign []string, daemons ...*testbed.Daemon) string {
+// prometheusConfig writes a config that scrapes the daemons and has the rules.
+func prometheusConfig(t *testing.T, daemons ...*testbed.Daemon) string {
 	t.Helper()
 	rules, err := filepath.Abs(rulesFolder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	targets := slices.Clone(foreign)
+	var targets []string
 	for _, d := range daemons {
 		targets = append(targets, strings.TrimPrefix(d.Admin, "http://"))
 	}
@@ -849,9 +598,6 @@ func prometheusConfig(t *testing.T, foreign []string, daemons ...*testbed.Daemon
 		"scrape_configs": []any{map[string]any{
 			"job_name":       "ckd",
 			"static_configs": []any{map[string]any{"targets": targets}},
-		}, map[string]any{
-			"job_name":       "other",
-			"static_configs": []any{map[string]any{"targets": foreign}},
 		}},
 	})
 	if err != nil {

@@ -5,8 +5,12 @@ import "math"
 // Log-odds and their inverse are computed for every input that the daemon decides. math.Log and
 // math.Exp would take most of that time, so that both are computed here, with tables.
 
-// logit returns the log-odds of p, clipped, to 4e-15; NaN for NaN.
-func logit(p float64) float64 {
+// Clip is how far probabilities are kept from 0 and 1 before their log-odds are taken, so that these
+// are finite.
+const Clip = 1e-6
+
+// LogOdds returns log(p/(1-p)) of p clipped to [Clip, 1-Clip], to 4e-15; NaN for NaN.
+func LogOdds(p float64) float64 {
 	if math.IsNaN(p) {
 		return p
 	}

@@ -12,7 +12,7 @@ func TestNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 1e-5), rapid.SampledFrom([]float64{0, 1, 0.5, Clip, 1 - Clip})).Draw(t, "p")
 		clipped := min(max(p, Clip), 1-Clip)
-		if got, want := logit(p), math.Log(clipped/(1-clipped)); math.Abs(got-want) > 4e-15 { // 14 is the largest
+		if got, want := LogOdds(p), math.Log(clipped/(1-clipped)); math.Abs(got-want) > 4e-15 { // 14 is the largest
 			t.Errorf("log-odds of %v: %v, want %v", p, got, want)
 		}
 		z := rapid.OneOf(rapid.Float64Range(-40, 40), rapid.Float64Range(-1000, 1000), rapid.Float64()).Draw(t, "z")
@@ -26,7 +26,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("probability of log-odds %v: %v, want %v", z, got, want)
 		}
 	}
-	if !math.IsNaN(Logistic(math.NaN())) || !math.IsNaN(logit(math.NaN())) {
+	if !math.IsNaN(Logistic(math.NaN())) || !math.IsNaN(LogOdds(math.NaN())) {
 		t.Error("NaN is lost")
 	}
 }

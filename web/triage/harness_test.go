@@ -143,7 +143,7 @@ func manyClasses(name string, classes, critical int, more ...string) string {
 // riskBlock returns a guard that finds little and a risk model, at the end of a policy or before more of
 // what was calibrated.
 func riskBlock() string {
-	return "guard: {score: mi, threshold: 0.5}\ncalibrated:\n  risk:\n    intercept: -1\n    terms: [{feature: p_critical, weight: 0.5}]\n" +
+	return "guard: {score: mi, threshold: 0.5}\ncalibrated:\n  risk:\n    called_safe: {intercept: -1, slope: 0.5}\n" +
 		"    called_critical: {intercept: 0, slope: 1}\n    quantiles: [0" + strings.Repeat(", 0.5", 63) + ", 1]\n    prevalence: 0.25\n"
 }
 

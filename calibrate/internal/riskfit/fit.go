@@ -55,16 +55,12 @@ func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
 	if min(p.missed, len(p.rows)-p.missed) < FewestMissed {
 		return f, nil
 	}
-	model := p.fit(nil, -1)
-	f.Risk = &policy.Risk{
-		Model:          risk.Model{Intercept: model.Intercept, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: model.Slope}}},
-		CalledCritical: p.calledCritical(), Prevalence: p.share(),
-	}
+	f.Risk = &policy.Risk{CalledSafe: p.fit(nil, -1), CalledCritical: p.calledCritical(), Prevalence: p.share()}
 	shift := 0.0
 	if o.Prevalence != 0 {
 		shift = logit(o.Prevalence) - logit(f.Risk.Prevalence)
 		f.Risk.Prevalence = o.Prevalence
-		f.Risk.Model.Intercept += shift
+		f.Risk.CalledSafe.Intercept += shift
 		f.Risk.CalledCritical.Intercept += shift
 	}
 	f.Risk.Quantiles = p.quantiles(f.Risk, shift)
@@ -72,13 +68,13 @@ func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
 	return f, nil
 }
 
-// Risk returns the risk of each input of a table by a model; NaN of an input called critical.
-func Risk(t *eval.Table, m *risk.Model) []float64 {
+// Risks returns the risk of each input of a table; NaN of an input called critical.
+func Risks(t *eval.Table, r *policy.Risk) []float64 {
 	values := make([]float64, t.Inputs)
 	for i := range values {
 		values[i] = math.NaN()
 		if !slices.Contains(t.Spec.Critical, t.Predicted[i]) {
-			values[i] = m.Probability(inputOf(t, i))
+			values[i] = r.CalledSafe.Probability(pCritical(t, i))
 		}
 	}
 	return values
@@ -87,10 +83,10 @@ func Risk(t *eval.Table, m *risk.Model) []float64 {
 // Priority returns the calibrated probability of being truly critical of each input of a table: the
 // risk of an input called safe, and that of CalledCritical else.
 func Priority(t *eval.Table, r *policy.Risk) []float64 {
-	values := Risk(t, &r.Model)
+	values := Risks(t, r)
 	for i, v := range values {
 		if math.IsNaN(v) {
-			values[i] = risk.Logistic(r.CalledCritical.Intercept + r.CalledCritical.Slope*pCritical(t, i))
+			values[i] = r.CalledCritical.Probability(pCritical(t, i))
 		}
 	}
 	return values
@@ -98,14 +94,12 @@ func Priority(t *eval.Table, r *policy.Risk) []float64 {
 
 func logit(p float64) float64 { return math.Log(p / (1 - p)) }
 
-func inputOf(t *eval.Table, i int) risk.Input {
-	from, to := i*t.K, (i+1)*t.K
-	return risk.Input{Mean: t.Mean[from:to], C: t.C[from:to], Critical: t.Spec.Critical, Safe: t.Spec.Safe}
-}
-
-// pCritical returns the feature of that name.
-func pCritical(t *eval.Table, i int) float64 {
-	return risk.Term{Feature: risk.PCritical, Class: -1}.Value(inputOf(t, i))
+// pCritical returns the mean probability of the critical classes of an input together.
+func pCritical(t *eval.Table, i int) (sum float64) {
+	for _, k := range t.Spec.Critical {
+		sum += t.Mean[i*t.K+k]
+	}
+	return sum
 }
 
 // problem holds the rows of the regression. A row is an input called safe.
@@ -113,7 +107,7 @@ type problem struct {
 	table    *eval.Table
 	critical []bool    // by input: truly critical
 	rows     []int     // the input of each row
-	x        []float64 // by row: the feature p_critical
+	x        []float64 // by row: the log-odds of p_critical
 	y        []bool    // by row: truly critical
 	missed   int
 	group    []int // by row, from 0
@@ -136,7 +130,7 @@ func newProblem(t *eval.Table, labels []int, o Options) *problem {
 			seen[group] = len(seen)
 		}
 		p.rows, p.y, p.group = append(p.rows, i), append(p.y, p.critical[i]), append(p.group, seen[group])
-		p.x = append(p.x, pCritical(t, i))
+		p.x = append(p.x, risk.LogOdds(pCritical(t, i)))
 		if p.critical[i] {
 			p.missed++
 		}
@@ -177,7 +171,7 @@ func (p *problem) calledCritical() policy.Logistic {
 	var y []bool
 	for i, critical := range p.critical {
 		if slices.Contains(p.table.Spec.Critical, p.table.Predicted[i]) {
-			x, y = append(x, pCritical(p.table, i)), append(y, critical)
+			x, y = append(x, risk.LogOdds(pCritical(p.table, i))), append(y, critical)
 		}
 	}
 	if len(x) == 0 {

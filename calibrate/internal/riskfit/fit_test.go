@@ -69,9 +69,6 @@ func fit(t *testing.T, table *eval.Table, labels []int, o riskfit.Options) *risk
 		t.Fatal(err)
 	}
 	if f.Risk != nil {
-		if err := f.Risk.Model.Check(table.Spec.Critical, table.Spec.Safe); err != nil {
-			t.Errorf("%+v: %v", f.Risk.Model, err)
-		}
 		if !slices.IsSorted(f.Risk.Quantiles) || len(f.Risk.Quantiles) != 65 {
 			t.Errorf("quantiles %v", f.Risk.Quantiles)
 		}
@@ -82,18 +79,15 @@ func fit(t *testing.T, table *eval.Table, labels []int, o riskfit.Options) *risk
 func TestTwoNumbersAreFound(t *testing.T) {
 	table, labels := world(20000, 2, 0, 1)
 	f := fit(t, table, labels, riskfit.Options{})
-	m := f.Risk.Model
-	if len(m.Terms) != 1 || m.Terms[0].Feature != risk.PCritical {
-		t.Fatalf("%+v, expected an intercept and p_critical", m)
-	}
+	m := f.Risk.CalledSafe
 	// The standard errors are about 0.05 and 0.02.
-	if math.Abs(m.Intercept+1) > 0.2 || math.Abs(m.Terms[0].Weight-0.8) > 0.08 {
+	if math.Abs(m.Intercept+1) > 0.2 || math.Abs(m.Slope-0.8) > 0.08 {
 		t.Errorf("%+v, expected -1 and 0.8", m)
 	}
 	if c := f.Risk.CalledCritical; math.Abs(c.Intercept+1) > 0.2 || math.Abs(c.Slope-0.8) > 0.15 {
 		t.Errorf("called critical: %+v, expected -1 and 0.8", c)
 	}
-	for i, v := range riskfit.Risk(table, &m) {
+	for i, v := range riskfit.Risks(table, f.Risk) {
 		if math.IsNaN(v) != (table.Predicted[i] == 1) {
 			t.Fatalf("input %d, predicted %d: risk %v", i, table.Predicted[i], v)
 		}
@@ -130,7 +124,7 @@ func TestSeparated(t *testing.T) {
 		}
 	}
 	f := fit(t, table, labels, riskfit.Options{})
-	if w := f.Risk.Model.Terms[0].Weight; !(w > 1) || math.IsInf(w, 0) {
+	if w := f.Risk.CalledSafe.Slope; !(w > 1) || math.IsInf(w, 0) {
 		t.Errorf("separated: weight %v", w)
 	}
 	for i := range labels {
@@ -139,7 +133,7 @@ func TestSeparated(t *testing.T) {
 		table.Predicted[i], labels[i] = 0, i%4/3
 	}
 	f = fit(t, table, labels, riskfit.Options{})
-	if math.Abs(riskfit.Risk(table, &f.Risk.Model)[0]-0.25) > 1e-6 {
+	if math.Abs(riskfit.Risks(table, f.Risk)[0]-0.25) > 1e-6 {
 		t.Errorf("constant: %+v", f.Risk)
 	}
 }
@@ -150,7 +144,7 @@ func TestPrevalence(t *testing.T) {
 	is := fit(t, table, labels, riskfit.Options{Prevalence: 0.02})
 	logit := func(p float64) float64 { return math.Log(p / (1 - p)) }
 	shift := logit(0.02) - logit(was.Risk.Prevalence)
-	if math.Abs(is.Risk.Model.Intercept-was.Risk.Model.Intercept-shift) > 1e-12 ||
+	if math.Abs(is.Risk.CalledSafe.Intercept-was.Risk.CalledSafe.Intercept-shift) > 1e-12 ||
 		math.Abs(is.Risk.CalledCritical.Intercept-was.Risk.CalledCritical.Intercept-shift) > 1e-12 || is.Risk.Prevalence != 0.02 {
 		t.Errorf("%+v, of %+v", is.Risk, was.Risk)
 	}

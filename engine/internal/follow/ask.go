@@ -7,7 +7,6 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
-	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // Settled returns what a rule decides on input i, or Open. It must be called after every pass. It
@@ -343,13 +342,9 @@ func (inputs *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 	case decomp.MI:
 		return max(0, entropy(inputs.meansByClass(i))-inputs.inputs[i].entropy*m.inverse)
 	case Risk:
-		return inputs.risk(i, m)
+		return inputs.plan.risk.CalledSafe.Probability(inputs.pCritical(i)) // as if it were called safe
 	case decomp.PCritical:
-		probability := 0.0
-		for at := range inputs.inputs[i].critical {
-			probability += inputs.inputs[i].critical[at].mean
-		}
-		return probability
+		return inputs.pCritical(i)
 	}
 	value := 0.0
 	for _, x := range inputs.inputs[i].critical {
@@ -370,15 +365,12 @@ func (inputs *Inputs) score(i int, m *measured, s decomp.Score) float64 {
 	return value * m.scale
 }
 
-// risk returns the risk of input i, as if it were called safe.
-func (inputs *Inputs) risk(i int, m *measured) float64 {
-	p, s, mean := inputs.plan, &inputs.inputs[i], inputs.meansByClass(i)
-	if p.spreads {
-		for at, k := range p.others {
-			inputs.c[k] = 0.5 * m.scale * s.spreads[at] / (mean[k] + decomp.Epsilon)
-		}
+// pCritical returns the mean probability of the critical classes of input i together.
+func (inputs *Inputs) pCritical(i int) (sum float64) {
+	for at := range inputs.inputs[i].critical {
+		sum += inputs.inputs[i].critical[at].mean
 	}
-	return p.risk.Model.Probability(risk.Input{Mean: mean, C: inputs.c, Critical: p.critical, Safe: p.policy.Safe})
+	return sum
 }
 
 // cbec returns cbec from the sums of products, and leaves the share of each critical class in

@@ -17,7 +17,6 @@ import (
 	"github.com/ckd-project/ckd/engine/internal/follow"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
-	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // newPolicy returns a policy of k classes, the first of which are critical.
@@ -98,16 +97,7 @@ func TestAgrees(t *testing.T) {
 			policy.EUVarCrit, policy.CCritSum, policy.CCritMax, policy.CBEC, policy.PCritical, policy.RiskScore})
 		p.Primary.Score, p.Fallback.Score = score.Draw(t, "primary"), score.Draw(t, "fallback")
 		p.Risk = &policy.Risk{Quantiles: make([]float64, 65)}
-		for _, f := range rapid.SliceOfNDistinct(rapid.SampledFrom(risk.Features()), 1, -1, rapid.ID[risk.Feature]).Draw(t, "features") {
-			term := risk.Term{Feature: f, Class: -1, Weight: rapid.Float64Range(0.01, 1).Draw(t, "weight")}
-			switch of, _ := f.Of(); of {
-			case risk.CriticalClass:
-				term.Class = p.Critical[0]
-			case risk.SafeClass:
-				term.Class = p.Safe[0]
-			}
-			p.Risk.Model.Terms = append(p.Risk.Model.Terms, term)
-		}
+		p.Risk.CalledSafe.Slope = rapid.Float64Range(0.01, 1).Draw(t, "slope")
 		if rapid.Bool().Draw(t, "guarded") {
 			p.Guard = &policy.Guard{Score: rapid.SampledFrom(policy.GuardScores()).Draw(t, "guard"), Threshold: 0.05}
 		}

@@ -124,7 +124,7 @@ func NewPlan(p *policy.Policy) (*Plan, error) {
 	if uses[policy.RiskScore] {
 		f.risk = p.Risk
 	}
-	f.spreads = uses[policy.EUVar] || f.risk.ReadsC()
+	f.spreads = uses[policy.EUVar]
 	f.entropies = uses[policy.MI]
 	f.sometimes = f.entropies || f.spreads
 	f.primary, f.fallback = newHeld(p.Primary, p.Gate.ReachesPrimary()), newHeld(p.Fallback, p.Gate.ReachesFallback())

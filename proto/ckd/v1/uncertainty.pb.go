@@ -742,8 +742,6 @@ const (
 	CertificateKind_CERTIFICATE_KIND_UNSPECIFIED CertificateKind = 0
 	// Bounds figures with confidence.
 	CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST CertificateKind = 1
-	// Bounds the mean share of critical inputs retained and predicted safe.
-	CertificateKind_CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL CertificateKind = 2
 )
 
 // Enum value maps for CertificateKind.
@@ -751,12 +749,10 @@ var (
 	CertificateKind_name = map[int32]string{
 		0: "CERTIFICATE_KIND_UNSPECIFIED",
 		1: "CERTIFICATE_KIND_LEARN_THEN_TEST",
-		2: "CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL",
 	}
 	CertificateKind_value = map[string]int32{
-		"CERTIFICATE_KIND_UNSPECIFIED":            0,
-		"CERTIFICATE_KIND_LEARN_THEN_TEST":        1,
-		"CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL": 2,
+		"CERTIFICATE_KIND_UNSPECIFIED":     0,
+		"CERTIFICATE_KIND_LEARN_THEN_TEST": 1,
 	}
 )
 
@@ -3694,7 +3690,7 @@ type Certificate struct {
 	Kind CertificateKind `protobuf:"varint,1,opt,name=kind,proto3,enum=ckd.v1.CertificateKind" json:"kind,omitempty"`
 	// The share that is not exceeded.
 	Target float64 `protobuf:"fixed64,2,opt,name=target,proto3" json:"target,omitempty"`
-	// Confidence of the guarantee; absent for kinds that bound a mean.
+	// Confidence of the guarantee.
 	Confidence *float64 `protobuf:"fixed64,3,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
 	// Critical inputs that the certificate rests on; 0 if unknown.
 	Cases uint64 `protobuf:"varint,4,opt,name=cases,proto3" json:"cases,omitempty"`
@@ -4327,11 +4323,10 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fCertifiedFigure\x12 \n" +
 	"\x1cCERTIFIED_FIGURE_UNSPECIFIED\x10\x00\x12'\n" +
 	"#CERTIFIED_FIGURE_CRITICAL_MISS_RATE\x10\x01\x12!\n" +
-	"\x1dCERTIFIED_FIGURE_CRITICAL_FNR\x10\x02*\x86\x01\n" +
+	"\x1dCERTIFIED_FIGURE_CRITICAL_FNR\x10\x02*Y\n" +
 	"\x0fCertificateKind\x12 \n" +
 	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
-	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\x12+\n" +
-	"'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL\x10\x02*\xe2\x02\n" +
+	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01*\xe2\x02\n" +
 	"\x0eDecisionReason\x12\x1f\n" +
 	"\x1bDECISION_REASON_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fDECISION_REASON_ABOVE_THRESHOLD\x10\x01\x12#\n" +

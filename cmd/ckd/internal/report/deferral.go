@@ -35,7 +35,7 @@ func deferralSection(e *evaluation, scope policy.Scope) document.Section {
 	}
 	s := document.NewSection("deferral-"+string(scope), fmt.Sprintf("What deferral does (scope %s)", scope), intro)
 	if e.byRisk {
-		s.Parts = document.NewSection("", "", "", d.missesFigure(), d.missesTable(), d.classTable(), d.pairsTable()).Parts
+		s.Parts = document.NewSection("", "", "", d.missesFigure(), d.missesTable(), d.classTable()).Parts
 	} else {
 		s.Parts = document.NewSection("", "", "", d.riskFigure(), d.errorsTable()).Parts
 	}

@@ -33,7 +33,7 @@ func TestFiguresInWords(t *testing.T) {
 	}
 	want := []string{
 		"300 1,000 2 20 1 3 0",
-		"300 1,000 1 20 cbec 5.0% 95% 1.0% 22.0% mutual information 3 4 suspect 1 112 0.9% cbec mutual information 0.004 2 0.008 cbec",
+		"300 1,000 1 20 cbec 5.0% 95% 1.0% 22.0% mutual information 3 4 suspect 1 112 0.9% cbec",
 		"32 40 80.0% 4 20 20.0% suspect 3 112 2.7% 16 7",
 		"27 40 67.5% 2 20 10.0% 95% 1.2% 31.7% suspect 1 112 0.9% 10 6 2 9 22.2% 95% 2.8% 60.0% 95% 15% 2 9 30 20",
 		"61.5% 0.3",
@@ -73,9 +73,6 @@ func TestTables(t *testing.T) {
 		"suspect|112|3|1|0.9%|0.3% to 5.8%|3|2.7%|0.3% to 5.8%|2|1.8%|0.3% to 5.8%",
 		"pathologic|8|1|0|||0|||0||", // too few for more than counts
 	)
-	d.expectRows(t, "Which ranking misses fewer at 300 deferrals per 1,000 inputs (scope all)",
-		"ranking|other|verdict|only it misses|only the other|p|corrected",
-		"cbec|mi|cbec misses fewer|0|9|0.004|0.008", "c_crit_max|mi|cannot tell|1|2|1.00|1.00")
 	d.expectRows(t, "How often the row's AUSC of critical FNR is lower than the column's (scope all)",
 		"row lower than|cbec|mi", "cbec||86.0", "mi|13.0|")
 	d.expectRows(t, "Inputs by true class (rows) and predicted class (columns)",
@@ -160,7 +157,7 @@ func TestCertificates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, table, labels := byHand()
 			check := test.check
-			check.Kind, check.Target = "conformal-risk-control", 0.15
+			check.Kind, check.Target = "learn-then-test", 0.15
 			if check.Bounds == "" {
 				check.Bounds = policy.CriticalMissRate
 			}
@@ -436,7 +433,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			Kind: "probabilities", Variance: "sample", Coverage: 0.7, Bootstrap: 9, Seed: 7, Reliability: 0.3,
 		},
 		Summary: eval.Summary{
-			Inputs: 40, Passes: 20, Classes: 3, Critical: 20, Missed: 4, Accuracy: 0.8, MacroF1: 0.779, QWK: 0.711, CriticalFNR: 0.21,
+			Inputs: 40, Passes: 20, Classes: 3, Critical: 20, Missed: 4, Accuracy: 0.8, MacroF1: 0.779, QWK: 0.711,
 			Pearson: 0.91, Spearman: 0.87, Inflation: 1.37, Factor: 1.05, ResidualSkewness: -0.29,
 			FallbackShare: 0.615, AllReliable: 0.125, Degenerate: 6, Saturated: 5,
 			WithoutDeferral: without,
@@ -453,10 +450,6 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			row("cbec", policy.AllInputs, 3, 13, 1, 0.134, 0.102, 0.173, 0.53),
 			row("policy", policy.AllInputs, 0, 12, 2, 0.145, 0.113, 0.184, 0.21),
 			row("mi", policy.PredictedSafe, -1, 19, 2, 0.031, 0.012, 0.051, 1),
-		},
-		MissedPairs: []eval.MissedPair{
-			{Row: "mi", Column: "c_crit_max", Scope: policy.AllInputs, RowOnly: 2, ColumnOnly: 1, PValue: 1, PHolm: 1},
-			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, RowOnly: 9, ColumnOnly: 0, PValue: 0.0039, PHolm: 0.0078},
 		},
 		Pairwise: []eval.Pairwise{
 			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, P: 0.13, PHolm: na}, {Row: "cbec", Column: "mi", Scope: policy.AllInputs, P: 0.86, PHolm: na},
@@ -523,10 +516,8 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 		for c := 1; c <= 20; c++ {
 			curve.CriticalRetained = append(curve.CriticalRetained, float64(c-1))
 			curve.CriticalMissed = append(curve.CriticalMissed, float64(c/5))
-			curve.CriticalWrong = append(curve.CriticalWrong, float64(c/4))
 			curve.Wrong = append(curve.Wrong, float64(c/3))
 			curve.CalledCritical = append(curve.CalledCritical, float64(c/2))
-			curve.FalseCalls = append(curve.FalseCalls, float64(c/6))
 			curve.Low, curve.High = append(curve.Low, 0.1), append(curve.High, float64(c)/20)
 		}
 		r.Curves.Rows = append(r.Curves.Rows, curve)

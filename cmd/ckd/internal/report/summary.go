@@ -125,9 +125,6 @@ func missesSay(e *evaluation) string {
 	if w := worst(best.At); w != nil {
 		text += fmt.Sprintf(" Of the critical classes %s is missed most often: %s.", w.Class, missedOfClass(*w))
 	}
-	if of != nil && of != best {
-		text += " " + e.pairSays(best, of)
-	}
 	return text + flattered(best)
 }
 
@@ -143,29 +140,6 @@ func (e *evaluation) withEqual(best *eval.Row) string {
 		return plain(best.Name)
 	}
 	return plain(best.Name) + ", and as many by " + document.Noun(others, "other score")
-}
-
-// pairSays says whether two rankings miss differently often, by the exact test of their pair.
-func (e *evaluation) pairSays(row, column *eval.Row) string {
-	pairs, found := 0, eval.MissedPair{}
-	for _, p := range e.report.MissedPairs {
-		if p.Scope != row.Scope {
-			continue
-		}
-		pairs++
-		if p.Row == row.Name && p.Column == column.Name || p.Row == column.Name && p.Column == row.Name {
-			found = p
-		}
-	}
-	if found.Row == "" {
-		return ""
-	}
-	verdict := fmt.Sprintf("This recording cannot tell %s and %s apart", plain(row.Name), plain(column.Name))
-	if found.PHolm < significant {
-		verdict = fmt.Sprintf("Chance alone hardly makes %s miss fewer than %s", plain(row.Name), plain(column.Name))
-	}
-	return fmt.Sprintf("%s (%s: p %s; corrected for the %s of this scope, Holm: %s).", verdict, e.pairTest(),
-		document.Digits(found.PValue), document.Noun(pairs, "pair"), document.Digits(found.PHolm))
 }
 
 // significant is the corrected p-value under which two rankings are said to differ.
@@ -265,9 +239,6 @@ func (e *evaluation) certificateSays(c *eval.CertificateCheck) string {
 			document.Format(document.Of{b.Misses, b.Cases})))
 	}
 	text += ") bounds " + document.List(all) + "."
-	if policy.CertificateKind(c.Kind) == policy.ConformalRiskControl {
-		text += " It holds on average over recordings to calibrate on: the share of a single policy may be above it."
-	}
 	if e.byGroup() {
 		text += " These tests count " + document.Noun(e.report.Source.Groups, "group") + " of inputs"
 	} else {
