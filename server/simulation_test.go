@@ -228,7 +228,7 @@ models:
     kind: dirichlet
 `
 	stricter := strings.NewReplacer("v1", "v2", "0.02}", "0.2}").Replace(text)
-	calibrated := strings.Replace(text, "v1", "v3", 1) + `    calibration:
+	calibrated := strings.Replace(text, "v1", "v3", 1) + `    calibrated:
       recording: {passes: 6}
       posterior: mc-dropout
     audit: {rate: 0.3, m: 0.5}
