@@ -227,7 +227,7 @@ func TestHandlerAllocatesNothing(t *testing.T) {
 // audited returns the policy of a load with audits of 2%.
 func audited(t testing.TB, s, k int) *policy.Policy {
 	p := loadPolicy(t, s, k)
-	p.Audit = &policy.Audit{Rate: 0.02, M: 0.5, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach, Due: policy.DefaultDue, Slices: []policy.Slice{{Name: "site", Values: []string{"north"}}}}
+	p.Audit = &policy.Audit{Rate: 0.02, M: 0.5, PredictedCritical: policy.CriticalAudited, OnBreach: policy.AlarmOnBreach, Due: policy.DefaultDue, RunLength: policy.DefaultRunLength, ReaderSensitivity: 1, Slices: []policy.Slice{{Name: "site", Values: []string{"north"}}}}
 	return p
 }
 
@@ -300,7 +300,7 @@ func TestEarlyStoppingAllocatesNothing(t *testing.T) {
 			t.Fatalf("%d results of %d inputs", got, n)
 		}
 	}
-	if l.stream.notes.latest.lean.Stopper().Checks().Verdicts[fullpass.SameRetain] == 0 {
+	if l.stream.answerer.notes.latest.lean.Stopper().Checks().Verdicts[fullpass.SameRetain] == 0 {
 		t.Fatal("no input is checked")
 	}
 	if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
