@@ -25,12 +25,12 @@ func (d *decider) newAnswerer(ctx context.Context, i issuer, n notes) answerer {
 }
 
 // decided settles an input that was decided; x is what its client says of it. logged holds the mismatches with the calibration that
-// have had a line; nil stands for those of the model.
-func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closing, logged *differences) issued {
+// have had a line; nil stands for those of the model. The result is valid until the next.
+func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closing, logged *differences) *issued {
 	o := c.Outcome
 	drawn := a.issuer.issue(m, a.counted.time(), id, o, c.Early, x)
-	a.counted.count(m, o, c.Sampled, &drawn)
-	a.report(m, id, o, &drawn)
+	a.counted.count(m, o, c.Sampled, drawn)
+	a.report(m, id, o, drawn)
 	passes := o.Passes
 	if c.Early {
 		passes = c.Planned // fewer are no difference from what the policy was calibrated on
@@ -41,11 +41,11 @@ func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closi
 }
 
 // refused settles an input, or a message, that was refused, and returns what the client is told.
-func (a *answerer) refused(m *model, at location, err error) *status.Status {
+func (a *answerer) refused(m *model, place location, err error) *status.Status {
 	a.counted.done() // nobody waits for a shard of the metrics while the log is written
 	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-	a.notes.fault(m, at, err)
-	return statusOf(err, at)
+	a.notes.fault(m, place, err)
+	return statusOf(err, place)
 }
 
 // report calls the hook, if there is one, with an input that goes to a person. It releases the shard

@@ -16,10 +16,10 @@ func (s *stream) handle(b *wire.Block) {
 	}
 	parsed := s.blocks.read(g, b)
 	for _, wrong := range parsed.refused {
-		s.refuse(wrong.at, wrong.err)
+		s.refuse(wrong.place, wrong.err)
 	}
 	for _, wrong := range parsed.failed {
-		s.failOpen(g, &g.rows[wrong.at.row], wrong.err)
+		s.failOpen(g, &g.rows[wrong.place.row], wrong.err)
 	}
 	if !opened {
 		g.model.metrics.Late(parsed.late)
@@ -49,8 +49,8 @@ type readBlock struct {
 
 // wrongRow is a row of a block that may not be used.
 type wrongRow struct {
-	at  location
-	err error
+	place location
+	err   error
 }
 
 // read reads a block of a group.
@@ -163,9 +163,9 @@ func checkRows(g *group, rows []uint32, parsed *readBlock) (usable []bool) {
 	usable = make([]bool, len(rows))
 	first := make(map[uint32]int, len(rows))
 	for i, number := range rows {
-		at := location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}
+		place := location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}
 		if uint64(number) >= uint64(len(g.rows)) {
-			parsed.refused = append(parsed.refused, wrongRow{at, &fault{
+			parsed.refused = append(parsed.refused, wrongRow{place, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message:  fmt.Sprintf("rows[%d] is %d, and the group has %d rows", i, number, len(g.rows)),
 				expected: fmt.Sprintf("a row below %d", len(g.rows)),
@@ -178,7 +178,7 @@ func checkRows(g *group, rows []uint32, parsed *readBlock) (usable []bool) {
 			continue
 		}
 		if usable[before] && g.isOpen(&g.rows[number]) {
-			parsed.failed = append(parsed.failed, wrongRow{at, &fault{
+			parsed.failed = append(parsed.failed, wrongRow{place, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ROW, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message: fmt.Sprintf("rows[%d] and rows[%d] are both %d", before, i, number), expected: "every row once",
 			}})

@@ -73,28 +73,28 @@ func (s *closings) Close(slot int, c *engine.Closing) {
 	number := g.bySlot[slot]
 	r := &g.rows[number]
 	if c.Err != nil {
-		at := position(g.number, int(number), r.id)
-		at.classes = g.model.Policy().Classes
-		(*stream)(s).fail(g.model, at, wireError(c.Err))
+		place := position(g.number, int(number), r.id)
+		place.classes = g.model.Policy().Classes
+		(*stream)(s).fail(g.model, place, wireError(c.Err))
 		s.answerer.checked(g.model, c)
 	} else {
 		id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
 		drawn := s.answerer.decided(g.model, id, g.context(int(number)), c, g.logged)
-		s.reply.result(g, number, id, s.scratch.encode(c.Outcome, s.header.GetDetail(), c.Early, &drawn))
+		s.reply.result(g, number, id, s.scratch.encode(c.Outcome, s.header.GetDetail(), c.Early, drawn))
 	}
 	s.groups.ended(g, r)
 }
 
 // fail adds the error of an input to the reply.
-func (s *stream) fail(m *model, at location, err error) {
-	said := s.answerer.refused(m, at, err)
-	at.input = echo(&s.decider.limits, at.input)
-	s.reply.fail(m, at, said.Proto())
+func (s *stream) fail(m *model, place location, err error) {
+	said := s.answerer.refused(m, place, err)
+	place.input = echo(&s.decider.limits, place.input)
+	s.reply.fail(m, place, said.Proto())
 }
 
 // refuse adds a fault of the message itself, which is no input's, to the reply.
-func (s *stream) refuse(at location, err error) {
-	s.reply.fault(s.answerer.refused(s.bound, at, err).Proto())
+func (s *stream) refuse(place location, err error) {
+	s.reply.fault(s.answerer.refused(s.bound, place, err).Proto())
 }
 
 // wireError returns an error of the engine in the words of the wire.

@@ -54,7 +54,7 @@ const countedClasses = 256
 
 // count counts an outcome under a model, and what was issued for it. An input whose passes had a say in
 // when it ended is not sampled.
-func (c *counter) count(m *model, o *engine.Outcome, sampled bool, is *issued) {
+func (c *counter) count(m *model, o *engine.Outcome, sampled bool, drawn *issued) {
 	if c.record != nil && c.model != m {
 		c.done()
 	}
@@ -68,13 +68,13 @@ func (c *counter) count(m *model, o *engine.Outcome, sampled bool, is *issued) {
 	}
 	c.looks.count(o)
 	c.record.ObserveRisk(o.Risk, o.Decision.Action)
-	c.issued.count(is)
-	if is.eligible {
-		propensity := float64(is.Propensity)
-		if is.Free {
+	c.issued.count(drawn)
+	if drawn.eligible {
+		propensity := float64(drawn.Propensity)
+		if drawn.Free {
 			propensity = 0 // nothing is drawn
 		}
-		c.record.ObserveReview(is.Stratum, is.Review, is.Exceeded, propensity)
+		c.record.ObserveReview(drawn.Stratum, drawn.Review, drawn.Exceeded, propensity)
 	}
 	c.inputs++
 	if o.Decision.Action == policy.Defer {

@@ -104,12 +104,12 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 	}
 	a := d.newCallAnswerer(ctx, issuer, c.Posterior)
 	defer d.end(m, &a)
-	at := location{hasPosition: true, classes: m.Policy().Classes}
+	place := location{hasPosition: true, classes: m.Policy().Classes}
 	if c.AllOrNone {
 		var first error
 		w.batch.Check(func(i int, err error) {
-			at.row = i
-			if said := a.refused(m, at, err); first == nil {
+			place.row = i
+			if said := a.refused(m, place, err); first == nil {
 				first = said.Err()
 			}
 		})
@@ -124,8 +124,8 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 			return err
 		}
 		if err := w.batch.Outcome(i, w.outcome); err != nil {
-			at.row = i
-			each(i, nil, a.refused(m, at, err).Err())
+			place.row = i
+			each(i, nil, a.refused(m, place, err).Err())
 			continue
 		}
 		drawn := a.decided(m, nil, &inputContext{}, &engine.Closing{Outcome: w.outcome, Sampled: true}, nil)

@@ -35,14 +35,14 @@ func callNotes(log *zap.Logger, ctx context.Context, posterior string) notes { /
 }
 
 // fault logs the first fault of each reason on a stream. Those of a call are logged when it ends.
-func (n *notes) fault(m *model, at location, err error) {
+func (n *notes) fault(m *model, place location, err error) {
 	if n.reasons == nil {
-		n.refused.add(at.row, err)
+		n.refused.add(place.row, err)
 		return
 	}
 	if reason := reasonOf(err); !n.reasons[reason] {
 		n.reasons[reason] = true
-		logFault(n.ctx, n.log, m.ref.GetModel(), reason, at, err)
+		logFault(n.ctx, n.log, m.ref.GetModel(), reason, place, err)
 	}
 }
 

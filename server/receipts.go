@@ -93,6 +93,7 @@ type issuer struct {
 	which   ckdv1.Receipts
 	version string // of the model, if the client states one
 	hash    uint64 // of version
+	drawn   issued
 	record  receipt.Receipt
 	sealed  [receipt.Size]byte
 }
@@ -195,27 +196,29 @@ type issued struct {
 // issue draws whether a person looks at an input that was decided at a time in microseconds since
 // 1970, and seals its receipt if the client gets one. Then it defers the input if it is called safe
 // and the promise of the policy is violated: the receipt holds what the policy decided, so that a
-// recovery is seen.
-func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) issued {
-	drawn := i.draw(m, now, id, o, settled, x)
+// recovery is seen. The result is valid until the next.
+func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) *issued {
+	i.draw(m, now, id, o, settled, x)
 	if m.violated.Load() {
 		o.Decision = m.Policy().WhileViolated(o.Decision, o.Predicted)
 	}
-	return drawn
+	return &i.drawn
 }
 
 // draw is issue without the promise.
-func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) (drawn issued) {
+func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) {
+	drawn := &i.drawn
+	*drawn = issued{}
 	critical := m.lean.CallsCritical(o.Predicted)
 	if !i.takes() {
 		drawn.Stratum = audit.Stratum(o.Decision, critical)
-		return drawn
+		return
 	}
 	sealer := i.from.sealer.Load()
 	drawn.eligible = true
 	drawn.Drawn = m.auditor.Draw(sealer.DrawKey(), now, o.Decision, critical, o.Risk, id, o.Passes, o.Mean)
 	if i.which != ckdv1.Receipts_RECEIPTS_ALL && !drawn.Review && !drawn.Free {
-		return drawn
+		return
 	}
 	r := &i.record
 	*r = receipt.Receipt{
@@ -231,5 +234,4 @@ func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled
 		r.Scores[score] = float32(v)
 	}
 	drawn.receipt = sealer.Seal(i.sealed[:0], r)
-	return drawn
 }

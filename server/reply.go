@@ -36,13 +36,16 @@ func (b *replyBuilder) begin() {
 // policy returns the position of a model's policy in the reply.
 func (b *replyBuilder) policy(m *model) uint32 {
 	b.begin()
-	at := slices.Index(b.policies, m)
-	if at < 0 {
-		at = len(b.policies)
+	if len(b.policies) > 0 && b.policies[0] == m {
+		return 0
+	}
+	position := slices.Index(b.policies, m)
+	if position < 0 {
+		position = len(b.policies)
 		b.policies = append(b.policies, m)
 		b.out.Policy(m.encodedRef)
 	}
-	return uint32(at)
+	return uint32(position)
 }
 
 // result adds the result of a row of a group.
@@ -52,9 +55,9 @@ func (b *replyBuilder) result(g *group, row uint32, id []byte, d *wire.Decomposi
 }
 
 // fail adds the error of an input.
-func (b *replyBuilder) fail(m *model, at location, said *rpcstatus.Status) {
+func (b *replyBuilder) fail(m *model, place location, said *rpcstatus.Status) {
 	policy := b.policy(m)
-	b.out.Error([]byte(at.input), at.group, uint32(at.row), policy, said)
+	b.out.Error([]byte(place.input), place.group, uint32(place.row), policy, said)
 }
 
 // fault adds a fault of the message itself.

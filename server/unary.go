@@ -96,12 +96,12 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 			err = w.batch.Outcome(i, w.outcome)
 		}
 		if err != nil {
-			at := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
-			out.Error(id, 0, uint32(i), 0, r.answerer.refused(m, at, err).Proto())
+			place := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
+			out.Error(id, 0, uint32(i), 0, r.answerer.refused(m, place, err).Proto())
 			continue
 		}
 		drawn := r.answerer.decided(m, id, &x, &engine.Closing{Outcome: w.outcome, Sampled: true}, nil)
-		out.Result(id, 0, uint32(i), 0, w.encode(w.outcome, r.Detail, false, &drawn))
+		out.Result(id, 0, uint32(i), 0, w.encode(w.outcome, r.Detail, false, drawn))
 	}
 	if r.ClassNames {
 		for _, name := range m.Policy().Classes {
