@@ -134,34 +134,6 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, o *engine.Outcome, 
 	}
 }
 
-// TestDetail checks that a reply has what its detail promises and no more.
-func TestDetail(t *testing.T) {
-	h := newHarness(t)
-	for detail, c := range map[ckdv1.Detail]struct{ vectors, full bool }{
-		ckdv1.Detail_DETAIL_UNSPECIFIED: {false, false},
-		ckdv1.Detail_DETAIL_DECISION:    {false, false},
-		ckdv1.Detail_DETAIL_VECTORS:     {true, false},
-		ckdv1.Detail_DETAIL_FULL:        {true, true},
-	} {
-		t.Run(detail.String(), func(t *testing.T) {
-			st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended", Detail: detail})
-			st.sendBlock(&ckdv1.Block{InputIds: []string{"x"}, Passes: 2, Values: slices.Concat(safeRow, criticalRow), Final: true})
-			d := st.receive().GetResults()[0].GetDecomposition()
-			decision := d.GetDecision()
-			if decision.GetAction() != ckdv1.Action_ACTION_OBSERVE || decision.GetReason() != ckdv1.DecisionReason_DECISION_REASON_OBSERVING ||
-				decision.Threshold != nil || decision.DecidingClass != nil {
-				t.Errorf("decision %v, want an observation without threshold or class", decision)
-			}
-			if got := len(d.GetC()) > 0 && len(d.GetMean()) > 0 && len(d.GetSkewness()) > 0; got != c.vectors {
-				t.Errorf("vectors %v", got)
-			}
-			if got := len(d.GetVariance()) > 0 && len(d.GetM()) > 0 && d.GetScores() != nil && len(d.GetPairs()) > 0; got != c.full {
-				t.Errorf("full %v", got)
-			}
-		})
-	}
-}
-
 // TestGroups walks through the rules of groups and rows on one stream.
 func TestGroups(t *testing.T) {
 	h := newHarness(t)
@@ -223,22 +195,6 @@ func expectIDs(t *testing.T, results []*ckdv1.Result, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("answers of %q, want %q", got, want)
 	}
-}
-
-// TestCancelAbandons checks that the open inputs of a cancelled stream are given up and counted.
-func TestCancelAbandons(t *testing.T) {
-	h := newHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
-	passes := ctg(t)
-	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b", "c"}, Values: rowsOfPass(passes, 0, 0, 3)})
-	h.eventually(t, 3, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 1, "ckd_in_use", "resource", "streams")
-	st.cancel()
-	h.eventually(t, 3, "ckd_inputs_abandoned_total", "model", "ctg")
-	h.eventually(t, 0, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
-	h.eventually(t, 0, "ckd_decisions_total", "model", "ctg")
-	h.eventually(t, 0, "ckd_passes_total", "model", "ctg")
 }
 
 // TestOneBadInputFailsAlone checks that the other inputs of its block and group are answered as if
@@ -449,23 +405,6 @@ func tensor(p *record.Passes, inputs int) *ckdv1.DecomposeRequest {
 		r.Values = append(r.Values, rowsOfPass(p, s, 0, inputs)...)
 	}
 	return r
-}
-
-// TestRowsOfTheirOwnPace checks that rows which were named in blocks before go on from where they
-// are when blocks are of the whole group again.
-func TestRowsOfTheirOwnPace(t *testing.T) {
-	h := newHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended", Detail: ckdv1.Detail_DETAIL_FULL})
-	rows := [][]float32{{0.9, 0.1}, {0.6, 0.4}, {0.3, 0.7}, {0.2, 0.8}, {0.5, 0.5}}
-	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}})
-	st.sendBlock(&ckdv1.Block{Rows: []uint32{0}, Values: rows[0]})
-	st.sendBlock(&ckdv1.Block{Values: slices.Concat(rows[1], rows[2])})
-	st.sendBlock(&ckdv1.Block{Values: slices.Concat(rows[3], rows[4]), Final: true})
-	model := h.server.catalog.models()["open-ended"].full.Model
-	results := st.receive().GetResults()
-	for i, passes := range [][]float32{slices.Concat(rows[0], rows[1], rows[3]), slices.Concat(rows[2], rows[4])} {
-		compare(t, results[i], model, referenceFor(t, model, decomp.Tensor{Passes: len(passes) / 2, Inputs: 1, Float32: passes})(0), false)
-	}
 }
 
 // TestRefusedInputsTakeNoMemory checks that memory is taken only for inputs that were opened.
