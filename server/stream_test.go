@@ -134,57 +134,6 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, o *engine.Outcome, 
 	}
 }
 
-// TestGroups walks through the rules of groups and rows on one stream.
-func TestGroups(t *testing.T) {
-	h := newHarness(t)
-	first := &ckdv1.StreamHeader{Model: "open-ended", Passes: 3}
-	st := h.open(t, first)
-
-	// Some rows go on alone, and the others finish later.
-	st.sendBlock(&ckdv1.Block{Group: 5, InputIds: []string{"a", "b", "c"}, Values: slices.Concat(safeRow, safeRow, criticalRow)})
-	st.sendBlock(&ckdv1.Block{Group: 5, Rows: []uint32{2, 0}, Passes: 2, Values: slices.Concat(safeRow, criticalRow, criticalRow, safeRow)})
-	reply := st.receive()
-	expectIDs(t, reply.GetResults(), "c", "a")
-	for _, r := range reply.GetResults() {
-		if r.GetDecomposition().GetPasses() != 3 {
-			t.Errorf("%s: %d passes", r.GetInputId(), r.GetDecomposition().GetPasses())
-		}
-	}
-	// In a block of the whole group the passes of a and c are late. Row b needs both of its own.
-	st.sendBlock(&ckdv1.Block{Group: 5, Passes: 2, Values: slices.Concat(safeRow, safeRow, safeRow, criticalRow, criticalRow, criticalRow)})
-	expectIDs(t, st.receive().GetResults(), "b")
-	h.eventually(t, 4, "ckd_passes_late_total", "model", "open-ended")
-	// The group is closed now: more passes are late and get no answer. So are those of a number
-	// below the highest, even if it was never opened.
-	st.sendBlock(&ckdv1.Block{Group: 5, Values: slices.Concat(safeRow, safeRow, safeRow)})
-	st.sendBlock(&ckdv1.Block{Group: 4, Values: safeRow})
-	h.eventually(t, 8, "ckd_passes_late_total", "model", "open-ended")
-	// The same header, group and ids come again, as load generators send them. Passes beyond the
-	// last are late.
-	st.send(header(first))
-	st.sendBlock(&ckdv1.Block{Group: 5, InputIds: []string{"a"}, Passes: 4, Values: slices.Concat(safeRow, criticalRow, safeRow, safeRow)})
-	expectIDs(t, st.receive().GetResults(), "a")
-	h.eventually(t, 9, "ckd_passes_late_total", "model", "open-ended")
-	// Final blocks come with and without passes. Empty ids need not be unique.
-	st.sendBlock(&ckdv1.Block{Group: 6, InputIds: []string{"", ""}, Passes: 2, Values: slices.Concat(safeRow, safeRow, criticalRow, criticalRow)})
-	st.sendBlock(&ckdv1.Block{Group: 6, Rows: []uint32{1}, Final: true})
-	if results := st.receive().GetResults(); len(results) != 1 || results[0].GetRow() != 1 || results[0].GetDecomposition().GetPasses() != 2 {
-		t.Errorf("final: %v", results)
-	}
-	// A half-close finishes what is open, in the order of groups and rows. Inputs with too few
-	// passes fail.
-	st.sendBlock(&ckdv1.Block{Group: 9, InputIds: []string{"late"}, Values: safeRow})
-	st.sendBlock(&ckdv1.Block{Group: 8, InputIds: []string{"y", "z"}, Passes: 2, Values: slices.Concat(safeRow, safeRow, criticalRow, criticalRow)})
-	left := st.rest()
-	expectIDs(t, left, "", "y", "z", "late")
-	if got := expectError(t, left[len(left)-1].GetError(), "TOO_FEW_PASSES").Metadata; got["input"] != "late" || got["value"] != "1" {
-		t.Errorf("too few passes: %v", got)
-	}
-	h.eventually(t, 0, "ckd_inputs_open")
-	h.eventually(t, 0, "ckd_inputs_abandoned_total")
-	h.eventually(t, 1, "ckd_inputs_rejected_total", "model", "open-ended", "reason", "too_few_passes")
-}
-
 // expectIDs checks which inputs are answered, in order.
 func expectIDs(t *testing.T, results []*ckdv1.Result, want ...string) {
 	t.Helper()
