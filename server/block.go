@@ -21,7 +21,7 @@ func (s *stream) handle(b *wire.Block) {
 	for _, wrong := range parsed.failed {
 		s.failOpen(g, &g.rows[wrong.place.row], wrong.err)
 	}
-	if !opened {
+	if !opened && parsed.late > 0 {
 		g.model.metrics.Late(parsed.late)
 	}
 	if parsed.block != nil && g.inputs != nil {
