@@ -320,32 +320,6 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfEarlyStops checks that an input which is decided early has a receipt that says so.
-func TestReceiptsOfEarlyStops(t *testing.T) {
-	h := newHarness(t)
-	p := stoppingPolicy(t, 4, 0, 0)
-	h.putUnchecked(t, p)
-	keys := receiptKeys(t, 1)
-	h.server.SetReceiptKeys(keys)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true, Receipts: ckdv1.Receipts_RECEIPTS_ALL})
-	of := segment{1, 0, 50}
-	st.sendPasses(of, 0, 30)
-	results := byRow(t, st.rest(), of.n)
-	early := 0
-	for i, got := range openReceipts(t, keys, results) {
-		d := results[i].GetDecomposition()
-		if got.Receipt.Settled != d.GetSettled() || got.Receipt.Passes != d.GetPasses() {
-			t.Errorf("input %d: the receipt says %+v, the result %v", i, got.Receipt, d)
-		}
-		if d.GetSettled() {
-			early++
-		}
-	}
-	if early == 0 {
-		t.Error("no input was decided early")
-	}
-}
-
 // TestReceiptsRefused checks what is refused of what clients state for receipts.
 func TestReceiptsRefused(t *testing.T) {
 	nine := map[string]string{}
