@@ -14,58 +14,77 @@ func (s *stream) handle(b *wire.Block) {
 	if g == nil {
 		return
 	}
-	if block, ok := s.blocks.read(g, b, opened, s.now); ok {
-		s.answers.feed(g, block)
+	parsed := s.blocks.read(g, b)
+	for _, wrong := range parsed.refused {
+		s.refuse(wrong.place, wrong.err)
+	}
+	for _, wrong := range parsed.failed {
+		s.failOpen(g, &g.rows[wrong.place.row], wrong.err)
+	}
+	if !opened && parsed.late > 0 {
+		g.model.metrics.Late(parsed.late)
+	}
+	if parsed.block != nil && g.inputs != nil {
+		g.touch(parsed.block.Inputs, s.now)
+		s.feed(g, parsed.block)
 	}
 	s.removeIfDone(g)
 }
 
-// blockReader turns blocks as they came into blocks as the engine takes them. A row that may not be
-// used becomes a fault of the message or of its input; the others go on.
+// blockReader turns blocks as they came into blocks as the engine takes them.
 type blockReader struct {
-	reply   *replyBuilder
-	answers *answers
-
 	// Memory that is used again.
 	block engine.Block
 	slots []int32 // the input of each row of the block; negative for none
 }
 
-// read returns a block that arrived at the given time as the engine takes it, valid until release,
-// and whether there is anything for it to take. Passes of refused rows are late, but in the block
-// that opens their group.
-func (r *blockReader) read(g *group, b *wire.Block, opened bool, now int64) (*engine.Block, bool) {
+// readBlock is a block that was read, valid until release. Rows that may not be used are faults of
+// the message or of their inputs; the others go on.
+type readBlock struct {
+	block   *engine.Block // nil: there is nothing for the engine to take
+	late    int           // passes of rows whose inputs were refused
+	refused []wrongRow    // of the message
+	failed  []wrongRow    // open inputs
+}
+
+// wrongRow is a row of a block that may not be used.
+type wrongRow struct {
+	place location
+	err   error
+}
+
+// read reads a block of a group.
+func (r *blockReader) read(g *group, b *wire.Block) (parsed readBlock) {
 	if len(b.Rows) > len(g.rows) {
-		r.reply.refuse(location{group: g.number, hasGroup: true}, &fault{
+		parsed.refused = []wrongRow{{location{group: g.number, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.Rows)),
 			message:  fmt.Sprintf("%d rows are named, and the group has %d; the block is ignored", len(b.Rows), len(g.rows)),
 			expected: fmt.Sprintf("at most %d rows, each once", len(g.rows)),
-		})
-		return nil, false
+		}}}
+		return parsed
 	}
 	rows := len(b.Rows)
 	if rows == 0 {
 		rows = len(g.rows)
 	}
-	block := &r.block
-	*block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &b.Values}
+	r.block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &b.Values}
+	parsed.block = &r.block
 	err := checkValues(&b.Values)
-	if err == nil && !fits(b.Values.Len(), block.Passes, rows, len(g.model.Policy().Classes)) {
-		err = wrongLength(g.model, b.Values.Len(), block.Passes, rows)
+	if err == nil && !fits(b.Values.Len(), r.block.Passes, rows, len(g.model.Policy().Classes)) {
+		err = wrongLength(g.model, b.Values.Len(), r.block.Passes, rows)
 	}
 	if err != nil {
-		block.Fault = faultOfPasses(err, block.Passes)
+		r.block.Fault = faultOfPasses(err, r.block.Passes)
 	}
 	if len(b.Rows) == 0 && g.whole() {
-		g.touched = now
-		return block, true
+		return parsed
 	}
-	refused := r.rowsOf(g, b, now)
-	if !opened && err == nil {
-		g.model.metrics.Late(refused * block.Passes)
+	refused := r.rowsOf(g, b, &parsed)
+	if err == nil {
+		parsed.late = refused * r.block.Passes
 	}
-	block.Inputs = r.slots
-	return block, g.inputs != nil
+	r.block.Inputs = r.slots
+	return parsed
 }
 
 // faultOfPasses turns the fault of a block's values into the fault of an input that has had some
@@ -104,17 +123,16 @@ func (r *blockReader) release() {
 }
 
 // rowsOf fills slots with the input of each row that a block names, in the order of its values.
-// It refuses rows that are not in the group or are named twice; these have no input. It returns how
-// many rows had been refused when the group opened.
-func (r *blockReader) rowsOf(g *group, b *wire.Block, now int64) (refused int) {
+// Rows that are not in the group or are named twice have no input. It returns how many rows had been
+// refused when the group opened.
+func (r *blockReader) rowsOf(g *group, b *wire.Block, parsed *readBlock) (refused int) {
 	r.slots = r.slots[:0]
 	use := func(number int) {
-		at := &g.rows[number]
-		at.touched = now
-		if at.slot < 0 {
+		slot := g.rows[number].slot
+		if slot < 0 {
 			refused++
 		}
-		r.slots = append(r.slots, at.slot)
+		r.slots = append(r.slots, slot)
 	}
 	if len(b.Rows) == 0 {
 		for number := range g.rows {
@@ -128,7 +146,7 @@ func (r *blockReader) rowsOf(g *group, b *wire.Block, now int64) (refused int) {
 		}
 		return refused
 	}
-	usable := r.checkRows(g, b.Rows)
+	usable := checkRows(g, b.Rows, parsed)
 	for i, number := range b.Rows {
 		if usable[i] {
 			use(int(number))
@@ -141,16 +159,17 @@ func (r *blockReader) rowsOf(g *group, b *wire.Block, now int64) (refused int) {
 
 // checkRows refuses rows that are not in the group, and fails those that are named twice. It
 // returns which of the others can be used.
-func (r *blockReader) checkRows(g *group, rows []uint32) (usable []bool) {
+func checkRows(g *group, rows []uint32, parsed *readBlock) (usable []bool) {
 	usable = make([]bool, len(rows))
 	first := make(map[uint32]int, len(rows))
 	for i, number := range rows {
+		place := location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}
 		if uint64(number) >= uint64(len(g.rows)) {
-			r.reply.refuse(location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}, &fault{
+			parsed.refused = append(parsed.refused, wrongRow{place, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message:  fmt.Sprintf("rows[%d] is %d, and the group has %d rows", i, number, len(g.rows)),
 				expected: fmt.Sprintf("a row below %d", len(g.rows)),
-			})
+			}})
 			continue
 		}
 		before, twice := first[number]
@@ -158,13 +177,13 @@ func (r *blockReader) checkRows(g *group, rows []uint32) (usable []bool) {
 			first[number], usable[i] = i, true
 			continue
 		}
-		usable[before] = false
-		if at := &g.rows[number]; g.isOpen(at) {
-			r.answers.fail(g, at, &fault{
+		if usable[before] && g.isOpen(&g.rows[number]) {
+			parsed.failed = append(parsed.failed, wrongRow{place, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ROW, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message: fmt.Sprintf("rows[%d] and rows[%d] are both %d", before, i, number), expected: "every row once",
-			})
+			}})
 		}
+		usable[before] = false
 	}
 	return usable
 }

@@ -127,24 +127,6 @@ func TestStreamMismatch(t *testing.T) {
 	}
 }
 
-// TestMismatchIsOfDecisions checks that inputs that fail or are given up do not count.
-func TestMismatchIsOfDecisions(t *testing.T) {
-	h := newCalibratedHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "calibrated", Posterior: "ensemble"})
-	st.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{"too few"}, Values: safeRow, Final: true})
-	st.sendBlock(&ckdv1.Block{Group: 2, InputIds: []string{"given up"}, Passes: 2, Values: slices.Repeat(safeRow, 2)})
-	expectReasons(t, st.receive(), map[string]string{"too few": "TOO_FEW_PASSES"})
-	h.eventually(t, 1, "ckd_inputs_open")
-	st.cancel()
-	h.eventually(t, 0, "ckd_inputs_open")
-	bad := &ckdv1.DecomposeRequest{
-		Model: "calibrated", Posterior: "ensemble", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{-1, 2, -1, 2},
-	}
-	expectError(t, h.decompose(t, bad).GetResults()[0].GetError(), "NEGATIVE")
-	h.expectCounted(t, "calibrated", 0, 0)
-	h.expectMismatches(t)
-}
-
 // TestCallMismatch checks that the inputs of calls are counted like those of streams, and logged
 // once a minute.
 func TestCallMismatch(t *testing.T) {

@@ -102,18 +102,15 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 	if err := w.batch.Reset(tensor); err != nil {
 		return err
 	}
-	at := func(i int, err error) error {
-		return statusOf(err, location{row: i, hasPosition: true, classes: m.Policy().Classes}).Err()
-	}
+	a := d.newCallAnswerer(ctx, issuer, c.Posterior)
+	defer d.end(m, &a)
+	place := location{hasPosition: true, classes: m.Policy().Classes}
 	if c.AllOrNone {
 		var first error
-		var refused refusedOfCall
-		defer func() { d.refusals.inputs(ctx, m, refused) }()
 		w.batch.Check(func(i int, err error) {
-			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-			refused.add(i, err)
-			if first == nil {
-				first = at(i, err)
+			place.row = i
+			if said := a.refused(m, place, err); first == nil {
+				first = said.Err()
 			}
 		})
 		if first != nil {
@@ -121,14 +118,21 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 		}
 	}
 	decided := Decided{Outcome: w.outcome}
-	return d.decideEach(ctx, m, w, tensor, c.Posterior, &issuer, func(int, *inputContext) ([]byte, error) { return nil, nil }, func(i int, is *issued, err error) {
-		if err != nil {
-			each(i, nil, at(i, err))
-			return
+	for i := range tensor.Inputs {
+		if err := ctx.Err(); err != nil {
+			m.metrics.Abandoned(tensor.Inputs - i)
+			return err
 		}
-		decided.Review, decided.Receipt = is.Review, is.receipt
+		if err := w.batch.Outcome(i, w.outcome); err != nil {
+			place.row = i
+			each(i, nil, a.refused(m, place, err).Err())
+			continue
+		}
+		drawn := a.decided(m, nil, &inputContext{}, &engine.Closing{Outcome: w.outcome, Sampled: true}, nil)
+		decided.Review, decided.Receipt = drawn.Review, drawn.receipt
 		each(i, &decided, nil)
-	})
+	}
+	return nil
 }
 
 // checkForeign checks everything about a call but its values.

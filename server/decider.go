@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/metrics"
 )
 
@@ -54,46 +53,13 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 // countable returns how many inputs to count for a refused request that states this many.
 func (l *Limits) countable(inputs int) int { return min(max(inputs, 1), l.InputsPerRequest) }
 
-// decideEach decides on the inputs of the tensor that w.batch was given, in order, and counts them.
-// check returns the id of an input and fills in its context,
-// and may refuse it. result is called for each input, with w.outcome filled and what was issued, or
-// with the error of the input. decideEach returns the error of ctx if that ends first.
-func (d *decider) decideEach(
-	ctx context.Context, m *model, w *scratch, t decomp.Tensor, posterior string, issuer *issuer,
-	check func(i int, x *inputContext) (id []byte, err error), result func(i int, is *issued, err error),
-) error {
-	differs := m.calibration.differences(t.Passes, posterior)
-	decided := false
-	var refused refusedOfCall
-	defer func() { d.refusals.inputs(ctx, m, refused) }()
-	counted := d.newCounter(ctx)
-	counted.model, counted.version = m, issuer.version
-	defer counted.end()
-	for i := range t.Inputs {
-		if err := ctx.Err(); err != nil {
-			m.metrics.Abandoned(t.Inputs - i)
-			return err
-		}
-		var x inputContext
-		var is issued
-		id, err := check(i, &x)
-		if err == nil {
-			err = w.batch.Outcome(i, w.outcome)
-		}
-		if err != nil {
-			m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-			refused.add(i, err)
-		} else {
-			is = issuer.issue(m, counted.time(), id, w.outcome, false, &x)
-			counted.count(w.outcome, true, &is)
-			d.referred.report(&counted, id, w.outcome, &is)
-			m.countDifferent(differs)
-			decided = true
-		}
-		result(i, &is, err)
-	}
-	if decided {
-		m.logCall(ctx, d.log, differs, t.Passes, posterior)
-	}
-	return nil
+// newCallAnswerer returns the answerer of a call; end ends it.
+func (d *decider) newCallAnswerer(ctx context.Context, i issuer, posterior string) answerer {
+	return d.newAnswerer(ctx, i, callNotes(d.log, ctx, posterior))
+}
+
+// end counts and logs what a call has left.
+func (d *decider) end(m *model, a *answerer) {
+	a.counted.end()
+	d.refusals.inputs(a.notes.ctx, m, a.notes.refused)
 }

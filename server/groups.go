@@ -85,6 +85,19 @@ func (g *group) openRows() iter.Seq[*row] {
 	}
 }
 
+// touch notes when inputs had a pass; nil stands for all.
+func (g *group) touch(inputs []int32, now int64) {
+	if inputs == nil {
+		g.touched = now
+		return
+	}
+	for _, slot := range inputs {
+		if slot >= 0 {
+			g.rows[g.bySlot[slot]].touched = now
+		}
+	}
+}
+
 // whole reports whether no row was refused: rows and inputs then have the same numbers.
 func (g *group) whole() bool { return len(g.bySlot) == len(g.rows) }
 

@@ -73,20 +73,20 @@ func (b *byStratum) add(other *byStratum) {
 }
 
 // count counts an input.
-func (b *byStratum) count(is *issued) {
-	n := &b[is.Stratum]
+func (b *byStratum) count(drawn *issued) {
+	n := &b[drawn.Stratum]
 	n.Decisions++
-	if !is.eligible {
+	if !drawn.eligible {
 		return
 	}
 	n.Eligible++
-	n.Propensity += float64(is.Propensity)
-	if len(is.receipt) > 0 {
+	n.Propensity += float64(drawn.Propensity)
+	if len(drawn.receipt) > 0 {
 		n.Receipts++
 	}
-	if is.Review {
+	if drawn.Review {
 		n.Reviews++
-		n.InversePropensity += 1 / float64(is.Propensity)
+		n.InversePropensity += 1 / float64(drawn.Propensity)
 	}
 }
 

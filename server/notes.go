@@ -8,25 +8,41 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// notes logs what is worth a line only once on a stream.
+// notes logs what is worth a line only once on a stream, or for a call.
 type notes struct {
 	log       *zap.Logger
-	ctx       context.Context // context of the stream, with its log fields
+	ctx       context.Context // context of the stream or call, with its log fields
 	posterior string          // posterior stated by the client
-	reasons   map[ckdv1.ErrorReason]bool
-	latest    *model       // model of the group opened last
-	logged    *differences // mismatches already logged for the latest model
+
+	// Of a stream.
+	reasons map[ckdv1.ErrorReason]bool // with a line
+	latest  *model                     // model of the group opened last
+	logged  *differences               // mismatches already logged for the latest model
+
+	refused refusedOfCall
 }
 
-func newNotes(log *zap.Logger, ctx context.Context, posterior string) notes { //nolint:revive // the context is data here
-	return notes{log: log, ctx: ctx, posterior: posterior, reasons: map[ckdv1.ErrorReason]bool{}}
+// streamNotes returns the notes of a stream.
+func streamNotes(log *zap.Logger, ctx context.Context, posterior string) notes { //nolint:revive // the context is data here
+	n := callNotes(log, ctx, posterior)
+	n.reasons = map[ckdv1.ErrorReason]bool{}
+	return n
 }
 
-// fault logs the first fault of each reason.
-func (n *notes) fault(m *model, at location, err error) {
+// callNotes returns the notes of a unary call.
+func callNotes(log *zap.Logger, ctx context.Context, posterior string) notes { //nolint:revive // the context is data here
+	return notes{log: log, ctx: ctx, posterior: posterior}
+}
+
+// fault logs the first fault of each reason on a stream. Those of a call are logged when it ends.
+func (n *notes) fault(m *model, place location, err error) {
+	if n.reasons == nil {
+		n.refused.add(place.row, err)
+		return
+	}
 	if reason := reasonOf(err); !n.reasons[reason] {
 		n.reasons[reason] = true
-		logFault(n.ctx, n.log, m.ref.GetModel(), reason, at, err)
+		logFault(n.ctx, n.log, m.ref.GetModel(), reason, place, err)
 	}
 }
 
@@ -39,21 +55,24 @@ func (n *notes) opened(m *model) *differences {
 	return n.logged
 }
 
-// compare counts an input that is unlike those that the policy of its group was calibrated on, and
-// logs the first.
-func (n *notes) compare(g *group, passes int) {
-	m := g.model
+// compare counts an input that is unlike those that the policy was calibrated on, and logs the first:
+// on a stream by what was logged for its group, of calls once a minute.
+func (n *notes) compare(m *model, passes int, logged *differences) {
 	d := m.calibration.differences(passes, n.posterior)
 	if d == (differences{}) {
 		return
 	}
 	m.countDifferent(d)
-	if d.passes && !g.logged.passes {
-		g.logged.passes = true
+	if logged == nil {
+		m.logCall(n.ctx, n.log, d, passes, n.posterior)
+		return
+	}
+	if d.passes && !logged.passes {
+		logged.passes = true
 		m.logOtherPasses(n.ctx, n.log, passes)
 	}
-	if d.posterior && !g.logged.posterior {
-		g.logged.posterior = true
+	if d.posterior && !logged.posterior {
+		logged.posterior = true
 		m.logOtherPosterior(n.ctx, n.log, n.posterior)
 	}
 }

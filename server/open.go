@@ -14,7 +14,7 @@ import (
 func (s *stream) openOrFind(b *wire.Block) (g *group, opened bool) {
 	g = s.groups.byNumber[b.Group]
 	if err := checkContexts(b.Contexts.Len(), b.IDs.Len()); err != nil {
-		s.reply.refuse(location{group: b.Group, hasGroup: true}, err)
+		s.refuse(location{group: b.Group, hasGroup: true}, err)
 		return nil, false
 	}
 	switch {
@@ -24,12 +24,12 @@ func (s *stream) openOrFind(b *wire.Block) (g *group, opened bool) {
 		values := max(b.Values.Floats(), b.Values.Bytes()/4)
 		s.bound.metrics.Late(values / len(s.bound.Policy().Classes))
 	case b.IDs.Len() == 0:
-		s.reply.refuse(location{group: b.Group, hasGroup: true}, &fault{
+		s.refuse(location{group: b.Group, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_GROUP, field: "group", value: fmt.Sprint(b.Group),
 			message: "the group was never opened", expected: "input_ids, which open a group",
 		})
 	case g != nil:
-		s.reply.refuse(location{group: b.Group, hasGroup: true}, &fault{
+		s.refuse(location{group: b.Group, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_GROUP_OPEN, field: "group", value: fmt.Sprint(b.Group),
 			message:  "the group is open already, and goes on as it was; the inputs of this block were not opened",
 			expected: "another number, or no input_ids",
@@ -47,11 +47,11 @@ func (s *stream) open(b *wire.Block) *group {
 	s.groups.noteOpened(b.Group)
 	ids, at := b.IDs.Len(), location{group: b.Group, hasGroup: true}
 	if limit := s.decider.limits.OpenInputsPerStream; ids > limit {
-		s.reply.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
+		s.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
 		return nil
 	}
-	if err := s.decider.limits.checkReply(s.bound, s.header.GetDetail(), &s.issuer, ids); err != nil {
-		s.reply.refuse(at, err)
+	if err := s.decider.limits.checkReply(s.bound, s.header.GetDetail(), &s.answerer.issuer, ids); err != nil {
+		s.refuse(at, err)
 		return nil
 	}
 	m, changed := s.decider.catalog.successor(s.bound)
@@ -67,7 +67,7 @@ func (s *stream) open(b *wire.Block) *group {
 		return nil
 	}
 	g := s.groups.newGroup(&b.IDs)
-	g.number, g.model, g.logged, g.touched = b.Group, m, s.notes.opened(m), s.now
+	g.number, g.model, g.logged, g.touched = b.Group, m, s.answerer.notes.opened(m), s.now
 	s.admit(g, b)
 	s.groups.byNumber[g.number] = g
 	if !g.passing {
@@ -79,7 +79,7 @@ func (s *stream) open(b *wire.Block) *group {
 // failAll fails all inputs that a block would have opened.
 func (s *stream) failAll(m *model, b *wire.Block, err error) {
 	for i := range b.IDs.Len() {
-		s.reply.fail(m, position(b.Group, i, string(b.IDs.At(i))), err)
+		s.fail(m, position(b.Group, i, string(b.IDs.At(i))), err)
 	}
 }
 
@@ -88,7 +88,7 @@ func (s *stream) admit(g *group, b *wire.Block) {
 	n := len(g.rows)
 	opening := s.prepare(g, b)
 	each, account := opening.InputBytes(n), s.groups.account
-	if b.Contexts.Len() > 0 && s.issuer.takes() {
+	if b.Contexts.Len() > 0 && s.answerer.issuer.takes() {
 		each += int(unsafe.Sizeof(inputContext{}))
 	}
 	s.groups.repeated.begin(n)
@@ -111,7 +111,7 @@ func (s *stream) admit(g *group, b *wire.Block) {
 		}
 		if err != nil {
 			noted.forget()
-			s.reply.fail(g.model, position(g.number, i, id), err)
+			s.fail(g.model, position(g.number, i, id), err)
 			continue
 		}
 		s.groups.admit(g, i, cost)
@@ -128,10 +128,10 @@ func (s *stream) admit(g *group, b *wire.Block) {
 
 // readContext reads the context of row i of a group, if the client states contexts.
 func (s *stream) readContext(g *group, contexts *wire.Contexts, i int) error {
-	if contexts.Len() == 0 || !s.issuer.takes() {
+	if contexts.Len() == 0 || !s.answerer.issuer.takes() {
 		return nil
 	}
-	x, err := s.issuer.context(g.model, contexts, i)
+	x, err := s.answerer.issuer.context(g.model, contexts, i)
 	g.contexts = append(g.contexts, x)
 	return err
 }

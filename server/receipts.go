@@ -93,6 +93,7 @@ type issuer struct {
 	which   ckdv1.Receipts
 	version string // of the model, if the client states one
 	hash    uint64 // of version
+	drawn   issued
 	record  receipt.Receipt
 	sealed  [receipt.Size]byte
 }
@@ -195,33 +196,36 @@ type issued struct {
 // issue draws whether a person looks at an input that was decided at a time in microseconds since
 // 1970, and seals its receipt if the client gets one. Then it defers the input if it is called safe
 // and the promise of the policy is violated: the receipt holds what the policy decided, so that a
-// recovery is seen.
-func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) issued {
-	is := i.draw(m, now, id, o, settled, x)
+// recovery is seen. The result is valid until the next.
+func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) *issued {
+	i.draw(m, now, id, o, settled, x)
 	if m.violated.Load() {
 		o.Decision = m.Policy().WhileViolated(o.Decision, o.Predicted)
 	}
-	return is
+	return &i.drawn
 }
 
-func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) (is issued) {
+// draw is issue without the promise.
+func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) {
+	drawn := &i.drawn
+	*drawn = issued{}
 	critical := m.lean.CallsCritical(o.Predicted)
 	if !i.takes() {
-		is.Stratum = audit.Stratum(o.Decision, critical)
-		return is
+		drawn.Stratum = audit.Stratum(o.Decision, critical)
+		return
 	}
 	sealer := i.from.sealer.Load()
-	is.eligible = true
-	is.Drawn = m.auditor.Draw(sealer.DrawKey(), now, o.Decision, critical, o.Risk, id, o.Passes, o.Mean)
-	if i.which != ckdv1.Receipts_RECEIPTS_ALL && !is.Review && !is.Free {
-		return is
+	drawn.eligible = true
+	drawn.Drawn = m.auditor.Draw(sealer.DrawKey(), now, o.Decision, critical, o.Risk, id, o.Passes, o.Mean)
+	if i.which != ckdv1.Receipts_RECEIPTS_ALL && !drawn.Review && !drawn.Free {
+		return
 	}
 	r := &i.record
 	*r = receipt.Receipt{
-		Policy: m.hash, Version: m.version, Time: now, Stratum: is.Stratum,
+		Policy: m.hash, Version: m.version, Time: now, Stratum: drawn.Stratum,
 		Action: uint8(actionMessages[o.Decision.Action]), Reason: uint8(reasonMessages[o.Decision.Reason]), Gate: uint8(gateMessages[o.Decision.Gate]),
-		Predicted: uint32(o.Predicted), Passes: uint32(o.Passes), Settled: settled, Degenerate: o.Degenerate, Review: is.Review,
-		Risk: float32(o.Risk), Propensity: is.Propensity, Draw: is.Hash, Group: x.group, Slices: x.slices,
+		Predicted: uint32(o.Predicted), Passes: uint32(o.Passes), Settled: settled, Degenerate: o.Degenerate, Review: drawn.Review,
+		Risk: float32(o.Risk), Propensity: drawn.Propensity, Draw: drawn.Hash, Group: x.group, Slices: x.slices,
 	}
 	if i.version != "" {
 		r.Version = i.hash
@@ -229,6 +233,5 @@ func (i *issuer) draw(m *model, now int64, id []byte, o *engine.Outcome, settled
 	for score, v := range o.Scores {
 		r.Scores[score] = float32(v)
 	}
-	is.receipt = sealer.Seal(i.sealed[:0], r)
-	return is
+	drawn.receipt = sealer.Seal(i.sealed[:0], r)
 }

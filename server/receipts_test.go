@@ -320,32 +320,6 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfEarlyStops checks that an input which is decided early has a receipt that says so.
-func TestReceiptsOfEarlyStops(t *testing.T) {
-	h := newHarness(t)
-	p := stoppingPolicy(t, 4, 0, 0)
-	h.putUnchecked(t, p)
-	keys := receiptKeys(t, 1)
-	h.server.SetReceiptKeys(keys)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: true, Receipts: ckdv1.Receipts_RECEIPTS_ALL})
-	of := segment{1, 0, 50}
-	st.sendPasses(of, 0, 30)
-	results := byRow(t, st.rest(), of.n)
-	early := 0
-	for i, got := range openReceipts(t, keys, results) {
-		d := results[i].GetDecomposition()
-		if got.Receipt.Settled != d.GetSettled() || got.Receipt.Passes != d.GetPasses() {
-			t.Errorf("input %d: the receipt says %+v, the result %v", i, got.Receipt, d)
-		}
-		if d.GetSettled() {
-			early++
-		}
-	}
-	if early == 0 {
-		t.Error("no input was decided early")
-	}
-}
-
 // TestReceiptsRefused checks what is refused of what clients state for receipts.
 func TestReceiptsRefused(t *testing.T) {
 	nine := map[string]string{}
@@ -431,34 +405,6 @@ func TestReceiptsRefused(t *testing.T) {
 			expectError(t, reply.GetFaults()[0], tt.reason)
 		})
 	}
-}
-
-// TestContextsOfRows checks that contexts stay with their inputs when others are refused.
-func TestContextsOfRows(t *testing.T) {
-	h := newHarness(t)
-	keys := h.withReceipts(t, auditedPolicy)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", Receipts: ckdv1.Receipts_RECEIPTS_ALL})
-	groups := []string{"a", "b", "c"}
-	b := &ckdv1.Block{InputIds: []string{"1", "1", "3"}, Passes: 30, Values: tensor(ctg(t), 3).GetValues()}
-	for _, g := range groups {
-		b.Contexts = append(b.Contexts, &ckdv1.InputContext{Group: g})
-	}
-	st.sendBlock(b)
-	for _, r := range st.rest() {
-		if r.GetRow() == 1 {
-			expectError(t, r.GetError(), "DUPLICATE_ID")
-			continue
-		}
-		got := openReceipts(t, keys, []*ckdv1.Result{r})[0].Receipt.Group
-		if want := keys.DrawKey().Group([]byte(groups[r.GetRow()])); got != want {
-			t.Errorf("row %d: group %x, expected %x", r.GetRow(), got, want)
-		}
-	}
-	// A block that opens no group has no contexts.
-	other := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
-	other.sendBlock(&ckdv1.Block{Group: 1, InputIds: []string{""}})
-	other.sendBlock(&ckdv1.Block{Group: 1, Values: b.GetValues()[:3], Contexts: b.GetContexts()[:1]})
-	expectError(t, other.receive().GetFaults()[0], "WRONG_CONTEXT")
 }
 
 // TestReceiptKeysChange checks that a stream goes on under the next keys.

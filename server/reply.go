@@ -2,19 +2,16 @@ package server
 
 import (
 	"slices"
+	"sync/atomic"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// replyBuilder builds the reply to the current message. Whatever it refuses is counted and logged
-// too, so that no client is refused in silence.
+// replyBuilder encodes the reply to the current message.
 type replyBuilder struct {
-	sender *sender
-	limits *Limits
-	bound  *model // the stream's
-	notes  *notes
+	spare *atomic.Pointer[wire.Outgoing] // a reply that was sent, if any, for the next one
 
 	out         *wire.Outgoing // nil: no result yet
 	policies    []*model       // models named in the reply, in order
@@ -24,43 +21,47 @@ type replyBuilder struct {
 	cost        int64  // bytes of the budget that the results take
 }
 
-// forModel returns the reply and the position of the model's policy in it.
-func (b *replyBuilder) forModel(m *model) (*wire.Outgoing, uint32) {
-	b.begin()
-	at := slices.Index(b.policies, m)
-	if at < 0 {
-		at = len(b.policies)
-		b.policies = append(b.policies, m)
-		b.out.Policy(m.encodedRef)
-	}
-	return b.out, uint32(at)
-}
-
+// begin makes the reply ready for a result.
 func (b *replyBuilder) begin() {
 	if b.out != nil {
 		return
 	}
-	if b.out = b.sender.spare.Swap(nil); b.out == nil {
+	if b.out = b.spare.Swap(nil); b.out == nil {
 		b.out = wire.NewOutgoing(wire.Stream)
 	} else {
 		b.out.Begin(wire.Stream)
 	}
 }
 
-// refuse adds a fault of the message itself, which is no input's.
-func (b *replyBuilder) refuse(at location, err error) {
-	b.bound.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-	b.notes.fault(b.bound, at, err)
-	b.faults = append(b.faults, statusOf(err, at).Proto())
+// policy returns the position of a model's policy in the reply.
+func (b *replyBuilder) policy(m *model) uint32 {
+	b.begin()
+	if len(b.policies) > 0 && b.policies[0] == m {
+		return 0
+	}
+	position := slices.Index(b.policies, m)
+	if position < 0 {
+		position = len(b.policies)
+		b.policies = append(b.policies, m)
+		b.out.Policy(m.encodedRef)
+	}
+	return uint32(position)
+}
+
+// result adds the result of a row of a group.
+func (b *replyBuilder) result(g *group, row uint32, id []byte, d *wire.Decomposition) {
+	policy := b.policy(g.model)
+	b.out.Result(id, g.number, row, policy, d)
 }
 
 // fail adds the error of an input.
-func (b *replyBuilder) fail(m *model, at location, err error) {
-	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-	b.notes.fault(m, at, err)
-	out, ref := b.forModel(m)
-	out.Error([]byte(echo(b.limits, at.input)), at.group, uint32(at.row), ref, statusOf(err, at).Proto())
+func (b *replyBuilder) fail(m *model, place location, said *rpcstatus.Status) {
+	policy := b.policy(m)
+	b.out.Error([]byte(place.input), place.group, uint32(place.row), policy, said)
 }
+
+// fault adds a fault of the message itself.
+func (b *replyBuilder) fault(said *rpcstatus.Status) { b.faults = append(b.faults, said) }
 
 // results returns the number of results so far.
 func (b *replyBuilder) results() int {
@@ -83,8 +84,8 @@ func (b *replyBuilder) flush(now int64) reply {
 		return reply{}
 	}
 	b.begin()
-	for _, st := range b.faults {
-		b.out.Fault(st)
+	for _, said := range b.faults {
+		b.out.Fault(said)
 	}
 	if b.acknowledge {
 		b.out.Blocks(b.blocks)
@@ -92,6 +93,5 @@ func (b *replyBuilder) flush(now int64) reply {
 	}
 	r := reply{b.out, b.cost, now}
 	b.out, b.policies, b.faults, b.cost = nil, b.policies[:0], nil, 0
-	b.sender.made()
 	return r
 }

@@ -55,9 +55,9 @@ func (w *scratch) release() {
 	w.from.pool.Put(w)
 }
 
-// encode fills the result of an outcome, as far as the detail goes. It is valid until the next
-// call.
-func (w *scratch) encode(o *engine.Outcome, detail ckdv1.Detail) *wire.Decomposition {
+// encode fills the result of an outcome and of what was issued for it, as far as the detail goes. It
+// is valid until the next call.
+func (w *scratch) encode(o *engine.Outcome, detail ckdv1.Detail, settled bool, drawn *issued) *wire.Decomposition {
 	d, p := &w.answer, w.from.Policy()
 	w.unreliable = w.unreliable[:0]
 	for k, skewness := range o.Skewness {
@@ -72,7 +72,8 @@ func (w *scratch) encode(o *engine.Outcome, detail ckdv1.Detail) *wire.Decomposi
 	d.DecidingClass = o.Decision.Class
 	d.Unreliable = w.unreliable
 	d.Predicted, d.Passes = uint32(o.Predicted), uint32(o.Passes)
-	d.Degenerate, d.Saturated, d.Settled = o.Degenerate, o.Saturated, false
+	d.Degenerate, d.Saturated, d.Settled = o.Degenerate, o.Saturated, settled
+	d.Review, d.Receipt = drawn.Review, drawn.receipt
 	d.Assessed = p.Risk != nil
 	d.Risk, d.Priority, d.PriorityPercentile = o.Risk, o.Priority, o.Percentile
 	d.Vectors = detail >= ckdv1.Detail_DETAIL_VECTORS

@@ -22,17 +22,17 @@ type stream struct {
 	bound   *model                // in force when the stream opened; its shape binds the stream
 	ending  atomic.Pointer[fault] // why the stream opens no more inputs; nil while it does
 	sender  sender
-	issuer  issuer
 
-	mu      sync.Mutex // guards the fields below
-	closed  bool
-	groups  openGroups
-	reply   replyBuilder
-	notes   notes
-	answers answers
-	blocks  blockReader
-	run     *passcheck.Run // of the stream's inputs
-	now     int64          // arrival of the current message, by the sender's stopwatch
+	mu       sync.Mutex // guards the fields below
+	closed   bool
+	groups   openGroups
+	blocks   blockReader
+	answerer answerer
+	reply    replyBuilder
+	run      *passcheck.Run // of the stream's inputs
+	now      int64          // arrival of the current message, by the sender's stopwatch
+	current  *group         // whose inputs are answered
+	scratch  *scratch       // of the current message; nil unless something is computed
 }
 
 func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
@@ -40,15 +40,13 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 	tracedOf(of.Context()).add(m, 0, 0)
 	account := d.budget.of(of.Context())
 	st := &stream{
-		decider: d, header: h, bound: m, issuer: i,
-		groups: newOpenGroups(&d.limits, account),
-		notes:  newNotes(d.log, of.Context(), h.GetPosterior()),
-		run:    passcheck.NewRun(len(m.Policy().Classes), m.run),
+		decider: d, header: h, bound: m,
+		groups:   newOpenGroups(&d.limits, account),
+		answerer: d.newAnswerer(of.Context(), i, streamNotes(d.log, of.Context(), h.GetPosterior())),
+		run:      passcheck.NewRun(len(m.Policy().Classes), m.run),
 	}
 	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
-	st.reply = replyBuilder{sender: &st.sender, limits: &d.limits, bound: m, notes: &st.notes}
-	st.blocks = blockReader{reply: &st.reply, answers: &st.answers}
-	st.answers = answers{stream: st, counted: d.newCounter(of.Context())}
+	st.reply.spare = &st.sender.spare
 	return st
 }
 
@@ -64,7 +62,7 @@ func (s *stream) welcome() reply {
 		Limits:         s.decider.limits.message(s.decider.catalog.messageBytes()),
 		Acknowledges:   s.header.GetAcceptSettled(),
 		Settles:        s.header.GetAcceptSettled() && s.bound.lean.StopsEarly(s.expected(s.bound)),
-		Audits:         s.issuer.takes() && p.Audit != nil,
+		Audits:         s.answerer.issuer.takes() && p.Audit != nil,
 	}}}
 }
 
@@ -89,12 +87,12 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 		s.handle(m.Block)
 		s.reply.blockHandled(s.header.GetAcceptSettled())
 	case m.Header == nil:
-		s.reply.refuse(location{}, &fault{
+		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_EMPTY_MESSAGE, message: "a message without header or block",
 			value: "neither", expected: "a block",
 		})
 	case !proto.Equal(m.Header, s.header):
-		s.reply.refuse(location{}, &fault{
+		s.refuse(location{}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_HEADER_CHANGED, field: "header",
 			message: "a later header differs from the first, which stays in force",
 			value:   "another header", expected: "the first header again, or none",
@@ -105,7 +103,8 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 
 // flush returns the reply to the current message and releases its scratch memory.
 func (s *stream) flush() reply {
-	s.answers.release()
+	s.current = nil
+	s.releaseScratch()
 	s.blocks.release()
 	s.groups.dropLargeScratch()
 	s.reply.cost += s.groups.freed
@@ -114,7 +113,9 @@ func (s *stream) flush() reply {
 	if r.message == nil {
 		s.groups.account.release(s.reply.cost)
 		s.reply.cost = 0
+		return r
 	}
+	s.sender.made()
 	return r
 }
 
@@ -154,7 +155,7 @@ func (s *stream) expired() reply {
 	for _, g := range s.groups.sorted() {
 		for r := range g.openRows() {
 			if time.Duration(s.now-max(r.touched, g.touched)) >= limit {
-				s.answers.fail(g, r, &fault{
+				s.failOpen(g, r, &fault{
 					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(int(r.slot))),
 					message: fmt.Sprintf("no pass came for %v", limit), expected: "passes, or a final block",
 				})
@@ -197,7 +198,7 @@ const replyBytes = 1 << 20
 // half-closed. There is no block to answer, so it may take several messages.
 func (s *stream) finishAll() error {
 	for {
-		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail(), &s.issuer))))
+		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail(), &s.answerer.issuer))))
 		if reply.message == nil {
 			return nil
 		}
@@ -220,7 +221,7 @@ func (s *stream) finishSome(most int) reply {
 			if s.reply.results() >= most {
 				return s.flush()
 			}
-			s.answers.finish(g, r)
+			s.finish(g, r)
 		}
 		s.removeIfDone(g)
 	}
@@ -231,7 +232,7 @@ func (s *stream) finishSome(most int) reply {
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers.counted.end()
+	s.answerer.counted.end()
 	for _, g := range s.groups.byNumber {
 		g.model.metrics.Abandoned(g.open())
 		s.groups.abandon(g)

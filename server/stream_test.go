@@ -134,85 +134,6 @@ func compare(t *testing.T, r *ckdv1.Result, m *engine.Model, o *engine.Outcome, 
 	}
 }
 
-// TestDetail checks that a reply has what its detail promises and no more.
-func TestDetail(t *testing.T) {
-	h := newHarness(t)
-	for detail, c := range map[ckdv1.Detail]struct{ vectors, full bool }{
-		ckdv1.Detail_DETAIL_UNSPECIFIED: {false, false},
-		ckdv1.Detail_DETAIL_DECISION:    {false, false},
-		ckdv1.Detail_DETAIL_VECTORS:     {true, false},
-		ckdv1.Detail_DETAIL_FULL:        {true, true},
-	} {
-		t.Run(detail.String(), func(t *testing.T) {
-			st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended", Detail: detail})
-			st.sendBlock(&ckdv1.Block{InputIds: []string{"x"}, Passes: 2, Values: slices.Concat(safeRow, criticalRow), Final: true})
-			d := st.receive().GetResults()[0].GetDecomposition()
-			decision := d.GetDecision()
-			if decision.GetAction() != ckdv1.Action_ACTION_OBSERVE || decision.GetReason() != ckdv1.DecisionReason_DECISION_REASON_OBSERVING ||
-				decision.Threshold != nil || decision.DecidingClass != nil {
-				t.Errorf("decision %v, want an observation without threshold or class", decision)
-			}
-			if got := len(d.GetC()) > 0 && len(d.GetMean()) > 0 && len(d.GetSkewness()) > 0; got != c.vectors {
-				t.Errorf("vectors %v", got)
-			}
-			if got := len(d.GetVariance()) > 0 && len(d.GetM()) > 0 && d.GetScores() != nil && len(d.GetPairs()) > 0; got != c.full {
-				t.Errorf("full %v", got)
-			}
-		})
-	}
-}
-
-// TestGroups walks through the rules of groups and rows on one stream.
-func TestGroups(t *testing.T) {
-	h := newHarness(t)
-	first := &ckdv1.StreamHeader{Model: "open-ended", Passes: 3}
-	st := h.open(t, first)
-
-	// Some rows go on alone, and the others finish later.
-	st.sendBlock(&ckdv1.Block{Group: 5, InputIds: []string{"a", "b", "c"}, Values: slices.Concat(safeRow, safeRow, criticalRow)})
-	st.sendBlock(&ckdv1.Block{Group: 5, Rows: []uint32{2, 0}, Passes: 2, Values: slices.Concat(safeRow, criticalRow, criticalRow, safeRow)})
-	reply := st.receive()
-	expectIDs(t, reply.GetResults(), "c", "a")
-	for _, r := range reply.GetResults() {
-		if r.GetDecomposition().GetPasses() != 3 {
-			t.Errorf("%s: %d passes", r.GetInputId(), r.GetDecomposition().GetPasses())
-		}
-	}
-	// In a block of the whole group the passes of a and c are late. Row b needs both of its own.
-	st.sendBlock(&ckdv1.Block{Group: 5, Passes: 2, Values: slices.Concat(safeRow, safeRow, safeRow, criticalRow, criticalRow, criticalRow)})
-	expectIDs(t, st.receive().GetResults(), "b")
-	h.eventually(t, 4, "ckd_passes_late_total", "model", "open-ended")
-	// The group is closed now: more passes are late and get no answer. So are those of a number
-	// below the highest, even if it was never opened.
-	st.sendBlock(&ckdv1.Block{Group: 5, Values: slices.Concat(safeRow, safeRow, safeRow)})
-	st.sendBlock(&ckdv1.Block{Group: 4, Values: safeRow})
-	h.eventually(t, 8, "ckd_passes_late_total", "model", "open-ended")
-	// The same header, group and ids come again, as load generators send them. Passes beyond the
-	// last are late.
-	st.send(header(first))
-	st.sendBlock(&ckdv1.Block{Group: 5, InputIds: []string{"a"}, Passes: 4, Values: slices.Concat(safeRow, criticalRow, safeRow, safeRow)})
-	expectIDs(t, st.receive().GetResults(), "a")
-	h.eventually(t, 9, "ckd_passes_late_total", "model", "open-ended")
-	// Final blocks come with and without passes. Empty ids need not be unique.
-	st.sendBlock(&ckdv1.Block{Group: 6, InputIds: []string{"", ""}, Passes: 2, Values: slices.Concat(safeRow, safeRow, criticalRow, criticalRow)})
-	st.sendBlock(&ckdv1.Block{Group: 6, Rows: []uint32{1}, Final: true})
-	if results := st.receive().GetResults(); len(results) != 1 || results[0].GetRow() != 1 || results[0].GetDecomposition().GetPasses() != 2 {
-		t.Errorf("final: %v", results)
-	}
-	// A half-close finishes what is open, in the order of groups and rows. Inputs with too few
-	// passes fail.
-	st.sendBlock(&ckdv1.Block{Group: 9, InputIds: []string{"late"}, Values: safeRow})
-	st.sendBlock(&ckdv1.Block{Group: 8, InputIds: []string{"y", "z"}, Passes: 2, Values: slices.Concat(safeRow, safeRow, criticalRow, criticalRow)})
-	left := st.rest()
-	expectIDs(t, left, "", "y", "z", "late")
-	if got := expectError(t, left[len(left)-1].GetError(), "TOO_FEW_PASSES").Metadata; got["input"] != "late" || got["value"] != "1" {
-		t.Errorf("too few passes: %v", got)
-	}
-	h.eventually(t, 0, "ckd_inputs_open")
-	h.eventually(t, 0, "ckd_inputs_abandoned_total")
-	h.eventually(t, 1, "ckd_inputs_rejected_total", "model", "open-ended", "reason", "too_few_passes")
-}
-
 // expectIDs checks which inputs are answered, in order.
 func expectIDs(t *testing.T, results []*ckdv1.Result, want ...string) {
 	t.Helper()
@@ -223,22 +144,6 @@ func expectIDs(t *testing.T, results []*ckdv1.Result, want ...string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("answers of %q, want %q", got, want)
 	}
-}
-
-// TestCancelAbandons checks that the open inputs of a cancelled stream are given up and counted.
-func TestCancelAbandons(t *testing.T) {
-	h := newHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})
-	passes := ctg(t)
-	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b", "c"}, Values: rowsOfPass(passes, 0, 0, 3)})
-	h.eventually(t, 3, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 1, "ckd_in_use", "resource", "streams")
-	st.cancel()
-	h.eventually(t, 3, "ckd_inputs_abandoned_total", "model", "ctg")
-	h.eventually(t, 0, "ckd_inputs_open", "model", "ctg")
-	h.eventually(t, 0, "ckd_in_use", "resource", "streams")
-	h.eventually(t, 0, "ckd_decisions_total", "model", "ctg")
-	h.eventually(t, 0, "ckd_passes_total", "model", "ctg")
 }
 
 // TestOneBadInputFailsAlone checks that the other inputs of its block and group are answered as if
@@ -449,23 +354,6 @@ func tensor(p *record.Passes, inputs int) *ckdv1.DecomposeRequest {
 		r.Values = append(r.Values, rowsOfPass(p, s, 0, inputs)...)
 	}
 	return r
-}
-
-// TestRowsOfTheirOwnPace checks that rows which were named in blocks before go on from where they
-// are when blocks are of the whole group again.
-func TestRowsOfTheirOwnPace(t *testing.T) {
-	h := newHarness(t)
-	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended", Detail: ckdv1.Detail_DETAIL_FULL})
-	rows := [][]float32{{0.9, 0.1}, {0.6, 0.4}, {0.3, 0.7}, {0.2, 0.8}, {0.5, 0.5}}
-	st.sendBlock(&ckdv1.Block{InputIds: []string{"a", "b"}})
-	st.sendBlock(&ckdv1.Block{Rows: []uint32{0}, Values: rows[0]})
-	st.sendBlock(&ckdv1.Block{Values: slices.Concat(rows[1], rows[2])})
-	st.sendBlock(&ckdv1.Block{Values: slices.Concat(rows[3], rows[4]), Final: true})
-	model := h.server.catalog.models()["open-ended"].full.Model
-	results := st.receive().GetResults()
-	for i, passes := range [][]float32{slices.Concat(rows[0], rows[1], rows[3]), slices.Concat(rows[2], rows[4])} {
-		compare(t, results[i], model, referenceFor(t, model, decomp.Tensor{Passes: len(passes) / 2, Inputs: 1, Float32: passes})(0), false)
-	}
 }
 
 // TestRefusedInputsTakeNoMemory checks that memory is taken only for inputs that were opened.

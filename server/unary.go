@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
@@ -18,7 +19,8 @@ type call struct {
 	wire.UnaryRequest
 	values []float32
 	seen   idSet
-	issuer issuer
+
+	answerer answerer
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -43,6 +45,7 @@ func (d *decider) decompose(ctx context.Context, in *wire.Incoming) (out *wire.O
 const mostKeptValues = 1 << 18
 
 func (r *call) release() {
+	r.answerer = answerer{}
 	if cap(r.values) <= mostKeptValues {
 		calls.Put(r)
 	}
@@ -50,17 +53,18 @@ func (r *call) release() {
 
 // answer returns the reply to a request, or what is wrong with the request.
 func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing, error) {
-	var err error
-	if r.issuer, err = d.receipts.newIssuer(m, r.Receipts, r.ModelVersion); err != nil {
+	issuer, err := d.receipts.newIssuer(m, r.Receipts, r.ModelVersion)
+	if err != nil {
 		return nil, err
 	}
+	r.answerer = d.newCallAnswerer(ctx, issuer, r.Posterior)
 	if err := d.limits.checkCall(m, r); err != nil {
 		return nil, err
 	}
 	account := d.budget.of(ctx)
 	held, err := account.hold(m, size{
 		inputs: int(r.Inputs), passes: int(r.Passes),
-		values: int64(4*r.Values.Floats() + r.Values.Bytes()), result: resultBytes(m, r.Detail, &r.issuer),
+		values: int64(4*r.Values.Floats() + r.Values.Bytes()), result: resultBytes(m, r.Detail, &r.answerer.issuer),
 	})
 	if err != nil {
 		return nil, err
@@ -80,29 +84,24 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 	out := wire.NewOutgoing(wire.Unary)
 	out.Policy(m.encodedRef)
 	r.seen.begin(r.IDs.Len())
-	var id []byte // id of the current input, as the reply repeats it
-	err = d.decideEach(ctx, m, w, tensor, r.Posterior, &r.issuer, func(i int, x *inputContext) (_ []byte, err error) {
-		if *x, err = r.issuer.context(m, &r.Contexts, i); r.IDs.Len() == 0 {
+	defer d.end(m, &r.answerer)
+	for i := range tensor.Inputs {
+		if err := ctx.Err(); err != nil {
+			m.metrics.Abandoned(tensor.Inputs - i)
 			return nil, err
 		}
-		id = r.IDs.At(i)
-		if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > d.limits.InputIDBytes {
-			err = checkID(&d.limits, string(id), i, twice)
-			id = []byte(echo(&d.limits, string(id)))
+		x, err := r.answerer.issuer.context(m, &r.Contexts, i)
+		id, err := d.limits.id(r, i, err)
+		if err == nil {
+			err = w.batch.Outcome(i, w.outcome)
 		}
-		return id, err
-	}, func(i int, is *issued, err error) {
 		if err != nil {
-			at := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
-			out.Error(id, 0, uint32(i), 0, statusOf(err, at).Proto())
-			return
+			place := location{input: string(id), row: i, hasPosition: true, classes: m.Policy().Classes}
+			out.Error(id, 0, uint32(i), 0, r.answerer.refused(m, place, err).Proto())
+			continue
 		}
-		answer := w.encode(w.outcome, r.Detail)
-		answer.Review, answer.Receipt = is.Review, is.receipt
-		out.Result(id, 0, uint32(i), 0, answer)
-	})
-	if err != nil {
-		return nil, err
+		drawn := r.answerer.decided(m, id, &x, &engine.Closing{Outcome: w.outcome, Sampled: true}, nil)
+		out.Result(id, 0, uint32(i), 0, w.encode(w.outcome, r.Detail, false, drawn))
 	}
 	if r.ClassNames {
 		for _, name := range m.Policy().Classes {
@@ -110,6 +109,19 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 		}
 	}
 	return out, nil
+}
+
+// id returns the id of an input as the reply repeats it, and what is wrong with it, or else with the
+// input.
+func (l *Limits) id(r *call, i int, wrong error) ([]byte, error) {
+	if r.IDs.Len() == 0 {
+		return nil, wrong
+	}
+	id := r.IDs.At(i)
+	if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > l.InputIDBytes {
+		return []byte(echo(l, string(id))), checkID(l, string(id), i, twice)
+	}
+	return id, wrong
 }
 
 // size holds what a request states about itself.
@@ -154,7 +166,7 @@ func (l *Limits) checkCall(m *model, r *call) error {
 	if err := checkContexts(r.Contexts.Len(), int(r.Inputs)); err != nil {
 		return err
 	}
-	if err := l.checkReply(m, r.Detail, &r.issuer, int(r.Inputs)); err != nil {
+	if err := l.checkReply(m, r.Detail, &r.answerer.issuer, int(r.Inputs)); err != nil {
 		return err
 	}
 	return checkValues(&r.Values)

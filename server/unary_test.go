@@ -28,42 +28,6 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// TestUnary compares the results of real passes, in both layouts and encodings, with those of the
-// engine.
-func TestUnary(t *testing.T) {
-	h := newHarness(t)
-	passes := ctg(t)
-	const inputs = 200
-	snk := tensor(passes, inputs)
-	snk.Detail = ckdv1.Detail_DETAIL_FULL
-	nsk := proto.Clone(snk).(*ckdv1.DecomposeRequest)
-	nsk.Layout, nsk.Values = ckdv1.Layout_LAYOUT_NSK, nil
-	var values []float32
-	for i := range inputs {
-		nsk.InputIds = append(nsk.InputIds, fmt.Sprint(i))
-		for s := range passes.S {
-			values = append(values, rowsOfPass(passes, s, i, i+1)...)
-		}
-	}
-	nsk.ValuesLe = littleEndian(values)
-
-	model := h.server.catalog.models()["ctg"].full.Model
-	reference := referenceFor(t, model, decomp.Tensor{Passes: passes.S, Inputs: passes.N, Float32: passes.Float32})
-	for _, request := range []*ckdv1.DecomposeRequest{snk, nsk} {
-		response := h.decompose(t, request)
-		if len(response.GetResults()) != inputs || response.GetPolicy().GetVersion() != "v1" || len(response.GetPolicy().GetHash()) != 64 {
-			t.Fatalf("%d results, policy %v", len(response.GetResults()), response.GetPolicy())
-		}
-		for i, r := range response.GetResults() {
-			compare(t, r, model, reference(i), false)
-			if int(r.GetRow()) != i || len(request.GetInputIds()) > 0 && r.GetInputId() != fmt.Sprint(i) {
-				t.Errorf("result %d has row %d, id %q", i, r.GetRow(), r.GetInputId())
-			}
-		}
-	}
-	h.eventually(t, 2*inputs, "ckd_decisions_total", "model", "ctg")
-}
-
 // TestUnaryBadRow checks that a bad row fails its input, and what the error names.
 func TestUnaryBadRow(t *testing.T) {
 	h := newHarness(t)
