@@ -5,7 +5,6 @@ go 1.26.0
 replace github.com/ckd-project/ckd => ../..
 
 require (
-	github.com/alecthomas/kong v1.17.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/ckd-project/ckd v0.0.0-00010101000000-000000000000
@@ -26,6 +25,7 @@ require (
 )
 
 require (
+	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-oidc/v3 v3.21.0 // indirect
