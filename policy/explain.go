@@ -130,13 +130,6 @@ func (e explainer) risk() string {
 		"which %s is critical; with another share, the probability is off.", PCritical, percent(e.Risk.Prevalence))
 }
 
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
 func (e explainer) identical() string {
 	s := fmt.Sprintf("An input whose passes hardly differ %s: its uncertainty is absent rather than zero, and "+
 		"dropout may be off", e.Degenerate.explain())

@@ -527,9 +527,9 @@ const (
 	// When any critical class is unreliable.
 	Gate_GATE_ANY_CRITICAL Gate = 1
 	// Always.
-	Gate_GATE_ALWAYS Gate = 2
+	Gate_GATE_ALWAYS Gate = 3
 	// Never.
-	Gate_GATE_NEVER Gate = 3
+	Gate_GATE_NEVER Gate = 4
 )
 
 // Enum value maps for Gate.
@@ -537,14 +537,14 @@ var (
 	Gate_name = map[int32]string{
 		0: "GATE_UNSPECIFIED",
 		1: "GATE_ANY_CRITICAL",
-		2: "GATE_ALWAYS",
-		3: "GATE_NEVER",
+		3: "GATE_ALWAYS",
+		4: "GATE_NEVER",
 	}
 	Gate_value = map[string]int32{
 		"GATE_UNSPECIFIED":  0,
 		"GATE_ANY_CRITICAL": 1,
-		"GATE_ALWAYS":       2,
-		"GATE_NEVER":        3,
+		"GATE_ALWAYS":       3,
+		"GATE_NEVER":        4,
 	}
 )
 
@@ -4305,13 +4305,13 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x12\x14\n" +
 	"\x10SCORE_P_CRITICAL\x10\v\x12\x0e\n" +
 	"\n" +
-	"SCORE_RISK\x10\f*T\n" +
+	"SCORE_RISK\x10\f*o\n" +
 	"\x04Gate\x12\x14\n" +
 	"\x10GATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11GATE_ANY_CRITICAL\x10\x01\x12\x0f\n" +
-	"\vGATE_ALWAYS\x10\x02\x12\x0e\n" +
+	"\vGATE_ALWAYS\x10\x03\x12\x0e\n" +
 	"\n" +
-	"GATE_NEVER\x10\x03*`\n" +
+	"GATE_NEVER\x10\x04\"\x04\b\x02\x10\x02*\x13GATE_DECIDING_CLASS*`\n" +
 	"\vGateOutcome\x12\x1c\n" +
 	"\x18GATE_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14GATE_OUTCOME_PRIMARY\x10\x01\x12\x19\n" +
@@ -4323,10 +4323,10 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fCertifiedFigure\x12 \n" +
 	"\x1cCERTIFIED_FIGURE_UNSPECIFIED\x10\x00\x12'\n" +
 	"#CERTIFIED_FIGURE_CRITICAL_MISS_RATE\x10\x01\x12!\n" +
-	"\x1dCERTIFIED_FIGURE_CRITICAL_FNR\x10\x02*Y\n" +
+	"\x1dCERTIFIED_FIGURE_CRITICAL_FNR\x10\x02*\x88\x01\n" +
 	"\x0fCertificateKind\x12 \n" +
 	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12$\n" +
-	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01*\xe2\x02\n" +
+	" CERTIFICATE_KIND_LEARN_THEN_TEST\x10\x01\"\x04\b\x02\x10\x02*'CERTIFICATE_KIND_CONFORMAL_RISK_CONTROL*\xe2\x02\n" +
 	"\x0eDecisionReason\x12\x1f\n" +
 	"\x1bDECISION_REASON_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fDECISION_REASON_ABOVE_THRESHOLD\x10\x01\x12#\n" +
