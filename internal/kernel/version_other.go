@@ -5,13 +5,13 @@ package kernel
 // best returns the variant for this processor.
 func best() variant { return scalar }
 
-func vectorMoments[T Float](*Columns, []T, int, int, int, float64) bool { return false }
+func vectorMoments[T float](*Columns, []T, int, int, int, float64) bool { return false }
 
-func vectorRotated[T Float]([]float64, int, []T, int, int, int, int, []float64) bool { return false }
+func vectorRotated[T float]([]float64, int, []T, int, int, int, int, []float64) bool { return false }
 
-func vectorDeviations[T Float]([]float64, int, *Part[T]) bool { return false }
+func vectorDeviations[T float]([]float64, int, *Part[T]) bool { return false }
 
-func vectorCrossed[T Float]([]float64, int, *Part[T], []float64, int, int, bool) bool { return false }
+func vectorCrossed[T float]([]float64, int, *Part[T], []float64, int, int, bool) bool { return false }
 
 func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	return scalarPlain(rows, classes, tolerance)
