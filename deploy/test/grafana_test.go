@@ -23,7 +23,6 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
 	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
-	"github.com/ckd-project/ckd/policy/risk"
 )
 
 // dashboard holds what the tests read of a dashboard.
@@ -548,7 +547,7 @@ func addRisk(t *testing.T, path string) {
 	}
 	d := set.All()[0].Draft()
 	d.Risk = &policy.Risk{
-		Model:          risk.Model{Intercept: -1, Terms: []risk.Term{{Feature: risk.PCritical, Class: -1, Weight: 1}}},
+		CalledSafe:     policy.Logistic{Intercept: -1, Slope: 1},
 		CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.2,
 	}
 	d.Calibration.PolicyHash = "" // another than it was calibrated with
