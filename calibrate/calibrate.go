@@ -176,13 +176,13 @@ func (c *calibration) choose(ctx context.Context, r eval.Recording, table *eval.
 	if c.draft == nil {
 		return nil
 	}
-	to := c.draft.Calibration
-	to.Software = c.Source.Software
+	calibration := c.draft.Calibration
+	calibration.Software = c.Source.Software
 	if was := c.Base.Calibration; was != nil {
-		to.Posterior = was.Posterior
+		calibration.Posterior = was.Posterior
 	}
-	to.Recording.PassesFile, to.Recording.PassesSHA256 = printableBase(c.Source.Passes.Name), c.Source.Passes.SHA256
-	to.Recording.LabelsFile, to.Recording.LabelsSHA256 = printableBase(c.Source.Labels.Name), c.Source.Labels.SHA256
+	calibration.Recording.PassesFile, calibration.Recording.PassesSHA256 = printableBase(c.Source.Passes.Name), c.Source.Passes.SHA256
+	calibration.Recording.LabelsFile, calibration.Recording.LabelsSHA256 = printableBase(c.Source.Labels.Name), c.Source.Labels.SHA256
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// candidate is a rule that may be chosen: a score alone (gate never), or the paper's gate
+// candidate holds a rule that the search compares: one score (gate never), or the paper's gate
 // any-critical over c_crit_max and cbec.
 type candidate struct {
 	gate              policy.Gate

@@ -50,7 +50,7 @@ func forCoverage(r *run, rep *reporter) (*choice, error) {
 	return c, nil
 }
 
-// folds is how many folds cross-validation holds out.
+// folds is the number of folds of the cross-validation.
 const folds = 5
 
 // heldOut sums up, over the folds of a cross-validation, what rules do that were chosen and fitted

@@ -271,14 +271,14 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	// more than it must: without the highest retained scores of each side, and those tied with
 	// them, it would retain fewer.
 	on := select_(r.all())
-	by := candidate{gate: policy.Never}
+	byScore := candidate{gate: policy.Never}
 	if found.Chosen.Primary.Score == string(policy.RiskScore) {
-		by = single(riskScore)
+		byScore = single(riskScore)
 	}
 	kept, most := 0, r.n
 	for i := range r.n {
-		kept += index(r.fate(i, o.Scope, by) == policy.Retain)
-		most -= index(r.fate(i, o.Scope, by) == policy.Defer)
+		kept += index(r.fate(i, o.Scope, byScore) == policy.Retain)
+		most -= index(r.fate(i, o.Scope, byScore) == policy.Defer)
 	}
 	wanted := min(max(eval.Kept(o.Objective.Coverage, r.n), kept), most)
 	if on.Retained < wanted {
@@ -286,7 +286,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	}
 	last := map[policy.GateOutcome]float64{}
 	for i, d := range decisions {
-		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope, by) == 0 {
+		if d.Reason == policy.UnderThreshold && r.fate(i, o.Scope, byScore) == 0 {
 			last[d.Gate] = max(last[d.Gate], d.Value)
 		}
 	}
@@ -294,7 +294,7 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 	for i, d := range decisions {
 		const apart = 1e-7 // tied scores differ by 1e-9, and may follow one another in a chain
 		last, ok := last[d.Gate]
-		tied += index(ok && r.fate(i, o.Scope, by) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
+		tied += index(ok && r.fate(i, o.Scope, byScore) == 0 && d.Action == policy.Retain && d.Value >= last*(1-apart))
 	}
 	if on.Retained-tied >= max(wanted, kept+1) {
 		t.Fatalf("%d are retained, %d are wanted, and %d of them are the last", on.Retained, wanted, tied)

@@ -46,8 +46,8 @@ type EarlyStopOptions struct {
 // DefaultReleased is the share of EarlyStopOptions.Released if none is given.
 const DefaultReleased = 0.05
 
-// leastSaving is how many times fewer passes a rule has to use on average. A rule that saves less is
-// refused: its policy would decide some inputs otherwise for next to nothing.
+// leastSaving is the smallest ratio of all passes to the mean number used that a rule is accepted
+// with. A rule that saves less would change decisions for next to nothing.
 const leastSaving = 1.1
 
 func (o *EarlyStopOptions) check() error {
@@ -325,8 +325,8 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	least, leastDeferred := learn.FewestInputs(s.Epsilon, s.Confidence), learn.FewestInputs(s.Released, s.Confidence)
 	refuse := func(reason string) error {
 		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
-		to := c.report
-		to.Chosen, to.Expected, to.Certificate, to.Why = nil, nil, nil, []string{}
+		report := c.report
+		report.Chosen, report.Expected, report.Certificate, report.Why = nil, nil, nil, []string{}
 		c.draft = nil
 		return nil
 	}
@@ -482,12 +482,12 @@ func intervalByGroup(groups, inputs, hits []int) [2]float64 {
 // passes, so that there is nothing to be learned from them.
 func learnable(r eval.Recording, ordered bool) learn.Recording {
 	t, k := &r.Passes, r.Classes
-	to := learn.Recording{Passes: t.Passes, Inputs: t.Inputs, Labels: r.Labels, Ordered: ordered}
+	learned := learn.Recording{Passes: t.Passes, Inputs: t.Inputs, Labels: r.Labels, Ordered: ordered}
 	if t.Layout == decomp.SNK && t.Float32 != nil {
-		to.Values = t.Float32
-		return to
+		learned.Values = t.Float32
+		return learned
 	}
-	to.Values = make([]float32, 0, t.Passes*t.Inputs*k)
+	learned.Values = make([]float32, 0, t.Passes*t.Inputs*k)
 	for s := range t.Passes {
 		for n := range t.Inputs {
 			at := (s*t.Inputs + n) * k
@@ -495,15 +495,15 @@ func learnable(r eval.Recording, ordered bool) learn.Recording {
 				at = (n*t.Passes + s) * k
 			}
 			if t.Float32 != nil {
-				to.Values = append(to.Values, t.Float32[at:at+k]...)
+				learned.Values = append(learned.Values, t.Float32[at:at+k]...)
 				continue
 			}
 			for _, v := range t.Float64[at : at+k] {
-				to.Values = append(to.Values, float32(v))
+				learned.Values = append(learned.Values, float32(v))
 			}
 		}
 	}
-	return to
+	return learned
 }
 
 // fill fills in what the rule does.

@@ -121,9 +121,9 @@ func TestEarlyStopByGroup(t *testing.T) {
 	}
 }
 
-// TestEarlyStopRiskByGroup certifies misses of groups on one half of a recording, and expects the
-// certificate to be tested again with the rule in force on the other, by groups. On the half that
-// calibrated the policy it is dropped.
+// TestEarlyStopRiskByGroup certifies misses of groups on one half of a recording. A rule learned on
+// the other half must test that certificate again, by groups. A rule learned on the same half must
+// drop the certificate.
 func TestEarlyStopRiskByGroup(t *testing.T) {
 	t.Parallel()
 	r := ctgRecording("ensemble")

@@ -8,9 +8,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// fitted is a sample with what is learned from a part before any rule is compared: the guard, and the
-// model of the risk. The risk rises with p_critical, so that the labels that it was fitted to decide no
-// comparison of rules.
+// fitted adds to a sample the guard and the risk model, which are learned from a part before rules are
+// compared. Risk rises with p_critical, so that the labels it was fitted to decide no comparison.
 type fitted struct {
 	*sample
 	model *riskfit.Fit // nil where too few critical inputs are called safe

@@ -184,10 +184,10 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 
 // reported returns the report of a choice with its policy.
 func (c *choice) reported(r *run) *Report {
-	to := newReporter(r)
-	to.choose(c)
-	to.Policy = must(build(*c.draft(r, to.Report)))
-	return to.Report
+	reporter := newReporter(r)
+	reporter.choose(c)
+	reporter.Policy = must(build(*c.draft(r, reporter.Report)))
+	return reporter.Report
 }
 
 // must returns v, whose error only the test itself can cause.
@@ -244,7 +244,7 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 		}
 		r := runOf(t, table, labels, o)
 		chooses, certifies := r.split()
-		by := must(r.search(chooses, scope))
+		found := must(r.search(chooses, scope))
 
 		// Draw the scores of the certifying part anew.
 		other := table.Select(r.all().inputs())
@@ -254,7 +254,7 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 			}
 			other.CriticalSkewness[i] = 1
 		}
-		checkChoice(t, first, calibrated(t, other, labels, o), by)
+		checkChoice(t, first, calibrated(t, other, labels, o), found)
 
 		// Swap labels within the certifying part, between neighbours of which one is missed and the
 		// other not critical. The part that chooses stays the same.
@@ -270,7 +270,7 @@ func TestCertifyingPartChoosesNothing(t *testing.T) {
 		if swaps < 10 {
 			t.Fatalf("only %d labels are swapped", swaps)
 		}
-		checkChoice(t, first, calibrated(t, table, swapped, o), by)
+		checkChoice(t, first, calibrated(t, table, swapped, o), found)
 	}
 }
 

@@ -61,14 +61,14 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		first[u] = true
 	}
 	for u, g := range order {
-		to := &t.certifies
+		certifying := &t.certifies
 		if first[u] {
-			to = &t.chooses
+			certifying = &t.chooses
 		}
-		to.groups++
-		to.inputs = append(to.inputs, units[g]...)
+		certifying.groups++
+		certifying.inputs = append(certifying.inputs, units[g]...)
 		if cases := slices.DeleteFunc(slices.Clone(units[g]), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
-			to.cases = append(to.cases, cases)
+			certifying.cases = append(certifying.cases, cases)
 			t.most = max(t.most, len(cases))
 		}
 	}
@@ -247,24 +247,24 @@ func (t *outcomeTest) refuse(p *plannedTest, reason string) {
 
 // finish writes the report and the draft of a policy that is certified.
 func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, compared int) {
-	to, base := t.report, t.options.Base
-	to.Chosen = &Chosen{
+	report, base := t.report, t.options.Base
+	report.Chosen = &Chosen{
 		Gate: policy.Never, ReliabilityThreshold: base.ReliabilityThreshold, Primary: Threshold{Score: string(r.name), Threshold: threshold}, Compared: compared,
 	}
 	if base.Guard != nil {
-		to.Chosen.Guard = &Threshold{Score: string(base.Guard.Score), Threshold: base.Guard.Threshold}
+		report.Chosen.Guard = &Threshold{Score: string(base.Guard.Score), Threshold: base.Guard.Threshold}
 	}
-	to.Certificate = passed.certificate(t.options.Objective.Confidence)
-	to.Certificate.Groups = 0
+	report.Certificate = passed.certificate(t.options.Objective.Confidence)
+	report.Certificate.Groups = 0
 	if t.most > 1 {
-		to.Certificate.Groups = len(t.certifies.cases)
+		report.Certificate.Groups = len(t.certifies.cases)
 	}
-	to.Certificate.Statement = passed.boundsInWords(t.options.Objective.Confidence) + ", for inputs as those of the outcomes were: tested by betting on weighted outcomes, " +
+	report.Certificate.Statement = passed.boundsInWords(t.options.Objective.Confidence) + ", for inputs as those of the outcomes were: tested by betting on weighted outcomes, " +
 		"overdue ones taken as missed."
 	t.expect(r, threshold)
-	to.note("every figure is weighted by how probably each input was reviewed; misses and cases of the certificate are counts without weights")
+	report.note("every figure is weighted by how probably each input was reviewed; misses and cases of the certificate are counts without weights")
 	if base.EarlyStopping != nil {
-		to.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
+		report.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
 	}
 
 	d := base.Draft()
@@ -274,11 +274,11 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 	d.Fallback = policy.Rule{Score: policy.CBEC}
 	was := d.Calibration
 	d.Calibration = &policy.Calibration{
-		Software: t.options.Source.Software, Objective: to.Objective, Scope: t.options.Scope, Seed: t.options.Seed,
-		Recording:   policy.Recording{PassesFile: printableBase(t.Name), PassesSHA256: t.options.Source.Passes.SHA256, Inputs: to.Inputs, CriticalInputs: to.Critical, Passes: to.Passes},
-		Certificate: to.Certificate.forPolicy(),
+		Software: t.options.Source.Software, Objective: report.Objective, Scope: t.options.Scope, Seed: t.options.Seed,
+		Recording:   policy.Recording{PassesFile: printableBase(t.Name), PassesSHA256: t.options.Source.Passes.SHA256, Inputs: report.Inputs, CriticalInputs: report.Critical, Passes: report.Passes},
+		Certificate: report.Certificate.forPolicy(),
 	}
-	e := to.Expected
+	e := report.Expected
 	d.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
 	if was != nil { // what the inputs looked like is no matter of thresholds
 		d.Calibration.Posterior, d.Calibration.Reference, d.Calibration.MeanRootRisk = was.Posterior, was.Reference, was.MeanRootRisk

@@ -170,12 +170,12 @@ func (f *driftWatches) newWatch(model string, inputs int, classes []watchedClass
 		reference.Classes = append(reference.Classes, c.reference)
 		c.epistemic, c.skewness = drift.NewRanks(c.reference.Epistemic), drift.NewRanks(c.reference.Skewness)
 		for signal, name := range signalNames {
-			of := &c.series[signal]
-			of.alarm = f.alarm.with(model, c.name, name)
-			of.raised = func() { f.alarms.WithLabelValues(model, c.name, name).Inc() }
+			series := &c.series[signal]
+			series.alarm = f.alarm.with(model, c.name, name)
+			series.raised = func() { f.alarms.WithLabelValues(model, c.name, name).Inc() }
 			for w, inputs := range drift.Windows {
-				of.z[w] = f.z.with(model, c.name, name, strconv.Itoa(inputs))
-				of.shift[w] = f.shift.like(of.z[w])
+				series.z[w] = f.z.with(model, c.name, name, strconv.Itoa(inputs))
+				series.shift[w] = f.shift.like(series.z[w])
 			}
 		}
 	}

@@ -140,12 +140,12 @@ func TestDriftShards(t *testing.T) {
 		maps.DeleteFunc(signals, func(name string, _ float64) bool { return !strings.Contains(name, `window="1024"`) })
 		return signals
 	}
-	one := z(1, false)
-	if len(one) != 3*7 {
-		t.Errorf("%d signals, want 21", len(one))
+	whole := z(1, false)
+	if len(whole) != 3*7 {
+		t.Errorf("%d signals, want 21", len(whole))
 	}
-	compare(t, one, z(8, false), 1e-9)
-	compare(t, one, z(8, true), 1e-9)
+	compare(t, whole, z(8, false), 1e-9)
+	compare(t, whole, z(8, true), 1e-9)
 }
 
 // TestDriftReload checks that windows go on while the reference stays the same, whatever else of

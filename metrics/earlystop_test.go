@@ -62,7 +62,7 @@ func TestEarlyStop(t *testing.T) {
 	model.FullPassCheckLost()
 	model.FullPassCheckLost()
 
-	is := status["m"]
+	checked := status["m"]
 	want := map[string]float64{
 		`ckd_passes_used{model="m"}`:                                                 11,
 		`ckd_passes_used_sum{model="m"}`:                                             2 + 5 + 15 + 8*15,
@@ -72,18 +72,18 @@ func TestEarlyStop(t *testing.T) {
 		`ckd_early_stop_disagreements_total{model="m",verdict="wrongly_deferred"}`:   1,
 		`ckd_early_stop_disagreements_total{model="m",verdict="other_side"}`:         3,
 		`ckd_early_stop_checks_lost_total{model="m"}`:                                2,
-		`ckd_early_stop_disagreement{bound="low",inputs="all",model="m"}`:            is.All.Low,
-		`ckd_early_stop_disagreement{bound="low",inputs="deferred",model="m"}`:       is.Deferred.Low,
-		`ckd_early_stop_disagreement{bound="high",inputs="all",model="m"}`:           is.All.High,
+		`ckd_early_stop_disagreement{bound="low",inputs="all",model="m"}`:            checked.All.Low,
+		`ckd_early_stop_disagreement{bound="low",inputs="deferred",model="m"}`:       checked.Deferred.Low,
+		`ckd_early_stop_disagreement{bound="high",inputs="all",model="m"}`:           checked.All.High,
 		`ckd_early_stop_disagreement{bound="high",inputs="deferred",model="m"}`:      1,
 		`ckd_early_stop_disagreement{bound="certified",inputs="all",model="m"}`:      0.01,
 		`ckd_early_stop_disagreement{bound="certified",inputs="deferred",model="m"}`: 0.05,
-		`ckd_early_stop_evidence{model="m"}`:                                         is.Evidence / 1000,
+		`ckd_early_stop_evidence{model="m"}`:                                         checked.Evidence / 1000,
 		`ckd_early_stop_halted{model="m"}`:                                           1,
 	}
 	compare(t, want, earlyStopSeries(d.values(t)), 1e-12)
-	if is.All.Low <= 0 || is.Deferred.Low < 0.05 || is.Evidence < 1000 || is.Stop == nil {
-		t.Errorf("12 of 412 full-pass checks disagreed, and yet: %+v", is)
+	if checked.All.Low <= 0 || checked.Deferred.Low < 0.05 || checked.Evidence < 1000 || checked.Stop == nil {
+		t.Errorf("12 of 412 full-pass checks disagreed, and yet: %+v", checked)
 	}
 
 	// If nothing is certified of deferred inputs, there is no series for it.

@@ -239,15 +239,15 @@ func TestAgain(t *testing.T) {
 	before.InputsOpen(1)
 
 	// In the new policy b is safe, c is gone, d is new, and cbec decides.
-	is, n := parse(t, strings.NewReplacer("version: one", "version: two", "[a, b, c]", "[b, a, d]", "[b, c]", "[d]",
+	renamed, n := parse(t, strings.NewReplacer("version: one", "version: two", "[a, b, c]", "[b, a, d]", "[b, c]", "[d]",
 		"gate: never", "gate: always", "primary: {score: c_crit_max,", "fallback: {score: cbec,").Replace(threeClasses))
-	after := d.put(is, n)
+	after := d.put(renamed, n)
 	values := d.values(t)
 	for _, c := range []struct {
 		name string
 		want []string
 	}{
-		{"ckd_policy_info", []string{`ckd_policy_info{hash="` + is.Hash + `",model="m",version="two"}`}},
+		{"ckd_policy_info", []string{`ckd_policy_info{hash="` + renamed.Hash + `",model="m",version="two"}`}},
 		{"ckd_class_epistemic_nats{", []string{
 			`ckd_class_epistemic_nats{class="a",model="m"}`,
 			`ckd_class_epistemic_nats{class="b",model="m"}`,
@@ -300,7 +300,7 @@ func TestAgain(t *testing.T) {
 	}
 
 	// The same policy again changes nothing.
-	d.put(is, n)
+	d.put(renamed, n)
 	compare(t, values, d.values(t), 0)
 }
 

@@ -76,14 +76,14 @@ func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
 			to <- f.state.with(p.Model, policy, p.Version, v.String()).at(oneIf(p.Verdict == v))
 		}
 		for _, s := range p.Strata {
-			of := []string{p.Model, policy, p.Version, s.Stratum.String()}
+			labels := []string{p.Model, policy, p.Version, s.Stratum.String()}
 			if !math.IsNaN(s.Expected) {
-				to <- f.reviews.with(append(of, "issued")...).at(float64(s.Reviews))
+				to <- f.reviews.with(append(labels, "issued")...).at(float64(s.Reviews))
 			}
-			to <- f.reviews.with(append(of, "due")...).at(float64(s.Due))
-			to <- f.reviews.with(append(of, "answered")...).at(float64(s.Arrived))
+			to <- f.reviews.with(append(labels, "due")...).at(float64(s.Due))
+			to <- f.reviews.with(append(labels, "answered")...).at(float64(s.Arrived))
 			if s.Lately.Known() {
-				to <- f.overdue.with(of...).at(s.Lately.Value)
+				to <- f.overdue.with(labels...).at(s.Lately.Value)
 			}
 		}
 		for _, figure := range append([]ledger.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {

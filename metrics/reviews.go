@@ -68,8 +68,8 @@ func (m *modelReviews) bind(b *sharded.Binder) (parts reviewParts) {
 		return parts
 	}
 	for s := receipt.Deferred; s < receipt.Strata; s++ {
-		of, to := &m.strata[s], &parts.strata[s]
-		to.eligible, to.reviews, to.propensity = b.Counter(of.eligible), b.Counter(of.reviews), b.Counter(of.propensity)
+		stratum, to := &m.strata[s], &parts.strata[s]
+		to.eligible, to.reviews, to.propensity = b.Counter(stratum.eligible), b.Counter(stratum.reviews), b.Counter(stratum.propensity)
 	}
 	parts.exceeded = b.Counter(m.exceeded)
 	return parts

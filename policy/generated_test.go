@@ -101,8 +101,8 @@ func comments(t *testing.T, dirs ...string) documentation {
 	return docs
 }
 
-// of returns the comment of a key.
-func (d documentation) of(f *field, in reflect.Type) string {
+// comment returns the comment of a key.
+func (d documentation) comment(f *field, in reflect.Type) string {
 	if f.index == nil {
 		return d[f.name]
 	}
@@ -144,7 +144,7 @@ func fieldTable(docs documentation) string {
 					standard = "`" + strconv.FormatFloat(f.standard.Float(), 'f', -1, 64) + "`"
 				}
 			}
-			fmt.Fprintf(&b, "| `%s%s` | %s | %s | %s |\n", prefix, f.name, f.words(), standard, docs.of(f, in))
+			fmt.Fprintf(&b, "| `%s%s` | %s | %s | %s |\n", prefix, f.name, f.words(), standard, docs.comment(f, in))
 			suffix := "."
 			if f.kind == listValue {
 				suffix = "[]."
@@ -188,7 +188,7 @@ func (d documentation) schema(in reflect.Type, fields []field) schema {
 		case listValue:
 			property["items"] = d.schema(inner(f, in), f.sub)
 		}
-		property["description"] = d.of(f, in)
+		property["description"] = d.comment(f, in)
 		if f.standard.IsValid() {
 			property["default"] = f.standard.Interface()
 			if p, ok := property["default"].(Period); ok {

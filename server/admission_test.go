@@ -374,14 +374,14 @@ func TestUnreadReplies(t *testing.T) {
 
 // TestRetryDelay checks that refusals say when to try again, unless trying again cannot help.
 func TestRetryDelay(t *testing.T) {
-	one := newBudget(100, func(refusedFor) {}, nil).open(nil).account(nil)
-	one.Add(30)
+	lone := newBudget(100, func(refusedFor) {}, nil).open(nil).account(nil)
+	lone.Add(30)
 	for name, c := range map[string]struct {
 		err  error
 		want time.Duration
 	}{
-		"budget, now":  {one.refuse("values", 75), retryBudget},
-		"budget, ever": {one.refuse("values", 76), 0},
+		"budget, now":  {lone.refuse("values", 75), retryBudget},
+		"budget, ever": {lone.refuse("values", 76), 0},
 		"limit":        {overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", "inputs", 5, 4), 0},
 	} {
 		t.Run(name, func(t *testing.T) {

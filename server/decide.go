@@ -188,13 +188,13 @@ func (s *Server) Tensor(model string) string {
 }
 
 func checkVersion(m *model, version string) error {
-	is := m.Policy().Version
-	if version == "" || version == is {
+	calibratedVersion := m.Policy().Version
+	if version == "" || version == calibratedVersion {
 		return nil
 	}
 	return &fault{
-		reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, field: "version", value: version, expected: is,
-		message: fmt.Sprintf("version: got %q, the policy of model %q has %q", clip(version), m.Policy().Name, clip(is)),
+		reason: ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, field: "version", value: version, expected: calibratedVersion,
+		message: fmt.Sprintf("version: got %q, the policy of model %q has %q", clip(version), m.Policy().Name, clip(calibratedVersion)),
 	}
 }
 

@@ -67,14 +67,14 @@ func (h *HTTPConnections) Follow(s *http.Server) {
 }
 
 func (h *HTTPConnections) begin(c net.Conn) *httpConnection {
-	one := &httpConnection{number: strconv.FormatUint(h.last.Add(1), 10)}
+	httpConn := &httpConnection{number: strconv.FormatUint(h.last.Add(1), 10)}
 	peer := c.RemoteAddr().String()
-	one.line = h.budget.open(func(cause string) {
+	httpConn.line = h.budget.open(func(cause string) {
 		h.log.Warn("an HTTP connection was ended: "+cause, zap.String("peer", peer))
 		_ = c.Close() // nothing more can be done about it
 	})
-	h.open.Store(one.number, one)
-	return one
+	h.open.Store(httpConn.number, httpConn)
+	return httpConn
 }
 
 func (h *HTTPConnections) end(one *httpConnection) {
@@ -88,11 +88,11 @@ func (h *HTTPConnections) account(ctx context.Context, who *auth.Identity) (*acc
 	if len(number) == 0 {
 		return h.budget.shared, nil // a call of the process itself
 	}
-	one, ok := h.open.Load(number[0])
+	entry, ok := h.open.Load(number[0])
 	if !ok {
 		return nil, status.Error(codes.Canceled, "the HTTP connection has ended")
 	}
-	return one.(*httpConnection).line.account(who), nil
+	return entry.(*httpConnection).line.account(who), nil
 }
 
 // Outgoing returns the context of a call over the connection inside the process, which names the HTTP

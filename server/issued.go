@@ -65,10 +65,10 @@ type byStratum [receipt.Strata]IssuedCounts
 
 func (b *byStratum) add(other *byStratum) {
 	for i := range b {
-		to, n := &b[i], &other[i]
-		to.Decisions, to.Eligible = to.Decisions+n.Decisions, to.Eligible+n.Eligible
-		to.Receipts, to.Reviews = to.Receipts+n.Receipts, to.Reviews+n.Reviews
-		to.Propensity, to.InversePropensity = to.Propensity+n.Propensity, to.InversePropensity+n.InversePropensity
+		sum, n := &b[i], &other[i]
+		sum.Decisions, sum.Eligible = sum.Decisions+n.Decisions, sum.Eligible+n.Eligible
+		sum.Receipts, sum.Reviews = sum.Receipts+n.Receipts, sum.Reviews+n.Reviews
+		sum.Propensity, sum.InversePropensity = sum.Propensity+n.Propensity, sum.InversePropensity+n.InversePropensity
 	}
 }
 

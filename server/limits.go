@@ -158,8 +158,8 @@ func (l Limits) messageBytesFor(all models) int {
 	most := int64(leastMessage)
 	for _, m := range all {
 		p := m.Policy()
-		one := 4*int64(max(p.ExpectedPasses, p.FewestPasses))*int64(len(p.Classes)) + int64(2*l.InputIDBytes) + rowBytes
-		most = max(most, min(64*one, l.OpenInputBytes/8), one)
+		inputBytes := 4*int64(max(p.ExpectedPasses, p.FewestPasses))*int64(len(p.Classes)) + int64(2*l.InputIDBytes) + rowBytes
+		most = max(most, min(64*inputBytes, l.OpenInputBytes/8), inputBytes)
 	}
 	const unit = 64 << 10
 	return int(min((most+unit-1)/unit*unit, int64(l.mostReceived())))

@@ -12,12 +12,12 @@ type promises map[string][]*ckdv1.Promise
 // policy in force is up, of whatever version of the model, and its audit says so, the inputs that it
 // retains without calling them critical are deferred. Open inputs are too.
 func (s *Server) SetPromises(all []*ckdv1.Promise) {
-	by := promises{}
+	byKey := promises{}
 	for _, p := range all {
 		hash := p.GetPolicy().GetHash()
-		by[hash] = append(by[hash], p)
+		byKey[hash] = append(byKey[hash], p)
 	}
-	s.catalog.setPromises(by)
+	s.catalog.setPromises(byKey)
 }
 
 // setPromises makes the models in force, and those of later policies, heed promises.

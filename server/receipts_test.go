@@ -379,18 +379,18 @@ func TestReceiptsRefused(t *testing.T) {
 				t.Errorf("got %v, expected %q", err, tt.text)
 			}
 
-			of := &ckdv1.StreamHeader{Model: "ctg", Receipts: tt.receipts, ModelVersion: tt.version}
+			streamHeader := &ckdv1.StreamHeader{Model: "ctg", Receipts: tt.receipts, ModelVersion: tt.version}
 			if len(tt.contexts) == 0 {
 				st, err := h.client.DecomposeStream(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				_ = st.Send(header(of)) // Recv says why
+				_ = st.Send(header(streamHeader)) // Recv says why
 				_, err = st.Recv()
 				expectFault(t, err, tt.reason)
 				return
 			}
-			st := h.open(t, of)
+			st := h.open(t, streamHeader)
 			st.sendBlock(&ckdv1.Block{Group: 1, InputIds: make([]string, 3), Contexts: tt.contexts, Passes: 30, Values: r.GetValues()})
 			reply := st.receive()
 			if tt.alone {
@@ -412,14 +412,14 @@ func TestReceiptKeysChange(t *testing.T) {
 	h := newHarness(t)
 	before := h.withReceipts(t, auditedPolicy)
 	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", Receipts: ckdv1.Receipts_RECEIPTS_ALL})
-	one := func(group uint64) []*ckdv1.Result {
+	decided := func(group uint64) []*ckdv1.Result {
 		st.sendBlock(&ckdv1.Block{Group: group, InputIds: []string{"a"}, Passes: 30, Values: tensor(ctg(t), 1).GetValues()})
 		return st.receive().GetResults()
 	}
-	openReceipts(t, before, one(1))
+	openReceipts(t, before, decided(1))
 	after := receiptKeys(t, 2)
 	h.server.SetReceiptKeys(after)
-	openReceipts(t, after, one(2))
+	openReceipts(t, after, decided(2))
 }
 
 // TestAuditRate checks that GetModel tells of audits where they can be drawn.

@@ -94,8 +94,8 @@ func TestRisk(t *testing.T) {
 
 	threshold, prevalence := 0.3, 0.2
 	want := &ckdv1.Model{Guard: &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_MI, Threshold: &threshold}, RiskPrevalence: &prevalence}
-	is := h.model(t, "ctg")
-	if diff := cmp.Diff(want, &ckdv1.Model{Guard: is.GetGuard(), RiskPrevalence: is.RiskPrevalence}, protocmp.Transform()); diff != "" {
+	shown := h.model(t, "ctg")
+	if diff := cmp.Diff(want, &ckdv1.Model{Guard: shown.GetGuard(), RiskPrevalence: shown.RiskPrevalence}, protocmp.Transform()); diff != "" {
 		t.Errorf("model (-want +got):\n%s", diff)
 	}
 }

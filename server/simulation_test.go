@@ -636,52 +636,52 @@ func (one *session) take() *ckdv1.DecomposeStreamResponse {
 // open begins a stream with a random header.
 func (sim *simulation) open(r *rand.Rand) error {
 	sim.opened++
-	one := &session{name: fmt.Sprintf("stream %d", sim.opened)}
+	added := &session{name: fmt.Sprintf("stream %d", sim.opened)}
 	if err := sim.server.admission.openStream(nil); err != nil {
 		return err
 	}
 	opened := make(chan *stream, 1)
-	one.next, one.stop = iter.Pull(func(yield func(state) bool) {
-		one.yield = yield
-		one.result = sim.server.streams.exchange(one, opened)
+	added.next, added.stop = iter.Pull(func(yield func(state) bool) {
+		added.yield = yield
+		added.result = sim.server.streams.exchange(added, opened)
 	})
-	sim.sessions = append(sim.sessions, one)
-	one.resume()
+	sim.sessions = append(sim.sessions, added)
+	added.resume()
 	h := sim.spec.Header(r)
 	m := &ckdv1.DecomposeStreamRequest{}
 	if h != nil {
 		m.Message = &ckdv1.DecomposeStreamRequest_Header{Header: h}
 	}
-	if err := one.deliver(r, m); err != nil {
+	if err := added.deliver(r, m); err != nil {
 		return err
 	}
 	reason := sim.spec.Refused(h)
-	if one.state == ended {
+	if added.state == ended {
 		sim.server.admission.closeStream(nil)
-		sim.logf("%s: header %s -> %v", one.name, h, one.result)
-		if got := reasonIn(one.result); got != reason {
-			return fmt.Errorf("%s is refused with %q, expected %q: %w", one.name, got, reason, one.result)
+		sim.logf("%s: header %s -> %v", added.name, h, added.result)
+		if got := reasonIn(added.result); got != reason {
+			return fmt.Errorf("%s is refused with %q, expected %q: %w", added.name, got, reason, added.result)
 		}
 		return nil
 	}
-	info := one.take()
-	sim.logf("%s: header %s -> %s", one.name, h, info)
+	info := added.take()
+	sim.logf("%s: header %s -> %s", added.name, h, info)
 	if reason != "" {
-		return fmt.Errorf("%s is opened, expected %s", one.name, reason)
+		return fmt.Errorf("%s is opened, expected %s", added.name, reason)
 	}
-	one.st = <-opened
+	added.st = <-opened
 	var err error
-	if one.spec, err = sim.spec.OpenStream(h, info); err != nil {
-		return fmt.Errorf("%s: %w", one.name, err)
+	if added.spec, err = sim.spec.OpenStream(h, info); err != nil {
+		return fmt.Errorf("%s: %w", added.name, err)
 	}
 	// The supervisor looks around as it begins.
-	one.st.policiesReplaced()
-	one.spec.PoliciesReplaced()
+	added.st.policiesReplaced()
+	added.spec.PoliciesReplaced()
 	if sim.drained {
-		one.st.end(draining("the daemon is stopping"))
-		one.spec.End("DRAINING")
+		added.st.end(draining("the daemon is stopping"))
+		added.spec.End("DRAINING")
 	}
-	return sim.over(one)
+	return sim.over(added)
 }
 
 // deliver gives the exchange a message, which it must be waiting for.

@@ -149,12 +149,12 @@ func (b *bench) cell(n int, seed uint64, o calibrate.Options) (*cell, error) {
 	c := &cell{none: mean(none), naive: mean(naive), own: mean(own), had: mean(had), best: math.Inf(1)}
 	var best []float64
 	for s := range decomp.NumScores {
-		of := make([]float64, n)
+		shares := make([]float64, n)
 		for h := range n {
-			of[h] = scores[h][s]
+			shares[h] = scores[h][s]
 		}
-		if m := mean(of); m < c.best {
-			best, c.best, c.bestName = of, m, decomp.Score(s).String()
+		if m := mean(shares); m < c.best {
+			best, c.best, c.bestName = shares, m, decomp.Score(s).String()
 		}
 	}
 	c.aboveBest, c.aboveNaive = differ(own, best), differ(own, naive)

@@ -51,8 +51,8 @@ func (m *monitors) observe(in *input) bool {
 
 var lineColumns = []string{"inputs between false alarms: stated", "lower limit / stated"}
 
-// measureLine has every monitor on the line of its true risk, where an alarm is false and likeliest.
-// Runs are cut at twice the stated length.
+// measureLine measures the inputs between false alarms with every line at the true risk, where false
+// alarms are most frequent. It cuts runs at twice the stated length.
 func measureLine(b *bench, s *study, t *table) {
 	traffic, settings := s.with(mixed)
 	between := b.between / 10 // saves time: a longer run length is no other claim

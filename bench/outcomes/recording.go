@@ -31,7 +31,7 @@ type study struct {
 	traffic   *traffic // with the default audits
 }
 
-// audited is one way to audit: how far audits follow the risk.
+// audited is the share of the audit rate that does not follow the risk.
 type audited float64
 
 const (

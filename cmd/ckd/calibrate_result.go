@@ -33,12 +33,12 @@ func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() 
 	for _, w := range found.Warnings {
 		fmt.Fprintf(ctx.Stderr, "ckd: warning: %s\n", w)
 	}
-	to := ctx.Stderr
+	destination := ctx.Stderr
 	if f.Out != "" || f.Format == "json" {
-		to = ctx.Stdout
+		destination = ctx.Stdout
 	}
 	if found.Refused() {
-		if err := f.writeReport(to, found); err != nil {
+		if err := f.writeReport(destination, found); err != nil {
 			return err
 		}
 		return fail(exitUncertified, errors.New("nothing certifies: no policy is written"))
@@ -49,7 +49,7 @@ func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() 
 			return err
 		}
 	}
-	return f.writeReport(to, found)
+	return f.writeReport(destination, found)
 }
 
 func (f *resultFlags) writeReport(w io.Writer, found *calibrate.Report) error {

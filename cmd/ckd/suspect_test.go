@@ -45,9 +45,9 @@ func TestSuspectRecording(t *testing.T) {
 		t.Error("HTML has no warning at its head")
 	}
 	for _, objective := range [][]string{{"--max-critical-fnr", "0.2"}, {"--coverage", "0.8"}} {
-		to := filepath.Join(t.TempDir(), "policy.yaml")
-		out, _, code := runCommand(t, append(append([]string{"calibrate", "--out", to}, objective...), labelled...)...)
-		if _, err := os.Stat(to); code != exitUncertified || err == nil || !strings.HasPrefix(strings.Split(out, "\n")[2], text) {
+		output := filepath.Join(t.TempDir(), "policy.yaml")
+		out, _, code := runCommand(t, append(append([]string{"calibrate", "--out", output}, objective...), labelled...)...)
+		if _, err := os.Stat(output); code != exitUncertified || err == nil || !strings.HasPrefix(strings.Split(out, "\n")[2], text) {
 			t.Errorf("%v: exit code %d, policy %v, report begins %.300s", objective, code, err == nil, out)
 		}
 	}
@@ -77,16 +77,16 @@ func TestOversampledRecording(t *testing.T) {
 		}
 	}
 	copied := &record.Array{Shape: []int{p.S, len(inputs), p.K}}
-	of := &record.Array{Shape: []int{len(inputs)}}
+	groupArray := &record.Array{Shape: []int{len(inputs)}}
 	for s := range p.S {
 		for _, i := range inputs {
 			copied.Float32 = append(copied.Float32, p.Float32[p.Offset(s, i):][:p.K]...)
 		}
 	}
 	for _, i := range inputs {
-		of.Int64 = append(of.Int64, int64(labels[i]))
+		groupArray.Int64 = append(groupArray.Int64, int64(labels[i]))
 	}
-	files := []string{"--passes", writeArray(t, "copied.npy", copied), "--labels", writeArray(t, "of.npy", of), "--critical", "1,2"}
+	files := []string{"--passes", writeArray(t, "copied.npy", copied), "--labels", writeArray(t, "of.npy", groupArray), "--critical", "1,2"}
 	calibrated := readReport(t, runOK(t, append([]string{"calibrate", "--max-critical-fnr", "0.12", "--confidence", "0.9", "--format", "json"}, files...)...))
 	evaluated := readReport(t, runOK(t, append([]string{"evaluate", "--bootstrap", "0", "--format", "json"}, files...)...))
 	for what, groups := range map[string]any{"calibrate": at(t, calibrated, "groups"), "evaluate": at(t, evaluated, "source", "groups")} {

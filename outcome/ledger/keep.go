@@ -50,8 +50,8 @@ func (ps *promises) clear(who, reason string, policy [32]byte, version string) e
 	lines := t.lines()
 	official.set(lines, runLengths(lines, t.runLength())) // an alarm may have outlived its line
 	for w := range up {
-		if one := official.byWatch[w]; one != nil {
-			one.cleared = ps.now().UnixMicro()
+		if watched := official.byWatch[w]; watched != nil {
+			watched.cleared = ps.now().UnixMicro()
 		}
 	}
 	again.alarms.follow(official)

@@ -597,8 +597,8 @@ func (ps *promises) bets(p *promise, c *cohortState, s settings, due time.Time) 
 // raised returns the watches whose alarm is up.
 func (a *alarms) raised() map[watch]bool {
 	up := make(map[watch]bool)
-	for w, one := range a.byWatch {
-		if one.Raised() {
+	for w, watched := range a.byWatch {
+		if watched.Raised() {
 			up[w] = true
 		}
 	}
@@ -625,9 +625,9 @@ func (a *alarms) follow(official *alarms) {
 			delete(a.byWatch, w)
 		}
 	}
-	for w, one := range official.byWatch {
-		if have := a.byWatch[w]; have == nil || have.began != one.began || have.Line() != one.Line() || have.RunLength() != one.RunLength() {
-			a.byWatch[w] = one.anew(w, one.began)
+	for w, watched := range official.byWatch {
+		if have := a.byWatch[w]; have == nil || have.began != watched.began || have.Line() != watched.Line() || have.RunLength() != watched.RunLength() {
+			a.byWatch[w] = watched.anew(w, watched.began)
 		}
 	}
 }

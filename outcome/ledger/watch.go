@@ -112,8 +112,8 @@ func (a *alarm) anew(w watch, began int64) *alarm {
 
 // begin fixes the bets of a cohort.
 func (a *alarms) begin(s settings) {
-	for w, one := range a.byWatch {
-		one.BeginCohort(s.leastHit(w.Risk))
+	for w, watched := range a.byWatch {
+		watched.BeginCohort(s.leastHit(w.Risk))
 	}
 }
 
@@ -135,9 +135,9 @@ func (a *alarms) observe(m *terms, r *Record, f *finding, start int64) {
 
 func (a *alarms) clone() *alarms {
 	c := &alarms{Through: a.Through, byWatch: make(map[watch]*alarm, len(a.byWatch))}
-	for w, one := range a.byWatch {
-		copied := *one
-		state := *one.Alarm
+	for w, watched := range a.byWatch {
+		copied := *watched
+		state := *watched.Alarm
 		copied.Alarm = &state
 		c.byWatch[w] = &copied
 	}

@@ -83,11 +83,11 @@ func (f *Form) Numbers() (n int) {
 
 // Place returns the place of the term of two statistics among the coefficients of a Side, in either
 // order; times is negative for none.
-func Place(of, times int) int {
+func Place(place, times int) int {
 	if times < 0 {
-		return 1 + of
+		return 1 + place
 	}
-	i, j := min(of, times), max(of, times)
+	i, j := min(place, times), max(place, times)
 	at := 1 + Count
 	for a := range i {
 		at += Count - a

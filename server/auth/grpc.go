@@ -107,14 +107,14 @@ func (s *Store) admit(ctx context.Context, method string) (_ context.Context, ca
 func (s *Store) begin(ctx context.Context, method string) (context.Context, *session, error) {
 	c, isOpen, why := identify(ctx, method)
 	if isOpen {
-		ctx, one := s.enterAsNobody(ctx)
-		return ctx, one, nil
+		ctx, opened := s.enterAsNobody(ctx)
+		return ctx, opened, nil
 	}
 	from := originOf(ctx, method)
 	if why == "" {
-		var one *session
-		if ctx, one, why = s.enter(ctx, from, c, NeedIdentity); why == "" {
-			return ctx, one, nil
+		var opened *session
+		if ctx, opened, why = s.enter(ctx, from, c, NeedIdentity); why == "" {
+			return ctx, opened, nil
 		}
 	}
 	s.refused(ctx, from, why)

@@ -97,16 +97,16 @@ func (s *Store) enter(ctx context.Context, from origin, c credential, need Need)
 	if why != "" {
 		return ctx, nil, why
 	}
-	one := &session{store: s, origin: from, credential: c, need: need, judged: r}
-	one.identity.Store(who)
-	return context.WithValue(ctx, sessionKey{}, one), one, ""
+	opened := &session{store: s, origin: from, credential: c, need: need, judged: r}
+	opened.identity.Store(who)
+	return context.WithValue(ctx, sessionKey{}, opened), opened, ""
 }
 
 // enterAsNobody returns the session of a call that is open to all.
 func (s *Store) enterAsNobody(ctx context.Context) (context.Context, *session) {
-	one := &session{store: s, open: true}
-	one.identity.Store(nobody)
-	return context.WithValue(ctx, sessionKey{}, one), one
+	opened := &session{store: s, open: true}
+	opened.identity.Store(nobody)
+	return context.WithValue(ctx, sessionKey{}, opened), opened
 }
 
 // Expired returns a channel that is closed when the token of a stream has expired. A handler that

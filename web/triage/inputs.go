@@ -159,10 +159,10 @@ func (r *ring) add(referred *input, id string) {
 	if slot == len(r.inputs) {
 		r.inputs = append(r.inputs, input{})
 	}
-	to := &r.inputs[slot]
-	to.id = append(to.id[:0], id...)
-	referred.id = to.id
-	*to = *referred
+	kept := &r.inputs[slot]
+	kept.id = append(kept.id[:0], id...)
+	referred.id = kept.id
+	*kept = *referred
 	r.added++
 }
 

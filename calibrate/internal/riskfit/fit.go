@@ -228,17 +228,17 @@ func (p *problem) folds(seed uint64) []int {
 	}
 	const stream = 17 // of the seed, which other draws share
 	rng := rand.New(rand.NewPCG(seed, stream))
-	of, at := make([]int, p.groups), 0
+	foldOf, at := make([]int, p.groups), 0
 	for _, s := range strata {
 		rng.Shuffle(len(s), func(a, b int) { s[a], s[b] = s[b], s[a] })
 		for _, g := range s {
-			of[g] = at % folds
+			foldOf[g] = at % folds
 			at++
 		}
 	}
 	fold := make([]int, len(p.rows))
 	for r := range fold {
-		fold[r] = of[p.group[r]]
+		fold[r] = foldOf[p.group[r]]
 	}
 	return fold
 }

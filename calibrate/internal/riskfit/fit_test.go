@@ -141,20 +141,20 @@ func TestSeparated(t *testing.T) {
 func TestPrevalence(t *testing.T) {
 	table, labels := world(4000, 4, 0.5, 1)
 	was := fit(t, table, labels, riskfit.Options{})
-	is := fit(t, table, labels, riskfit.Options{Prevalence: 0.02})
+	shifted := fit(t, table, labels, riskfit.Options{Prevalence: 0.02})
 	logit := func(p float64) float64 { return math.Log(p / (1 - p)) }
 	shift := logit(0.02) - logit(was.Risk.Prevalence)
-	if math.Abs(is.Risk.CalledSafe.Intercept-was.Risk.CalledSafe.Intercept-shift) > 1e-12 ||
-		math.Abs(is.Risk.CalledCritical.Intercept-was.Risk.CalledCritical.Intercept-shift) > 1e-12 || is.Risk.Prevalence != 0.02 {
-		t.Errorf("%+v, of %+v", is.Risk, was.Risk)
+	if math.Abs(shifted.Risk.CalledSafe.Intercept-was.Risk.CalledSafe.Intercept-shift) > 1e-12 ||
+		math.Abs(shifted.Risk.CalledCritical.Intercept-was.Risk.CalledCritical.Intercept-shift) > 1e-12 || shifted.Risk.Prevalence != 0.02 {
+		t.Errorf("%+v, of %+v", shifted.Risk, was.Risk)
 	}
-	if diff := cmp.Diff(was.Reliability, is.Reliability); diff != "" {
+	if diff := cmp.Diff(was.Reliability, shifted.Reliability); diff != "" {
 		t.Errorf("reliability is of the recording (-want +got):\n%s", diff)
 	}
 	// With the weights of the shift the mean of the probabilities is the prevalence, about.
 	mean := 0.0
-	for i, q := range is.Risk.Quantiles[1:] {
-		mean += (q + is.Risk.Quantiles[i]) / 2 / 64
+	for i, q := range shifted.Risk.Quantiles[1:] {
+		mean += (q + shifted.Risk.Quantiles[i]) / 2 / 64
 	}
 	if math.Abs(mean-0.02) > 0.006 {
 		t.Errorf("the quantiles have mean %v, expected about 0.02", mean)

@@ -53,12 +53,12 @@ func TestHeldOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawn(rapid.IntRange(150, 300).Draw(t, "rows"), rapid.IntRange(60, 300).Draw(t, "groups"), rapid.Uint64().Draw(t, "seed"))
 		fold := p.folds(rapid.Uint64().Draw(t, "folds"))
-		of, critical := map[int]int{}, make([]int, folds)
+		foldOf, critical := map[int]int{}, make([]int, folds)
 		for r, g := range p.group {
-			if before, seen := of[g]; seen && before != fold[r] {
+			if before, seen := foldOf[g]; seen && before != fold[r] {
 				t.Fatalf("group %d is in folds %d and %d", g, before, fold[r])
 			}
-			of[g] = fold[r]
+			foldOf[g] = fold[r]
 			if p.y[r] {
 				critical[fold[r]]++
 			}

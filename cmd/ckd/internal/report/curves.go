@@ -27,10 +27,10 @@ func (d *deferral) riskFigure() *document.Figure {
 	}
 	steady, most := 0.0, 1.0 // the highest risk of enough inputs, and the most inputs
 	for _, l := range d.lines {
-		risk, of := d.riskCurve(l.curve)
+		risk, retained := d.riskCurve(l.curve)
 		for i := range risk {
-			most = max(most, of[i])
-			if of[i] >= fewRetained {
+			most = max(most, retained[i])
+			if retained[i] >= fewRetained {
 				steady = max(steady, risk[i])
 			}
 		}
@@ -76,15 +76,15 @@ func (d *deferral) riskCurve(c *eval.Curve) (risk, of []float64) {
 // names the lowest.
 func (d *deferral) riskSays() string {
 	text := "At " + document.RoundPercent(d.report.Source.Coverage) + " coverage "
-	of := d.row(d.scope, mi)
+	miRow := d.row(d.scope, mi)
 	if !d.byRisk {
 		best := d.fewest(d.scope)
 		if best == nil {
 			return "There is no score in this scope."
 		}
 		text += errorsOf(best) + ", the lowest error rate of a score"
-		if of != nil && of != best {
-			text += "; " + errorsOf(of)
+		if miRow != nil && miRow != best {
+			text += "; " + errorsOf(miRow)
 		}
 		return text + "."
 	}
@@ -100,11 +100,11 @@ func (d *deferral) riskSays() string {
 	text += fmt.Sprintf("%s retains %s and misses %s (%s)", alone(first.Name),
 		document.Noun(first.CriticalRetained, "critical input"), document.Count(first.CriticalMissed),
 		document.Percent(first.CriticalFNR))
-	if of != nil && of != first {
-		text += "; " + alone(mi) + " misses " + missedOf(of.At)
+	if miRow != nil && miRow != first {
+		text += "; " + alone(mi) + " misses " + missedOf(miRow.At)
 	}
 	text += "."
-	if best == first || best == of {
+	if best == first || best == miRow {
 		text += " No score has a lower critical FNR than " + plain(best.Name) + "."
 	} else {
 		text += " The lowest critical FNR of a score is that of " + plain(best.Name) + ": " + missedOf(best.At) + "."

@@ -143,13 +143,13 @@ var kindWords = [...]string{"missed", "false alarm", "other error", "right"}
 
 // kindOf ranks a signature by importance: 0 missed, 1 false alarm, 2 another error, 3 right.
 func kindOf(e *evaluation, s eval.Signature) int {
-	from, to := isCritical(e, s.True), isCritical(e, s.Predicted)
+	from, predictedCritical := isCritical(e, s.True), isCritical(e, s.Predicted)
 	switch {
 	case s.True == s.Predicted:
 		return 3
-	case from && !to:
+	case from && !predictedCritical:
 		return 0
-	case to && !from:
+	case predictedCritical && !from:
 		return 1
 	default:
 		return 2

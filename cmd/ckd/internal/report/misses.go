@@ -131,10 +131,10 @@ func (d *deferral) missesSay(best *eval.Row) string {
 	s := d.report.Summary
 	text := fmt.Sprintf("At %s per 1,000 inputs %s of %s are missed by %s", noun(best.Per1000.Reviews, "review"),
 		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), d.withEqual(best))
-	if of := d.row(d.scope, mi); of != nil && of != best {
-		text += fmt.Sprintf("; by mutual information %s", document.Count(of.CriticalMissed))
+	if miRow := d.row(d.scope, mi); miRow != nil && miRow != best {
+		text += fmt.Sprintf("; by mutual information %s", document.Count(miRow.CriticalMissed))
 		if d.report.Source.CriticalCalls == eval.Reviewed && d.scope == policy.AllInputs {
-			text += fmt.Sprintf(" at %s", noun(of.Per1000.Reviews, "review"))
+			text += fmt.Sprintf(" at %s", noun(miRow.Per1000.Reviews, "review"))
 		}
 	}
 	text += fmt.Sprintf(", without deferral %s.", document.Count(s.Missed))

@@ -19,14 +19,14 @@ func confusionMatrix(e *evaluation) *document.Figure {
 	if len(counts) != e.table.K {
 		return nil
 	}
-	of := make([]int, e.table.K)
+	classTotals := make([]int, e.table.K)
 	for k, row := range counts {
 		for _, n := range row {
-			of[k] += n
+			classTotals[k] += n
 		}
 	}
 	m := e.classes.matrix("Inputs by true class (rows) and predicted class (columns)", "true \\ predicted",
-		func(i, j int) float64 { return share(counts[i][j], of[i]) },
+		func(i, j int) float64 { return share(counts[i][j], classTotals[i]) },
 		func(i, j int, _ float64) any { return fmt.Sprint(counts[i][j]) })
 	m.Outlined = true
 	return &document.Figure{

@@ -29,7 +29,7 @@ func computed(command string, settings ...setting) document.Section {
 
 // sourceSection shows how the report was computed.
 func sourceSection(e *evaluation) document.Section {
-	s, of := e.report.Source, e.report.Summary
+	s, summary := e.report.Source, e.report.Summary
 	settings := []setting{{"software", s.Software}}
 	settings = append(settings, fileSettings("passes", s.Passes)...)
 	settings = append(settings, fileSettings("labels", s.Labels)...)
@@ -41,7 +41,7 @@ func sourceSection(e *evaluation) document.Section {
 		settings = append(settings, setting{"budget: reviews per 1,000 inputs in all", document.Plain(s.ReviewsPer1000)})
 	}
 	return computed("ckd evaluate", append(settings,
-		setting{"shape", fmt.Sprintf("%d passes, %d inputs, %d classes", of.Passes, of.Inputs, of.Classes)},
+		setting{"shape", fmt.Sprintf("%d passes, %d inputs, %d classes", summary.Passes, summary.Inputs, summary.Classes)},
 		setting{"kind of rows", s.Kind},
 		setting{"variance", s.Variance},
 		setting{"coverage", document.Plain(s.Coverage)},
@@ -49,7 +49,7 @@ func sourceSection(e *evaluation) document.Section {
 		setting{"seed", strconv.FormatUint(s.Seed, 10)},
 		setting{"reliability threshold (skewness)", document.Plain(s.Reliability)},
 		setting{"inputs whose passes hardly differ",
-			fmt.Sprintf("%s, of which one-hot %s", document.Count(of.Degenerate), document.Count(of.Saturated))})...)
+			fmt.Sprintf("%s, of which one-hot %s", document.Count(summary.Degenerate), document.Count(summary.Saturated))})...)
 }
 
 // words explains the terms that the report uses.

@@ -98,15 +98,15 @@ func (e *evaluation) budgetScope() policy.Scope {
 // without critical inputs, how many errors they leave.
 func missesSay(e *evaluation) string {
 	scope := e.budgetScope()
-	best, of := e.fewest(scope), e.row(scope, mi)
+	best, miRow := e.fewest(scope), e.row(scope, mi)
 	switch {
 	case best == nil:
 		return ""
 	case !e.byRisk:
 		text := fmt.Sprintf("At %s, those that %s puts first, %s of the inputs that the model decides are right", e.deferrals(),
 			plain(best.Name), document.Percent(best.Accuracy))
-		if of != nil && of != best {
-			text += fmt.Sprintf("; by mutual information, %s", document.Percent(of.Accuracy))
+		if miRow != nil && miRow != best {
+			text += fmt.Sprintf("; by mutual information, %s", document.Percent(miRow.Accuracy))
 		}
 		return text + "." + flattered(best)
 	}
@@ -118,8 +118,8 @@ func missesSay(e *evaluation) string {
 	text := fmt.Sprintf("At %s %s of %s are missed by %s (critical miss rate %s, %s %s)", at,
 		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), e.withEqual(best),
 		document.Percent(best.CriticalMissRate), e.interval95(), document.Format(best.CriticalMissRateInterval))
-	if of != nil && of != best {
-		text += fmt.Sprintf("; by mutual information %s", document.Count(of.CriticalMissed))
+	if miRow != nil && miRow != best {
+		text += fmt.Sprintf("; by mutual information %s", document.Count(miRow.CriticalMissed))
 	}
 	text += fmt.Sprintf(", without deferral %s.", document.Count(s.Missed))
 	if w := worst(best.At); w != nil {

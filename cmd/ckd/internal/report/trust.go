@@ -130,18 +130,18 @@ func skewnessByTrue(e *evaluation) *document.Figure {
 		return nil
 	}
 	value := func(i, j int) float64 { return float64(all[j].ByTrue[i].Median) }
-	high, of := shown[0], shown[0]
+	high, widest := shown[0], shown[0]
 	for _, i := range shown {
 		for _, j := range shown {
-			if value(i, j) > value(of, high) || math.IsNaN(value(of, high)) {
-				of, high = i, j
+			if value(i, j) > value(widest, high) || math.IsNaN(value(widest, high)) {
+				widest, high = i, j
 			}
 		}
 	}
 	return &document.Figure{
 		Title: "Median skewness of each class, by true class",
 		Says: fmt.Sprintf("It is highest for %s where the truth is %s: %s over %s.", e.report.Classes[high].Name,
-			e.report.Classes[of].Name, document.Digits(value(of, high)), document.Noun(all[high].ByTrue[of].N, "input")),
+			e.report.Classes[widest].Name, document.Digits(value(widest, high)), document.Noun(all[high].ByTrue[widest].N, "input")),
 		How: "Colour is on a scale up to the largest value. " + e.classes.shownSentence(),
 		Matrices: []*document.Matrix{
 			e.classes.matrix("Median skewness, by true class (rows), of each class (columns)", "true \\ class", value, shortCell),
