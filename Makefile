@@ -10,7 +10,7 @@ help: ## list the targets
 check: ## before each commit, under 3 minutes: format, vet, lint, buf, unit tests, race of server, client and engine
 	@.ci/run formatted vetted linted buf_checks unit_tests raced_core
 
-test: ## all tests but those that judge by the clock
+test: ## all tests but those that take long
 	go test ./...
 
 ci: ## everything that must pass, up to 15 minutes

@@ -1,4 +1,3 @@
-// Package timed marks tests that take long, or that judge by the clock, so that go test skips them:
-// some only under -short, some unless they are asked for. A lane of .ci/run runs those that take
-// long, and a stage with nothing beside it those that judge by the clock.
+// Package timed marks tests that take long, so that go test skips them: some only under -short, some
+// unless they are asked for, as a lane of .ci/run does.
 package timed
