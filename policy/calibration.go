@@ -425,7 +425,8 @@ func (w *warnings) calibration() {
 				"%d: thresholds do not carry over", passes, w.ExpectedPasses)
 		}
 		if c.Posterior == "" {
-			w.add("calibrated.posterior", "not given: passes that were sampled in another way are not noticed")
+			w.add("calibrated.posterior", "not given: passes that were sampled in another way are not noticed. Write how these "+
+				"were sampled into the block, such as posterior: mc-dropout")
 		}
 	}
 	if c.Reference != nil {

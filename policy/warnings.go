@@ -166,7 +166,7 @@ func (w *warnings) earlyStopping() {
 	c := w.EarlyStopping.Certificate
 	if w.learnedForAnother() {
 		w.add("calibrated.early_stopping.policy_hash", "the policy was changed since its early-stopping rule was learned (its hash without it is now %s): "+
-			"the rule is not in force, and all passes decide; learn another with ckd calibrate --settle", w.HashWithoutEarlyStop())
+			"the rule is not in force, and all passes decide; learn another with ckd calibrate early-stop", w.HashWithoutEarlyStop())
 		return
 	}
 	const path = "calibrated.early_stopping.certificate."
