@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // TestDaemons checks that every server answers correctly under a tiny load, however the passes are
 // sent.
 func TestDaemons(t *testing.T) {
-	gate.Only(t)
+	gate.Long(t)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("CPU time is read from /proc")
 	}
