@@ -363,19 +363,9 @@ func inContainer(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	command := exec.Command(name, args...)
 	command.Env = append(command.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", abuseMemory/10*9))
-	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
-		group := filepath.Join(root, fmt.Sprintf("ckd-abuse-%d-%s", os.Getpid(), filepath.Base(name)))
-		limit := "memory.max"
-		if strings.HasSuffix(root, "/memory") {
-			limit = "memory.limit_in_bytes"
-		}
-		if os.Mkdir(group, 0o755) != nil {
-			continue
-		}
-		t.Cleanup(func() { eventually(t, "the cgroup is empty", func() bool { return os.Remove(group) == nil }) })
-		if os.WriteFile(filepath.Join(group, limit), fmt.Append(nil, abuseMemory), 0) == nil {
-			command.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(group, "cgroup.procs")}, command.Args...)
-			command.Path, command.Err = exec.LookPath("sh")
+	for _, kind := range cgroups {
+		if group, err := kind.make(t, abuseMemory); err == nil {
+			enter(command, group)
 			break
 		}
 	}

@@ -152,9 +152,13 @@ func survives(t *testing.T, d *daemon, a memoryAttack) {
 func TestContainerMemory(t *testing.T) {
 	timed.Full(t)
 	const memory = 240 << 20
-	for name, newGroup := range map[string]func(*testing.T, int64) string{"v1": newCgroup1, "v2": newCgroup2} {
-		t.Run(name, func(t *testing.T) {
-			group, a := newGroup(t, memory), halfMessages(memory/10*9)
+	for _, kind := range cgroups {
+		t.Run(kind.name, func(t *testing.T) {
+			group, err := kind.make(t, memory)
+			if err != nil {
+				t.Skip(err)
+			}
+			a := halfMessages(memory / 10 * 9)
 			inner := filepath.Join(group, "inner")
 			if err := os.Mkdir(inner, 0o755); err != nil {
 				t.Fatal(err)
@@ -162,8 +166,7 @@ func TestContainerMemory(t *testing.T) {
 			t.Cleanup(func() { eventually(t, "the cgroup is empty", func() bool { return os.Remove(inner) == nil }) })
 			startIn := func(group string) *daemon {
 				command := attacked(t)
-				command.Args = append([]string{"sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(group, "cgroup.procs")}, command.Args...)
-				command.Path, command.Err = exec.LookPath("sh")
+				enter(command, group)
 				command.Env = slices.DeleteFunc(command.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOMEMLIMIT=") })
 				d := &daemon{testbed.Start(t, command, 1), t}
 				if !strings.Contains(d.Log(), fmt.Sprintf(`"limit_bytes":%d,`, a.limit)) {
@@ -179,50 +182,6 @@ func TestContainerMemory(t *testing.T) {
 			}
 		})
 	}
-}
-
-// newCgroup1 makes a memory cgroup of version 1 with a limit, which ends with the test.
-func newCgroup1(t *testing.T, limit int64) string {
-	t.Helper()
-	return newCgroup(t, "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", limit, limit)
-}
-
-// newCgroup2 makes a cgroup of version 2 with a limit, which ends with the test.
-func newCgroup2(t *testing.T, limit int64) string {
-	t.Helper()
-	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-		if err != nil || !slices.Contains(strings.Fields(string(controllers)), "memory") {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0); err != nil {
-			t.Skipf("cgroups with a memory limit cannot be made: %v", err)
-		}
-		return newCgroup(t, root, "memory.max", "memory.swap.max", limit, 0)
-	}
-	t.Skip("this machine has no cgroups of version 2 with the memory controller")
-	return ""
-}
-
-// newCgroup makes a cgroup below root, with limits in its files of memory and, where there is one,
-// of swap.
-func newCgroup(t *testing.T, root, memory, swap string, limit, swapLimit int64) string {
-	t.Helper()
-	if _, err := os.Stat(root); err != nil {
-		t.Skipf("this machine has no such cgroups: %v", err)
-	}
-	group := filepath.Join(root, fmt.Sprintf("ckd-test-%d", os.Getpid()))
-	if err := os.Mkdir(group, 0o755); err != nil {
-		t.Skipf("cgroups can be made by root alone: %v", err)
-	}
-	t.Cleanup(func() {
-		eventually(t, "the cgroup is empty", func() bool { return os.Remove(group) == nil })
-	})
-	if err := os.WriteFile(filepath.Join(group, memory), fmt.Append(nil, limit), 0); err != nil {
-		t.Skipf("the cgroup takes no limit: %v", err)
-	}
-	_ = os.WriteFile(filepath.Join(group, swap), fmt.Append(nil, swapLimit), 0) // a kernel without swap has no such file
-	return group
 }
 
 // tensorOf returns a request with some inputs of a recording.
