@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/monitor/drift"
+	"github.com/ckd-project/ckd/internal/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ckd-project/ckd/engine/internal/follow"
-	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )

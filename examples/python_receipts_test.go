@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
 // TestPythonReceipts checks that the receipts which the Python client gets are of its inputs, from a

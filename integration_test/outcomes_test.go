@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/recordings"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 

@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/internal/servertest"
-	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/oip"
 	"github.com/ckd-project/ckd/oip/internal/contents"
 	"github.com/ckd-project/ckd/policy"

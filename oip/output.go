@@ -11,8 +11,8 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/oip/internal/contents"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	pb "github.com/ckd-project/ckd/proto/inference"
 	"github.com/ckd-project/ckd/server"

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/servertest"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	pb "github.com/ckd-project/ckd/proto/inference"
 	"github.com/ckd-project/ckd/server"

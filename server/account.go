@@ -6,8 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // holder answers for bytes of the budget: an identity, over all its connections, or a connection

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"pgregory.net/rapid"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/servertest"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // testBudget returns a budget of 1000 bytes, and what it refused.

@@ -12,9 +12,9 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/tap"
 
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/metrics"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // admission lets calls in or refuses them, before any of their request is read. It counts

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/internal/auth"
 )
 
 // Bidi serves a stream of another protocol, whose messages are answered one by one and in order.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/internal/auth"
 )
 
 // budget bounds the bytes that clients make the daemon hold: open inputs, requests, and replies that

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/metrics"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/strictyaml"
-	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 

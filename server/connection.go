@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
-	"github.com/ckd-project/ckd/metrics"
 )
 
 // connections wraps a server's credentials so that every call can find its connection.

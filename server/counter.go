@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/policy"
 )
 

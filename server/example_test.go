@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/policy/store"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"

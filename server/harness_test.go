@@ -27,12 +27,12 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/servertest"
-	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // testPolicies has a model that decides, one that observes, one for logits and one for

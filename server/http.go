@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/internal/auth"
 )
 
 // HTTPConnections charges what comes over HTTP to the HTTP connection that it came by. All such

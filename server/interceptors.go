@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/metrics"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )

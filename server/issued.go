@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
-	"github.com/ckd-project/ckd/outcome/ledger"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )

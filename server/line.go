@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/internal/auth"
 )
 
 // line is a connection of a client, over gRPC or HTTP. It has an account for each identity that calls

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/metrics"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/pressure"
 )

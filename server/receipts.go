@@ -12,9 +12,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/outcome/audit"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/metrics"
+	"github.com/ckd-project/ckd/internal/outcome/audit"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // Refusals logs what is refused outside streams. For each model, identity and reason it logs the

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/status"
 
-	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // supervised is a stream as its supervisor sees it. None of the methods may block.

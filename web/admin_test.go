@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ckd-project/ckd/server/auth"
+	"github.com/ckd-project/ckd/internal/auth"
 )
 
 // TestAdminOfReaders checks that whoever has no right admin reaches the list to review and what it takes,

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/ckd-project/ckd/internal/binomial"
-	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/policy"
 )
 

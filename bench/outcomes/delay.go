@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
 )
 
 var delayColumns = []string{"FNR", "audits per 1,000 inputs", "doubles: mixed", "uniform", "triples: mixed", "uniform", "inputs until a doubling, mixed"}

@@ -1,4 +1,4 @@
-// Command outcomes measures, on recordings, what package outcome/evidence makes of outcomes: how
+// Command outcomes measures, on recordings, what package evidence makes of outcomes: how
 // often it is wrong, and how soon it sees a change:
 //
 //	go run ./bench/outcomes

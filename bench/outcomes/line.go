@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
 )
 
 // monitors holds the alarms of one policy, pooled and for each critical class. The line of each is

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
 )
 
 func main() {

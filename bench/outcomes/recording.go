@@ -15,8 +15,8 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/outcome/audit"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/outcome/audit"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/ckd-project/ckd/outcome/audit"
-	"github.com/ckd-project/ckd/outcome/evidence"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/audit"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -3,7 +3,7 @@ package main
 import (
 	"math/rand/v2"
 
-	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
 )
 
 // An input is one of a recording as the policy left it.

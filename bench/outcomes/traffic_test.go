@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/ckd-project/ckd/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/policy"
 )
 

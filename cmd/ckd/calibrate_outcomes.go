@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/calibrate"
-	"github.com/ckd-project/ckd/outcome/ledger"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
 

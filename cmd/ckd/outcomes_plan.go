@@ -11,7 +11,7 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/outcome/plan"
+	"github.com/ckd-project/ckd/internal/outcome/plan"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ckd-project/ckd/outcome/plan"
+	"github.com/ckd-project/ckd/internal/outcome/plan"
 )
 
 // TestOutcomesPlan calibrates a policy, and plans audits for it on another recording of the model.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/record"
-	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )

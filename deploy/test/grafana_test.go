@@ -19,9 +19,9 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
-	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
 

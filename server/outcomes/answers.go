@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/ckd-project/ckd/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 

@@ -29,13 +29,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/outcome/ledger"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/metrics"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/server/outcomes"
 )
 

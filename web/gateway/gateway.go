@@ -21,11 +21,11 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/httperror"
 	"github.com/ckd-project/ckd/oip/rest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
-	"github.com/ckd-project/ckd/server/auth"
 	ckdv1gw "github.com/ckd-project/ckd/web/gateway/internal/ckd/v1"
 	"github.com/ckd-project/ckd/web/internal/csrf"
 )

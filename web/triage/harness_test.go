@@ -17,10 +17,10 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/metrics"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/internal/recordings"
-	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ckd-project/ckd/internal/monitor/drift"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 

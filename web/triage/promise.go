@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/outcome/evidence"
-	"github.com/ckd-project/ckd/outcome/ledger"
 	"github.com/ckd-project/ckd/policy"
 )
 

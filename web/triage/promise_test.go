@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/outcome/evidence"
-	"github.com/ckd-project/ckd/outcome/ledger"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 

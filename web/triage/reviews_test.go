@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )

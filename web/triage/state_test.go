@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/monitor/fullpass"
-	"github.com/ckd-project/ckd/outcome/ledger"
 )
 
 var update = flag.Bool("update", false, "write testdata/state.json")

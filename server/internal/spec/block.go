@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/fullpass"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/outcome/audit"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/audit"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/engine"
-	"github.com/ckd-project/ckd/monitor/fullpass"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
 // Limits are those of the daemon that clients can run into.

@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/config"
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/server"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/web/gateway"
 )
 

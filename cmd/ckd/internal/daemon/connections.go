@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/ckd-project/ckd/internal/config"
-	"github.com/ckd-project/ckd/metrics"
+	"github.com/ckd-project/ckd/internal/metrics"
 )
 
 // connectionLimit bounds the connections of clients, over gRPC and HTTP together. A connection

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/httperror"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // failedReloads holds why files are not reloaded, by kind of file, for /healthz.

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/watch"
-	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // TestFirstLines checks that the text on faults is bounded and says how much is left out.

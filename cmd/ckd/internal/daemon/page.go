@@ -11,12 +11,12 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
-	"github.com/ckd-project/ckd/server/auth"
 	"github.com/ckd-project/ckd/web/triage"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/watch"
-	"github.com/ckd-project/ckd/metrics"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"

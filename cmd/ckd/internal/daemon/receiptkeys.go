@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/watch"
-	"github.com/ckd-project/ckd/outcome/receipt"
 )
 
 // receiptKeys keeps the key file of receipts in force.

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/ckd-project/ckd/internal/config"
-	"github.com/ckd-project/ckd/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
 // keyText returns a key file whose keys are made of a byte each.

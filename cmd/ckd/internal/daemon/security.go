@@ -7,14 +7,14 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/httperror"
+	"github.com/ckd-project/ckd/internal/metrics"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/internal/watch"
-	"github.com/ckd-project/ckd/metrics"
-	"github.com/ckd-project/ckd/outcome/receipt"
 	"github.com/ckd-project/ckd/server"
-	"github.com/ckd-project/ckd/server/auth"
 )
 
 // security holds the certificates of the daemon, the identities that may call it, and the keys of

@@ -13,8 +13,8 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
+	"github.com/ckd-project/ckd/internal/monitor/drift"
 	"github.com/ckd-project/ckd/internal/recordings"
-	"github.com/ckd-project/ckd/monitor/drift"
 	"github.com/ckd-project/ckd/policy"
 )
 

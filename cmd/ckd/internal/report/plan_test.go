@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/outcome/plan"
+	"github.com/ckd-project/ckd/internal/outcome/plan"
 	"github.com/ckd-project/ckd/policy"
 )
 

@@ -1,0 +1,332 @@
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/monitor/drift"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// driftWatches declares the series of drift, and holds the watch of each model that has a
+// reference.
+type driftWatches struct {
+	z, shift, alarm *computedGauge // by class and signal
+	alarms          *prometheus.CounterVec
+	shards          int
+	watches         map[string]*driftWatch // by model, under the collector's lock
+}
+
+func declareDrift(t *table) driftWatches {
+	return driftWatches{
+		z: t.computed("ckd_drift_z",
+			"How far the last inputs of a model have moved from its calibration, in standard "+
+				"errors: their C_k, their skewness ratio, or how often the class is predicted. "+
+				"Absent until the window has had all its inputs since the reference came into force.",
+			"model", "class", "signal", "window"),
+		shift: t.computed("ckd_drift_shift",
+			"The same as a share: the probability that a live value is above one of the "+
+				"calibration, less 1/2; for predicted, the live share less that of the "+
+				"calibration.",
+			"model", "class", "signal", "window"),
+		alarm: t.computed("ckd_drift_alarm",
+			"1 while ckd_drift_z of the class is above 5.5 or below -5.5 over any window, else 0.",
+			"model", "class", "signal"),
+		alarms: t.counter("ckd_drift_alarms_total",
+			"How often ckd_drift_alarm rose to 1.",
+			"model", "class", "signal"),
+		shards:  t.shards,
+		watches: make(map[string]*driftWatch),
+	}
+}
+
+// driftWatch compares the inputs of a model with its reference, which is what its calibration saw. It
+// outlives its policy if the next one has the same reference.
+//
+// An input waits in its shard until the shard has a block of them, or until a scrape, which collects
+// the waiting inputs of all shards. So inputs share no memory between processors, and a scrape lacks
+// at most BlockInputs-1 inputs. The order of inputs does not matter.
+type driftWatch struct {
+	model   string
+	inputs  int // number of inputs in the reference
+	classes []watchedClass
+	shards  []driftInputs // each under the lock of its shard
+
+	mu      sync.Mutex // may be locked while a shard is locked
+	retired bool       // another watch has replaced this one, and late inputs are dropped
+	monitor *drift.Monitor
+	waiting driftInputs
+	block   []drift.Block
+	alarms  []drift.Alarms // alarms that were already counted
+}
+
+// watchedClass is a class of the reference, with its series.
+type watchedClass struct {
+	name                string
+	reference           policy.ClassReference
+	epistemic, skewness *drift.Ranks
+	series              [driftSignals]signalSeries
+}
+
+// These are the signals of drift; signalNames has the values of their label.
+const (
+	epistemicSignal = iota
+	skewnessSignal
+	predictedSignal
+	driftSignals
+)
+
+var signalNames = [driftSignals]string{"epistemic", "skewness", "predicted"}
+
+// signalSeries holds the series of one signal of one class.
+type signalSeries struct {
+	z, shift [len(drift.Windows)]gaugeSample
+	alarm    gaugeSample
+	raised   func()
+}
+
+// modelDrift compares the inputs of one policy. It is nil without a reference.
+type modelDrift struct {
+	*driftWatch
+	compared []comparedClass
+}
+
+// comparedClass is a watched class under the index that one policy has for it.
+type comparedClass struct {
+	class               int // index in the policy
+	epistemic, skewness *drift.Ranks
+}
+
+// driftInputs holds inputs that wait until there is a block of them.
+type driftInputs struct {
+	n      int
+	blocks []drift.Block // [drift.BlockInputs][classes], each with the values of one input
+	_      [96]byte      // pads to two cache lines, so that no shard waits for another's
+}
+
+// of returns the watch of a policy, or nil if it has no reference. A policy with the same reference
+// as its predecessor keeps the predecessor's watch.
+func (f *driftWatches) of(p *policy.Policy, labels *classLabels) *modelDrift {
+	inputs, classes := watchedClasses(p, labels)
+	w := f.watches[p.Name]
+	if w == nil || !w.comparesWith(inputs, classes) {
+		if w != nil {
+			f.remove(p.Name)
+			f.dropCounters(w, classes)
+		}
+		if len(classes) == 0 {
+			return nil
+		}
+		w = f.newWatch(p.Name, inputs, classes)
+		f.watches[p.Name] = w
+	}
+	m := &modelDrift{driftWatch: w}
+	for _, c := range w.classes {
+		m.compared = append(m.compared, comparedClass{slices.Index(p.Classes, c.name), c.epistemic, c.skewness})
+	}
+	return m
+}
+
+// remove ends the watch of a model. Its counters stay.
+func (f *driftWatches) remove(model string) {
+	if w := f.watches[model]; w != nil {
+		w.retire()
+		delete(f.watches, model)
+	}
+}
+
+// watchedClasses returns the classes of the policy's reference that have labels of their own, and
+// the number of inputs of the reference.
+func watchedClasses(p *policy.Policy, labels *classLabels) (inputs int, classes []watchedClass) {
+	if p.Calibration == nil || p.Calibration.Reference == nil {
+		return 0, nil
+	}
+	for _, class := range p.Calibration.Reference.Classes {
+		if !labels.isCut(class.Class) {
+			classes = append(classes, watchedClass{name: p.Classes[class.Class], reference: class})
+		}
+	}
+	return p.Calibration.Reference.Inputs, classes
+}
+
+// comparesWith reports whether w compares with this reference. The order of the policy's classes
+// does not matter.
+func (w *driftWatch) comparesWith(inputs int, classes []watchedClass) bool {
+	return w.inputs == inputs && slices.EqualFunc(w.classes, classes, func(a, b watchedClass) bool {
+		return a.name == b.name && a.reference.Predicted == b.reference.Predicted &&
+			slices.Equal(a.reference.Epistemic, b.reference.Epistemic) && slices.Equal(a.reference.Skewness, b.reference.Skewness)
+	})
+}
+
+// newWatch returns a watch with its series.
+func (f *driftWatches) newWatch(model string, inputs int, classes []watchedClass) *driftWatch {
+	reference := &policy.Reference{Inputs: inputs}
+	for i := range classes {
+		c := &classes[i]
+		reference.Classes = append(reference.Classes, c.reference)
+		c.epistemic, c.skewness = drift.NewRanks(c.reference.Epistemic), drift.NewRanks(c.reference.Skewness)
+		for signal, name := range signalNames {
+			series := &c.series[signal]
+			series.alarm = f.alarm.with(model, c.name, name)
+			series.raised = func() { f.alarms.WithLabelValues(model, c.name, name).Inc() }
+			for w, inputs := range drift.Windows {
+				series.z[w] = f.z.with(model, c.name, name, strconv.Itoa(inputs))
+				series.shift[w] = f.shift.like(series.z[w])
+			}
+		}
+	}
+	return &driftWatch{
+		model: model, inputs: inputs, classes: classes, shards: make([]driftInputs, f.shards),
+		monitor: drift.NewMonitor(reference),
+		waiting: newDriftInputs(len(classes)),
+		block:   make([]drift.Block, len(classes)),
+		alarms:  make([]drift.Alarms, len(classes)),
+	}
+}
+
+// retire ends the watch.
+func (w *driftWatch) retire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retired = true
+}
+
+// dropCounters deletes the counters of classes of a watch that are not among the next ones. Its
+// other series go with the watch.
+func (f *driftWatches) dropCounters(before *driftWatch, next []watchedClass) {
+	for _, c := range before.classes {
+		if slices.ContainsFunc(next, func(n watchedClass) bool { return n.name == c.name }) {
+			continue
+		}
+		for _, signal := range signalNames {
+			f.alarms.DeleteLabelValues(before.model, c.name, signal)
+		}
+	}
+}
+
+func newDriftInputs(classes int) driftInputs {
+	return driftInputs{blocks: make([]drift.Block, drift.BlockInputs*classes)}
+}
+
+// next returns the elements of the next input.
+func (in *driftInputs) next() []drift.Block {
+	classes := len(in.blocks) / drift.BlockInputs
+	return in.blocks[in.n*classes:][:classes]
+}
+
+// count counts the next input of a shard, whose elements are set. The caller holds the lock of the
+// shard.
+func (w *driftWatch) count(shard *driftInputs) {
+	if shard.n++; shard.n < drift.BlockInputs {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.compare(shard)
+}
+
+// bind returns where the inputs of a shard wait.
+func (w *driftWatch) bind(shard int) *driftInputs {
+	in := &w.shards[shard]
+	if in.blocks == nil {
+		*in = newDriftInputs(len(w.classes))
+	}
+	return in
+}
+
+// observe adds an input to those that wait in a shard, whose lock the caller holds.
+func (m *modelDrift) observe(in *driftInputs, res *decomp.Result) {
+	into := in.next()
+	for i := range into {
+		class := &m.compared[i]
+		into[i] = drift.Block{
+			Epistemic: class.epistemic.Of(res.C[class.class]), Skewness: class.skewness.Of(res.Skewness[class.class]),
+			Predicted: oneIf(class.class == res.Predicted),
+		}
+	}
+	m.count(in)
+}
+
+// collectShard collects the inputs that wait in a shard, whose lock the caller holds.
+func (w *driftWatch) collectShard(shard int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	from := &w.shards[shard]
+	waiting := from.n
+	for from.n = 0; from.n < waiting; from.n++ {
+		copy(w.waiting.next(), from.next())
+		if w.waiting.n++; w.waiting.n == drift.BlockInputs {
+			w.compare(&w.waiting)
+		}
+	}
+	from.n = 0
+}
+
+// compare adds a block of inputs to the windows, and counts alarms that rose.
+func (w *driftWatch) compare(in *driftInputs) {
+	clear(w.block)
+	for in.n = range drift.BlockInputs {
+		for k, one := range in.next() {
+			w.block[k].Epistemic += one.Epistemic
+			w.block[k].Skewness += one.Skewness
+			w.block[k].Predicted += one.Predicted
+		}
+	}
+	in.n = 0
+	if w.retired {
+		return
+	}
+	if !w.monitor.Add(w.block) {
+		return
+	}
+	for k, now := range w.monitor.Alarms() {
+		before, series := w.alarms[k], &w.classes[k].series
+		count := func(signal int, now, before bool) {
+			if now && !before {
+				series[signal].raised()
+			}
+		}
+		count(epistemicSignal, now.Epistemic, before.Epistemic)
+		count(skewnessSignal, now.Skewness, before.Skewness)
+		count(predictedSignal, now.Predicted, before.Predicted)
+		w.alarms[k] = now
+	}
+}
+
+// collect sends a scrape what all windows show at one time.
+func (w *driftWatch) collect(to chan<- prometheus.Metric) {
+	var found []*gaugeSample
+	set := func(of gaugeSample, value float64) { found = append(found, of.at(value)) }
+	w.mu.Lock()
+	for i := range drift.Windows {
+		if !w.monitor.Filled(i) {
+			continue
+		}
+		for k, s := range w.monitor.Signals(i) {
+			for signal, value := range [driftSignals]drift.Signal{s.Epistemic, s.Skewness, s.Predicted} {
+				set(w.classes[k].series[signal].z[i], value.Z)
+				set(w.classes[k].series[signal].shift[i], value.Shift)
+			}
+		}
+	}
+	for k, a := range w.monitor.Alarms() {
+		for signal, is := range [driftSignals]bool{a.Epistemic, a.Skewness, a.Predicted} {
+			set(w.classes[k].series[signal].alarm, oneIf(is))
+		}
+	}
+	w.mu.Unlock()
+	for _, one := range found {
+		to <- one
+	}
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

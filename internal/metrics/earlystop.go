@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ckd-project/ckd/internal/monitor/fullpass"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// passesEdges lists the bucket edges of ckd_passes_used.
+var passesEdges = []float64{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}
+
+// earlyStops declares what early stopping saves and what full-pass checks of it say. Only models
+// whose policy has a rule in force have these series.
+type earlyStops struct {
+	counts earlyStopCounts
+	gauges checkGauges
+
+	inForce map[string]bool                                    // the models with a rule in force, under the collector's lock
+	checks  *atomic.Pointer[func() map[string]fullpass.Status] // holds nil until there is somebody to ask
+}
+
+// earlyStopCounts declares what is counted of inputs that may be stopped early.
+type earlyStopCounts struct {
+	used                         *prometheus.HistogramVec // passes
+	saved                        *prometheus.CounterVec   // passes
+	checked, disagreements, lost *prometheus.CounterVec
+}
+
+// checkGauges declares what full-pass checks say at a scrape.
+type checkGauges struct {
+	disagreement, evidence, halted *computedGauge
+}
+
+func declareEarlyStops(t *table) earlyStops {
+	const used, usedHelp = "ckd_passes_used", "Passes used by an input that may be decided early; a checked one uses all."
+	passes := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: used, Help: usedHelp, Buckets: passesEdges}, []string{"model"})
+	t.add(used, "histogram", usedHelp, []string{"model"}, passes)
+	return earlyStops{
+		counts: earlyStopCounts{
+			used: passes,
+			saved: t.counter("ckd_passes_saved_total",
+				"Passes that inputs decided early did not use. Checked inputs use all, and "+
+					"save none.",
+				"model"),
+			checked: t.counter("ckd_early_stop_checked_total",
+				"Inputs that ran on to their last pass to compare the early decision with "+
+					"that of all passes.",
+				"model"),
+			disagreements: t.counter("ckd_early_stop_disagreements_total",
+				"Checked inputs whose early decision differs from that of all passes, by how.",
+				"model", "verdict"),
+			lost: t.counter("ckd_early_stop_checks_lost_total",
+				"Inputs chosen for a full-pass check that ended without their last pass: nothing could "+
+					"be compared.",
+				"model"),
+		},
+		gauges: checkGauges{
+			disagreement: t.computed("ckd_early_stop_disagreement",
+				"A share: for all, of inputs decided early otherwise than by all passes; for "+
+					"deferred, among inputs that all passes defer, of those that would be retained "+
+					"early. The ends low and high of its 95% interval, valid at all times at once, "+
+					"and its certified upper bound, if there is one.",
+				"model", "inputs", "bound"),
+			evidence: t.computed("ckd_early_stop_evidence",
+				"Evidence from full-pass checks that a certified share is exceeded; at 1 the daemon "+
+					"stops deciding early.",
+				"model"),
+			halted: t.computed("ckd_early_stop_halted",
+				"1 if the daemon has stopped deciding early because full-pass checks disagreed, until "+
+					"the policy changes; else 0.",
+				"model"),
+		},
+		inForce: make(map[string]bool),
+		checks:  new(atomic.Pointer[func() map[string]fullpass.Status]),
+	}
+}
+
+// modelEarlyStop holds the counts of a model whose policy has a rule in force.
+type modelEarlyStop struct {
+	used          prometheus.Observer
+	saved         prometheus.Counter // passes
+	checked, lost prometheus.Counter
+	disagreements map[fullpass.Verdict]prometheus.Counter
+}
+
+// of creates the series of a model, or finds those that exist. If its policy has no rule in force,
+// of deletes them and returns nil.
+func (f *earlyStops) of(p *policy.Policy) *modelEarlyStop {
+	if p.EarlyStop() == nil {
+		f.remove(p.Name)
+		return nil
+	}
+	f.inForce[p.Name] = true
+	c := &f.counts
+	m := &modelEarlyStop{
+		used:          c.used.WithLabelValues(p.Name),
+		saved:         c.saved.WithLabelValues(p.Name),
+		checked:       c.checked.WithLabelValues(p.Name),
+		lost:          c.lost.WithLabelValues(p.Name),
+		disagreements: make(map[fullpass.Verdict]prometheus.Counter),
+	}
+	for _, v := range []fullpass.Verdict{fullpass.WronglyRetained, fullpass.WronglyDeferred, fullpass.OtherSide} {
+		m.disagreements[v] = c.disagreements.WithLabelValues(p.Name, v.String())
+	}
+	return m
+}
+
+// remove deletes the series of a model.
+func (f *earlyStops) remove(model string) {
+	if !f.inForce[model] {
+		return
+	}
+	delete(f.inForce, model)
+	c := &f.counts
+	for _, v := range []vec{c.used, c.saved, c.checked, c.disagreements, c.lost} {
+		v.DeletePartialMatch(prometheus.Labels{"model": model})
+	}
+}
+
+// readChecks returns what full-pass checks say, by model. The caller must not hold the collector's
+// lock.
+func (f *earlyStops) readChecks() map[string]fullpass.Status {
+	if read := f.checks.Load(); read != nil {
+		return (*read)()
+	}
+	return nil
+}
+
+// collect sends a scrape what full-pass checks say, unless the rule they are about went out of
+// force since.
+func (f *earlyStops) collect(checks map[string]fullpass.Status, to chan<- prometheus.Metric) {
+	g := &f.gauges
+	for model, now := range checks {
+		if !f.inForce[model] {
+			continue
+		}
+		for inputs, rate := range map[string]fullpass.Rate{"all": now.All, "deferred": now.Deferred} {
+			to <- g.disagreement.with(model, inputs, "low").at(rate.Low)
+			to <- g.disagreement.with(model, inputs, "high").at(rate.High)
+			if rate.Certified > 0 {
+				to <- g.disagreement.with(model, inputs, "certified").at(rate.Certified)
+			}
+		}
+		to <- g.evidence.with(model).at(now.Evidence / now.RunLength)
+		to <- g.halted.with(model).at(oneIf(now.Stop != nil))
+	}
+}
+
+// PassesUsed counts an input that may be stopped early and was not checked: it used this many of
+// all passes.
+func (m *Model) PassesUsed(used, all int) {
+	if s := m.earlyStop; s != nil {
+		s.used.Observe(float64(used))
+		s.saved.Add(float64(max(all-used, 0)))
+	}
+}
+
+// FullPassChecked counts a checked input, which had all passes.
+func (m *Model) FullPassChecked(v fullpass.Verdict, all int) {
+	s := m.earlyStop
+	if s == nil {
+		return
+	}
+	s.used.Observe(float64(all))
+	s.checked.Inc()
+	if counter := s.disagreements[v]; counter != nil {
+		counter.Inc()
+	}
+}
+
+// FullPassCheckLost counts a checked input that ended without its last pass.
+func (m *Model) FullPassCheckLost() {
+	if s := m.earlyStop; s != nil {
+		s.lost.Inc()
+	}
+}
+
+// ReadFullPassChecks makes every scrape call read for what full-pass checks say, by model. A scrape
+// takes only models whose policy has a rule in force. read may wait for Model and Remove.
+func (m *Metrics) ReadFullPassChecks(read func() map[string]fullpass.Status) {
+	m.collector.earlyStop.checks.Store(&read)
+}

@@ -1,0 +1,120 @@
+package metrics
+
+import (
+	"encoding/hex"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
+)
+
+// promises declares what outcomes say about policies. Only a daemon that keeps a ledger has these
+// series, but for the age of the state, which every daemon with a ledger has.
+type promises struct {
+	outcomes *prometheus.CounterVec
+
+	share, evidence, state, reviews, overdue, age *computedGauge
+
+	read   *atomic.Pointer[func() []*ledger.Promise] // holds nil without a ledger
+	stated *atomic.Pointer[func() time.Time]         // as above
+}
+
+func declarePromises(t *table) promises {
+	return promises{
+		outcomes: t.counter("ckd_outcomes_total",
+			"Outcomes that were reported to the ledger, by what became of them; without a model where the "+
+				"receipt does not say.",
+			"model", "status"),
+		share: t.computed("ckd_promise",
+			"A risk that outcomes show, on average since the policy came into force: the estimate, the ends "+
+				"low and high of its 95% interval, valid at all times at once, and the line that it is held "+
+				"against. Absent while nothing is known.",
+			"model", "policy", "version", "figure", "class", "bound"),
+		evidence: t.computed("ckd_promise_evidence",
+			"Evidence that the risk is above its line, on a scale where 1 raises the alarm: its logarithm "+
+				"over that of its limit. Absent without a line.",
+			"model", "policy", "version", "figure", "class"),
+		state: t.computed("ckd_promise_state",
+			"1 for the verdict on a policy and model version, 0 for the others.",
+			"model", "policy", "version", "verdict"),
+		reviews: t.computed("ckd_promise_reviews",
+			"Reviews that the ledger knows of, since the policy came into force: issued, as daemons told; "+
+				"due, those whose outcome is due; answered, those of the due that have one. Of inputs called "+
+				"critical that come back without asking, due and answered count receipts.",
+			"model", "policy", "version", "stratum", "state"),
+		overdue: t.computed("ckd_outcomes_overdue_ratio",
+			"Share of the reviews whose outcome is due that have none, over the last cohorts. Absent while "+
+				"none is due.",
+			"model", "policy", "version", "stratum"),
+		age: t.computed("ckd_ledger_state_age_seconds",
+			"Seconds since the ledger last answered this daemon, or since the daemon started if it never has; "+
+				"absent without a ledger."),
+		read:   new(atomic.Pointer[func() []*ledger.Promise]),
+		stated: new(atomic.Pointer[func() time.Time]),
+	}
+}
+
+// readPromises returns the states of all promises. The caller must not hold the collector's lock.
+func (f *promises) readPromises() []*ledger.Promise {
+	if read := f.read.Load(); read != nil {
+		return (*read)()
+	}
+	return nil
+}
+
+// collect sends a scrape what outcomes say.
+func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
+	if stated := f.stated.Load(); stated != nil {
+		to <- f.age.with().at(max(0, time.Since((*stated)()).Seconds()))
+	}
+	for _, p := range all {
+		policy := hex.EncodeToString(p.Policy[:])
+		for v := ledger.NoLine; v <= ledger.Violated; v++ {
+			to <- f.state.with(p.Model, policy, p.Version, v.String()).at(oneIf(p.Verdict == v))
+		}
+		for _, s := range p.Strata {
+			labels := []string{p.Model, policy, p.Version, s.Stratum.String()}
+			if !math.IsNaN(s.Expected) {
+				to <- f.reviews.with(append(labels, "issued")...).at(float64(s.Reviews))
+			}
+			to <- f.reviews.with(append(labels, "due")...).at(float64(s.Due))
+			to <- f.reviews.with(append(labels, "answered")...).at(float64(s.Arrived))
+			if s.Lately.Known() {
+				to <- f.overdue.with(labels...).at(s.Lately.Value)
+			}
+		}
+		for _, figure := range append([]ledger.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {
+			labels := []string{p.Model, policy, p.Version, figure.Risk.String(), figure.Class}
+			for bound, value := range map[string]float64{"estimate": figure.Value, "low": figure.Low, "high": figure.High, "line": figure.Line} {
+				if !math.IsNaN(value) {
+					to <- f.share.with(append(labels[:len(labels):len(labels)], bound)...).at(value)
+				}
+			}
+			if figure.Monitor != nil {
+				to <- f.evidence.with(labels...).at(figure.Monitor.LogEvidence)
+			}
+		}
+	}
+}
+
+// Outcome counts an outcome that was reported to the ledger. model is empty where its receipt does not
+// say.
+func (m *Metrics) Outcome(model string, s ledger.Status) {
+	m.collector.promises.outcomes.WithLabelValues(model, s.String()).Inc()
+}
+
+// ReadPromises makes every scrape call read for what the ledger of this daemon says. The counts of
+// outcomes exist from then on.
+func (m *Metrics) ReadPromises(read func() []*ledger.Promise) {
+	for _, s := range ledger.Statuses() {
+		m.collector.promises.outcomes.WithLabelValues("", s.String())
+	}
+	m.collector.promises.read.Store(&read)
+}
+
+// ReadStateTime makes every scrape call read for when the ledger last answered this daemon; when the
+// daemon started if it never has, so that a ledger that was never reached is seen too.
+func (m *Metrics) ReadStateTime(read func() time.Time) { m.collector.promises.stated.Store(&read) }

@@ -1,0 +1,93 @@
+package metrics
+
+import (
+	"github.com/ckd-project/ckd/internal/metrics/internal/sharded"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// reviews declares what is counted of inputs whose clients take receipts.
+type reviews struct {
+	eligible, reviews, propensity *sharded.CounterVec // by stratum
+	exceeded                      *sharded.CounterVec
+}
+
+func declareReviews(t *table) reviews {
+	return reviews{
+		eligible: t.sharded("ckd_receipts_eligible_total",
+			"Inputs decided whose client takes receipts, by stratum: deferred, or retained and called "+
+				"critical or safe. Only of these are audits drawn. Absent without --receipt-keys.",
+			"model", "stratum"),
+		reviews: t.sharded("ckd_reviews_total",
+			"Inputs that a person was asked to look at: deferred ones, and audits drawn of those "+
+				"retained.",
+			"model", "stratum"),
+		propensity: t.sharded("ckd_audit_propensity_total",
+			"Reviews that were to be expected: the sum of the probabilities that ckd_reviews_total was "+
+				"drawn with.",
+			"model", "stratum"),
+		exceeded: t.sharded("ckd_audit_cap_exceeded_total",
+			"Inputs called safe that were drawn while the policy's cap on audits gave way, as a tenth of "+
+				"their propensities was already above it.",
+			"model"),
+	}
+}
+
+// modelReviews holds the series of one model. It is nil where the daemon gives no receipts.
+type modelReviews struct {
+	strata   [receipt.Strata]stratumReviews // from receipt.Deferred on
+	exceeded *sharded.Counter
+}
+
+type stratumReviews struct{ eligible, reviews, propensity *sharded.Counter }
+
+// of creates the series of a model, or finds those that exist.
+func (f *reviews) of(p *policy.Policy, o *Options) *modelReviews {
+	if !o.Receipts {
+		return nil
+	}
+	m := &modelReviews{exceeded: f.exceeded.With(p.Name)}
+	for s := receipt.Deferred; s < receipt.Strata; s++ {
+		name := s.String()
+		m.strata[s] = stratumReviews{
+			f.eligible.With(p.Name, name), f.reviews.With(p.Name, name), f.propensity.With(p.Name, name),
+		}
+	}
+	return m
+}
+
+// reviewParts holds the parts of modelReviews in one shard; nil for series that do not exist.
+type reviewParts struct {
+	strata   [receipt.Strata]struct{ eligible, reviews, propensity *float64 }
+	exceeded *float64
+}
+
+// bind finds the parts in a shard.
+func (m *modelReviews) bind(b *sharded.Binder) (parts reviewParts) {
+	if m == nil {
+		return parts
+	}
+	for s := receipt.Deferred; s < receipt.Strata; s++ {
+		stratum, to := &m.strata[s], &parts.strata[s]
+		to.eligible, to.reviews, to.propensity = b.Counter(stratum.eligible), b.Counter(stratum.reviews), b.Counter(stratum.propensity)
+	}
+	parts.exceeded = b.Counter(m.exceeded)
+	return parts
+}
+
+// ObserveReview counts an input whose client takes receipts, and that Observe or ObserveUnsampled has
+// counted. The propensity is that of being drawn for a review.
+func (r *Recorder) ObserveReview(s receipt.Stratum, review, exceeded bool, propensity float64) {
+	n := &r.reviews.strata[s]
+	if off || n.eligible == nil {
+		return
+	}
+	*n.eligible++
+	*n.propensity += propensity
+	if review {
+		*n.reviews++
+	}
+	if exceeded {
+		*r.reviews.exceeded++
+	}
+}

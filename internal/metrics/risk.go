@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/ckd-project/ckd/internal/metrics/internal/sharded"
+	"github.com/ckd-project/ckd/policy"
+)
+
+// risks declares what is counted of the risk of inputs, for policies with a risk model.
+type risks struct {
+	risk   *sharded.HistogramVec
+	misses *sharded.CounterVec
+}
+
+func declareRisks(t *table) risks {
+	return risks{
+		risk: t.histogram("ckd_risk",
+			"Calibrated probability that an input called safe is truly critical, retained or not; "+
+				"inputs called critical have none. Absent if the policy has no risk model.",
+			sharded.Layouts().Contribution, "model"),
+		misses: t.sharded("ckd_expected_misses_total",
+			"Expected number of critical inputs among those retained and called safe: the sum of "+
+				"their risk. It is true only while traffic is like the calibration's. Absent if the "+
+				"policy has no risk model, or only observes.",
+			"model"),
+	}
+}
+
+// modelRisks holds the series of one model. It is nil without a risk model.
+type modelRisks struct {
+	risk   *sharded.Histogram
+	misses *sharded.Counter // nil for a policy that only observes
+}
+
+// of creates the series of a model, or finds those that exist.
+func (f *risks) of(p *policy.Policy) *modelRisks {
+	if p.Risk == nil {
+		return nil
+	}
+	m := &modelRisks{risk: f.risk.With(p.Name)}
+	if !p.Observes() {
+		m.misses = f.misses.With(p.Name)
+	}
+	return m
+}
+
+// dropStale deletes the series that the next policy of the model lacks.
+func (f *risks) dropStale(model string, next *modelRisks) {
+	if next == nil {
+		f.risk.DeleteLabelValues(model)
+	}
+	if next == nil || next.misses == nil {
+		f.misses.DeleteLabelValues(model)
+	}
+}
+
+// riskParts holds the parts of modelRisks in one shard; nil for series that do not exist.
+type riskParts struct {
+	layout *sharded.Layout
+	risk   *sharded.Counts
+	misses *float64
+}
+
+// bind finds the parts in a shard.
+func (m *modelRisks) bind(b *sharded.Binder) (parts riskParts) {
+	if m == nil {
+		return riskParts{}
+	}
+	parts = riskParts{layout: sharded.Layouts().Contribution, risk: b.Histogram(m.risk)}
+	if m.misses != nil {
+		parts.misses = b.Counter(m.misses)
+	}
+	return parts
+}
+
+// ObserveRisk counts the risk of an input that Observe or ObserveUnsampled has counted: a probability,
+// or NaN, which means that it has none.
+func (r *Recorder) ObserveRisk(risk float64, a policy.Action) {
+	if off || r.risks.risk == nil {
+		return
+	}
+	counted := r.risks.risk.ObserveUnlessNaN(r.risks.layout, risk)
+	if r.risks.misses != nil {
+		bits := math.Float64bits(counted)
+		if a != policy.Retain { // of integers, so that it compiles without a branch
+			bits = 0
+		}
+		*r.risks.misses += math.Float64frombits(bits)
+	}
+}

@@ -1,0 +1,123 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/ckd-project/ckd/internal/metrics/internal/sharded"
+)
+
+// table lists the families of series that the groups declare.
+type table struct {
+	shards       int
+	classBuckets bool // classic buckets in histograms by class
+	families     []family
+}
+
+// family holds the series of one name, and what the documentation says of them.
+type family struct {
+	name, kind, help string
+	labels           []string
+	vec              vec
+}
+
+// vec is implemented by sharded vectors and by those of client_golang.
+type vec interface {
+	Describe(to chan<- *prometheus.Desc)
+	DeleteLabelValues(values ...string) bool
+	DeletePartialMatch(labels prometheus.Labels) int
+}
+
+func (t *table) add(name, kind, help string, labels []string, v vec) {
+	t.families = append(t.families, family{name, kind, help, labels, v})
+}
+
+// counter declares a counter.
+func (t *table) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	t.add(name, "counter", help, labels, v)
+	return v
+}
+
+// sharded declares a counter that every input may update.
+func (t *table) sharded(name, help string, labels ...string) *sharded.CounterVec {
+	v := sharded.NewCounterVec(t.shards, name, help, labels)
+	t.add(name, "counter", help, labels, v)
+	return v
+}
+
+// histogram declares a histogram that every input updates. One by class has classic buckets only
+// where Options ask for them.
+func (t *table) histogram(name, help string, l *sharded.Layout, labels ...string) *sharded.HistogramVec {
+	classic := t.classBuckets || !slices.Contains(labels, "class")
+	v := sharded.NewHistogramVec(t.shards, name, help, l, classic, labels)
+	t.add(name, "histogram", help, labels, v)
+	return v
+}
+
+// gauge declares a gauge that keeps the value it was set to.
+func (t *table) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	t.add(name, "gauge", help, labels, v)
+	return v
+}
+
+// computed declares a gauge whose values a scrape computes.
+func (t *table) computed(name, help string, labels ...string) *computedGauge {
+	v := &computedGauge{prometheus.NewDesc(name, help, labels, nil)}
+	t.add(name, "gauge", help, labels, v)
+	return v
+}
+
+// deleteModel deletes all series of a model.
+func (t *table) deleteModel(name string) {
+	for _, f := range t.families {
+		f.vec.DeletePartialMatch(prometheus.Labels{"model": name})
+	}
+}
+
+// computedGauge is a family of gauges whose values a scrape computes. It keeps no series.
+type computedGauge struct{ desc *prometheus.Desc }
+
+// with returns the series with the given label values, at zero.
+func (g *computedGauge) with(values ...string) gaugeSample {
+	return gaugeSample{desc: g.desc, labels: prometheus.MakeLabelPairs(g.desc, values)}
+}
+
+// like returns the series with the label values of one of another family, which shares them.
+func (g *computedGauge) like(other gaugeSample) gaugeSample {
+	return gaugeSample{desc: g.desc, labels: other.labels}
+}
+
+// Describe implements vec.
+func (g *computedGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+
+// DeleteLabelValues implements vec: there is nothing to delete.
+func (*computedGauge) DeleteLabelValues(...string) bool { return false }
+
+// DeletePartialMatch implements vec: there is nothing to delete.
+func (*computedGauge) DeletePartialMatch(prometheus.Labels) int { return 0 }
+
+// gaugeSample is the value of one gauge at a scrape. It implements prometheus.Metric.
+type gaugeSample struct {
+	desc   *prometheus.Desc
+	labels []*dto.LabelPair
+	value  float64
+}
+
+// at returns the sample with a value.
+func (s gaugeSample) at(value float64) *gaugeSample {
+	s.value = value
+	return &s
+}
+
+// Desc implements prometheus.Metric.
+func (s *gaugeSample) Desc() *prometheus.Desc { return s.desc }
+
+// Write implements prometheus.Metric.
+func (s *gaugeSample) Write(into *dto.Metric) error {
+	into.Label, into.Gauge = s.labels, &dto.Gauge{Value: &s.value}
+	return nil
+}

@@ -1,0 +1,265 @@
+package ledger_test
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+)
+
+// A model is the ledger as one would write it down: everything in memory, everything computed anew.
+type model struct {
+	decisions []*modelDecision
+}
+
+type modelDecision struct {
+	receipt.Receipt
+	id     receipt.ID
+	sealed []byte
+	said   []modelReading
+}
+
+type modelReading struct {
+	source   string
+	kind     ledger.Kind
+	truth    int
+	saw      bool
+	time     time.Time
+	reported time.Time
+}
+
+func (d *modelDecision) weighty() bool {
+	return d.Review || d.Stratum == receipt.CalledCritical && d.Propensity == 1
+}
+
+// truth returns what d is found to be by readings reported before a time: the critical and the other
+// votes of those that count, -1 for a side that lost, and whether anything is known.
+func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool) {
+	latest := map[[2]any]modelReading{}
+	for _, s := range d.said {
+		if !s.reported.Before(before) {
+			continue
+		}
+		k := [2]any{s.source, s.kind}
+		have, some := latest[k]
+		if !some || s.time.After(have.time) || s.time.Equal(have.time) && (s.truth > have.truth || s.truth == have.truth && s.saw) {
+			latest[k] = s
+		}
+	}
+	critical, safe := 0, 0
+	var test *modelReading
+	for _, s := range latest {
+		switch {
+		case s.kind != ledger.Reading:
+			if test == nil || s.kind > test.kind ||
+				s.kind == test.kind && (s.time.After(test.time) || s.time.Equal(test.time) && s.source > test.source) {
+				test = &s
+			}
+		case s.saw && d.Review && d.Stratum != receipt.Deferred:
+		case s.truth < 2:
+			critical++
+		default:
+			safe++
+		}
+	}
+	if test != nil {
+		return true, test.truth < 2, test.truth >= 2
+	}
+	return critical+safe > 0, critical > 0 && critical >= safe, safe > 0 && safe >= critical
+}
+
+// in returns the decisions that count, in the order of evidence.
+func (m *model) counting() []*modelDecision {
+	earliest := map[uint64]*modelDecision{}
+	before := func(a, b *modelDecision) bool {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), bytes.Compare(a.id[:], b.id[:])) < 0
+	}
+	for _, d := range m.decisions {
+		if len(d.said) > 0 && d.weighty() && d.Draw != 0 && (earliest[d.Draw] == nil || before(d, earliest[d.Draw])) {
+			earliest[d.Draw] = d
+		}
+	}
+	var counting []*modelDecision
+	for _, d := range m.decisions {
+		if len(d.said) > 0 && d.weighty() && (d.Draw == 0 || earliest[d.Draw] == d) {
+			counting = append(counting, d)
+		}
+	}
+	slices.SortFunc(counting, func(a, b *modelDecision) int {
+		if before(a, b) {
+			return -1
+		}
+		return 1
+	})
+	return counting
+}
+
+func (d *modelDecision) observation(asCritical, asSafe, worst bool) evidence.Observation {
+	miss := d.Stratum == receipt.CalledSafe
+	critical := asCritical && (!asSafe || worst == miss)
+	return evidence.Observation{Retained: d.Stratum != receipt.Deferred, Critical: critical, Missed: critical && miss,
+		Propensity: float64(d.Propensity)}
+}
+
+// modelFigures is what the model computes.
+type modelFigures struct {
+	Decided                    uint64
+	Outcomes, Critical, Misses [2]uint64
+	Value, Low, High           [2]float64
+	Evidence, Replayed         [2]float64
+}
+
+func (m *model) figures(now time.Time, risks [2]evidence.Risk, lines [2]float64) modelFigures {
+	const day = 24 * time.Hour
+	var f modelFigures
+	for i, risk := range risks {
+		official, again := evidence.NewAlarm(risk, lines[i], 1e9), evidence.NewAlarm(risk, lines[i], 1e9)
+		best, worst := evidence.NewSequence(risk, .95), evidence.NewSequence(risk, .95)
+		var sum evidence.Estimate
+		var cohort evidence.Estimate
+		sum.Of, cohort.Of = risk, risk
+		last := time.Time{}
+		for _, d := range m.counting() {
+			start := time.UnixMicro(d.Time).UTC().Truncate(day)
+			due := start.Add(15 * day)
+			if now.Before(due) {
+				continue
+			}
+			if !start.Equal(last) {
+				sum.Add(cohort)
+				cohort = evidence.Estimate{Of: risk}
+				for _, a := range []*evidence.Alarm{official, again} {
+					a.BeginCohort(1)
+				}
+				for _, s := range []*evidence.Sequence{best, worst} {
+					s.BeginCohort(1, 0.01)
+				}
+				last = start
+			}
+			if known, c, s := d.truth(due); known {
+				official.Observe(d.observation(c, s, false))
+			}
+			if known, c, s := d.truth(now.Add(1)); known {
+				again.Observe(d.observation(c, s, false))
+				best.Observe(d.observation(c, s, false))
+				worst.Observe(d.observation(c, s, true))
+				cohort.Observe(d.observation(c, s, false))
+				if i == 0 {
+					f.Decided++
+				}
+			}
+		}
+		sum.Add(cohort)
+		f.Outcomes[i], f.Critical[i], f.Misses[i], f.Value[i] = sum.Outcomes, sum.Critical, sum.Misses, sum.Value()
+		f.Low[i], _ = best.Interval()
+		_, f.High[i] = worst.Interval()
+		if e := worst.Estimate(); sum.Critical == 0 && e.Critical == 0 {
+			f.Low[i], f.High[i] = math.NaN(), math.NaN()
+		}
+		f.Evidence[i], f.Replayed[i] = official.Evidence(), again.Evidence()
+	}
+	return f
+}
+
+func figuresOf(s *ledger.Promise) modelFigures {
+	f := modelFigures{Decided: s.Mature.Decided}
+	for i, figure := range []ledger.Figure{s.Mature.FNR, s.Mature.MissRate} {
+		f.Outcomes[i], f.Critical[i], f.Misses[i] = figure.Outcomes, figure.Critical, figure.Misses
+		f.Value[i], f.Low[i], f.High[i] = figure.Value, figure.Low, figure.High
+		f.Evidence[i], f.Replayed[i] = figure.Monitor.Evidence, figure.Monitor.Replayed
+	}
+	return f
+}
+
+// TestAgainstModel does what may happen to a ledger in any order: outcomes, repetitions, corrections,
+// second readings, tests, late outcomes, restarts and crashes; figures have to be the model's.
+func TestAgainstModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		b := openBench(t, ledger.NoSync(ledger.Options{}))
+		m := &model{}
+		var pending, sent []ledger.Outcome
+		flush := func() {
+			if len(pending) > 0 {
+				b.report(pending...)
+				sent = append(sent, pending...)
+				pending = nil
+			}
+		}
+		say := func(d *modelDecision) {
+			found := b.now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(rt, "hours ago")) * time.Hour)
+			if decided := time.UnixMicro(d.Time).UTC(); found.Before(decided) {
+				found = decided // an earlier reading is refused
+			}
+			s := modelReading{
+				source: rapid.SampledFrom([]string{"ann", "bob", "cem"}).Draw(rt, "source"), truth: rapid.IntRange(0, 3).Draw(rt, "truth"),
+				kind: ledger.Kind(max(0, rapid.IntRange(-4, 2).Draw(rt, "kind"))), saw: rapid.IntRange(0, 4).Draw(rt, "saw") == 0,
+				time: found, reported: b.now,
+			}
+			same := func(o modelReading) bool { o.reported = s.reported; return o == s }
+			if !slices.ContainsFunc(d.said, same) {
+				d.said = append(d.said, s)
+			}
+			pending = append(pending, ledger.Outcome{Receipt: d.sealed, Truth: "abcd"[s.truth : s.truth+1], Source: s.source, At: s.time,
+				Kind: s.kind, SawModel: s.saw})
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"decide": func(rt *rapid.T) {
+				for range rapid.IntRange(1, 4).Draw(rt, "decisions") {
+					r := rapid.SampledFrom([]receipt.Receipt{deferred(), free(), audited(.5), audited(.02)}).Draw(rt, "kind of decision")
+					r.Review = r.Review && (r.Stratum == receipt.Deferred || rapid.IntRange(0, 4).Draw(rt, "volunteered") > 0)
+					r.Draw = uint64(rapid.IntRange(0, 4).Draw(rt, "draw"))
+					r = receiptAt(r, b.now.Add(-time.Duration(rapid.IntRange(1, 72).Draw(rt, "hours since"))*time.Hour))
+					r.Policy, r.Version = b.policy, receipt.VersionHash(version)
+					d := &modelDecision{Receipt: r, sealed: b.seal(r)}
+					_, d.id, _ = b.keys.Open(d.sealed)
+					m.decisions = append(m.decisions, d)
+					say(d)
+				}
+			},
+			"repeat": func(rt *rapid.T) {
+				if len(sent) == 0 {
+					rt.Skip()
+				}
+				pending = append(pending, rapid.SampledFrom(sent).Draw(rt, "outcome"))
+			},
+			"say more": func(rt *rapid.T) {
+				if len(m.decisions) == 0 {
+					rt.Skip()
+				}
+				say(rapid.SampledFrom(m.decisions).Draw(rt, "decision"))
+			},
+			"report": func(*rapid.T) { flush() },
+			"wait": func(rt *rapid.T) {
+				flush()
+				b.now = b.now.Add(time.Duration(rapid.IntRange(1, 9).Draw(rt, "days")) * 24 * time.Hour)
+				if rapid.Bool().Draw(rt, "looked at") {
+					b.stateIfAny()
+				}
+			},
+			"crash":   func(*rapid.T) { b.crash() },
+			"restart": func(*rapid.T) { b.reopen() },
+			"state": func(rt *rapid.T) {
+				flush()
+				s := b.stateIfAny()
+				if s == nil {
+					return
+				}
+				want := m.figures(b.now, [2]evidence.Risk{evidence.FNR, evidence.MissRate}, [2]float64{.2, .16})
+				if d := gocmp.Diff(want, figuresOf(s), cmpopts.EquateNaNs()); d != "" {
+					rt.Fatal(d)
+				}
+			},
+		})
+		b.Close()
+	})
+}
