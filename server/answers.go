@@ -2,74 +2,155 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/policy"
 )
 
 // answerer settles what became of the inputs of one stream or call, of any protocol: it draws who
 // reviews an input, counts the input, and logs what is worth a line. What it returns is only encoded.
 type answerer struct {
-	issuer   issuer
-	counted  counter
-	notes    notes
-	referred Referred
+	ctx       context.Context // of the stream or call
+	decider   *decider
+	issuer    issuer
+	posterior string // stated by the client
+	hint      uint32 // chooses the shards of counts
+	trace     string // for the exemplars of deferred inputs; empty for none
+
+	// Inputs are counted a few at a time: taking a shard of the metrics for each costs as much as
+	// counting it, but others must not wait for the shard while much is computed.
+	model  *model
+	record *metrics.Recorder // nil: the shard is not taken
+	left   int               // classes until it is given back
+	now    int64             // time of the inputs counted with it, in microseconds since 1970; 0: none is
+	looks  looks
+	issued byStratum
+
+	inputs, deferred int // decided, for the span of the call
 }
 
-// newAnswerer returns the answerer of a stream or call.
-func (d *decider) newAnswerer(ctx context.Context, i issuer, n notes) answerer {
-	return answerer{issuer: i, counted: d.newCounter(ctx, i.version), notes: n, referred: d.referred}
+// newAnswerer returns the answerer of a stream or call whose client states a posterior.
+func (d *decider) newAnswerer(ctx context.Context, i issuer, posterior string) answerer {
+	return answerer{ctx: ctx, decider: d, issuer: i, posterior: posterior, hint: d.hints.Add(1), trace: sampledTrace(ctx)}
 }
 
-// decided settles an input that was decided; x is what its client says of it. logged holds the mismatches with the calibration that
-// have had a line; nil stands for those of the model. The result is valid until the next.
-func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closing, logged *differences) *issued {
+// decided settles an input that was decided; x is what its client says of it. The result is valid until
+// the next.
+func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closing) *issued {
 	o := c.Outcome
-	drawn := a.issuer.issue(m, a.counted.time(), id, o, c.Early, x)
-	a.counted.count(m, o, c.Sampled, drawn)
+	if a.now == 0 {
+		a.now = time.Now().UnixMicro()
+	}
+	drawn := a.issuer.issue(m, a.now, id, o, c.Early, x)
+	a.count(m, o, c.Sampled, drawn)
 	a.report(m, id, o, drawn)
 	passes := o.Passes
 	if c.Early {
 		passes = c.Planned // fewer are no difference from what the policy was calibrated on
 	}
-	a.notes.compare(m, passes, logged)
+	m.compare(a.ctx, a.decider.log, passes, a.posterior)
 	a.checked(m, c)
 	return drawn
 }
 
+// countedClasses bounds the classes that are computed while a shard is taken: some tens of
+// microseconds.
+const countedClasses = 256
+
+// count counts an outcome under a model, and what was issued for it. An input whose passes had a say in
+// when it ended is not sampled.
+func (a *answerer) count(m *model, o *engine.Outcome, sampled bool, drawn *issued) {
+	if a.record != nil && a.model != m {
+		a.done()
+	}
+	if a.record == nil {
+		a.model, a.record, a.left = m, m.metrics.Record(a.hint), countedClasses
+	}
+	if sampled {
+		a.record.Observe(o.Result, &o.Decision)
+	} else {
+		a.record.ObserveUnsampled(o.Result, &o.Decision)
+	}
+	a.looks.count(o)
+	a.record.ObserveRisk(o.Risk, o.Decision.Action)
+	a.issued.count(drawn)
+	if drawn.eligible {
+		propensity := float64(drawn.Propensity)
+		if drawn.Free {
+			propensity = 0 // nothing is drawn
+		}
+		a.record.ObserveReview(drawn.Stratum, drawn.Review, drawn.Exceeded, propensity)
+	}
+	a.inputs++
+	if o.Decision.Action == policy.Defer {
+		a.deferred++
+		if a.trace != "" {
+			a.record.Exemplify(a.trace, o.Result, &o.Decision)
+		}
+	}
+	if a.left -= len(o.C); a.left <= 0 {
+		a.done()
+	}
+}
+
+// done gives the shard of the metrics back, so that no other call waits for it.
+func (a *answerer) done() {
+	if a.record != nil {
+		a.record.Done()
+		a.record = nil
+		if r := a.decider.receipts; r.available() {
+			r.issued.add(a.hint, a.model, a.issuer.version, a.now, &a.issued)
+		}
+		a.issued = byStratum{}
+		a.model.look(a.decider.log, a.looks)
+		a.looks = looks{}
+	}
+	a.now = 0
+}
+
+// end gives the shard back when no more inputs are counted, and tells the span of the call.
+func (a *answerer) end() {
+	a.done()
+	if a.inputs > 0 {
+		tracedOf(a.ctx).add(a.model, a.inputs, a.deferred)
+		a.inputs, a.deferred = 0, 0
+	}
+}
+
 // refused settles an input, or a message, that was refused, and returns what the client is told.
 func (a *answerer) refused(m *model, place location, err error) *status.Status {
-	a.counted.done() // nobody waits for a shard of the metrics while the log is written
+	a.done() // before the log is written
 	m.metrics.Rejected(reasonWord(reasonOf(err)), 1)
-	a.notes.fault(m, place, err)
+	a.decider.refusals.input(a.ctx, m, place, err)
 	return statusOf(err, place)
 }
 
-// report calls the hook, if there is one, with an input that goes to a person. It releases the shard
-// of the metrics first, so that no other call waits for it meanwhile.
+// report calls the hook, if there is one, with an input that goes to a person.
 func (a *answerer) report(m *model, id []byte, o *engine.Outcome, drawn *issued) {
-	if a.referred == nil || !drawn.Review && o.Decision.Action != policy.Defer {
+	if a.decider.referred == nil || !drawn.Review && o.Decision.Action != policy.Defer {
 		return
 	}
-	a.counted.done()
+	a.done()
 	receipt := drawn.receipt
 	if !drawn.Review {
 		receipt = nil
 	}
-	a.referred(m.Policy(), id, o, receipt)
+	a.decider.referred(m.Policy(), id, o, receipt)
 }
 
 // checked counts the passes that early stopping saved, and the result of a full-pass check.
 func (a *answerer) checked(m *model, c *engine.Closing) {
 	switch {
 	case c.Check.State == engine.Judged:
-		a.counted.done() // nobody waits for a shard of the metrics while the log is written
+		a.done() // before the log is written
 		m.metrics.FullPassChecked(c.Check.Verdict, c.Planned)
 		if c.Check.Stops {
-			m.logStopped(a.notes.log)
+			m.logStopped(a.decider.log)
 		}
 	case c.Check.State == engine.Lost:
 		m.metrics.FullPassCheckLost()

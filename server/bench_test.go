@@ -300,7 +300,7 @@ func TestEarlyStoppingAllocatesNothing(t *testing.T) {
 			t.Fatalf("%d results of %d inputs", got, n)
 		}
 	}
-	if l.stream.answerer.notes.latest.lean.Stopper().Checks().Verdicts[fullpass.SameRetain] == 0 {
+	if l.stream.bound.lean.Stopper().Checks().Verdicts[fullpass.SameRetain] == 0 {
 		t.Fatal("no input is checked")
 	}
 	if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {

@@ -15,7 +15,7 @@ import (
 type calibration struct {
 	passes    int
 	posterior string
-	// These limit log lines: calls that differ come by the thousand, each the first of its client.
+
 	passesLogged, posteriorLogged rate.Sometimes
 }
 
@@ -29,50 +29,27 @@ func newCalibration(p *policy.Policy) *calibration {
 	return c
 }
 
-// differences says how an input differs from those that its policy was calibrated on, so that the
-// thresholds do not carry over.
-type differences struct{ passes, posterior bool }
-
-// differences compares an input with the calibration. Posterior is what the client states; saying
-// nothing is no difference.
-func (c *calibration) differences(passes int, posterior string) differences {
-	return differences{
-		passes:    passes != c.passes && c.passes != 0,
-		posterior: posterior != c.posterior && c.posterior != "" && posterior != "",
-	}
-}
-
-// countDifferent counts how an input that was decided differs.
-func (m *model) countDifferent(d differences) {
-	if d.passes {
+// compare counts an input unlike those that the policy was calibrated on, so that the thresholds do
+// not carry over, and logs one a minute. The posterior is what the client states; saying nothing is no
+// difference. The log repeats that word of the client: it was checked, and names no person.
+func (m *model) compare(ctx context.Context, log *zap.Logger, passes int, posterior string) {
+	c := m.calibration
+	if passes != c.passes && c.passes != 0 {
 		m.metrics.Mismatched("passes")
+		c.passesLogged.Do(func() {
+			m.logMismatch(ctx, log, "passes", zap.Int("expected", c.passes), zap.Int("got", passes))
+		})
 	}
-	if d.posterior {
+	if posterior != c.posterior && c.posterior != "" && posterior != "" {
 		m.metrics.Mismatched("posterior")
+		c.posteriorLogged.Do(func() {
+			m.logMismatch(ctx, log, "posterior", zap.String("expected", c.posterior), zap.String("got", posterior))
+		})
 	}
 }
 
-// logCall logs how the inputs of a call differ, once a minute.
-func (m *model) logCall(ctx context.Context, log *zap.Logger, d differences, passes int, posterior string) {
-	if d.passes {
-		m.calibration.passesLogged.Do(func() { m.logOtherPasses(ctx, log, passes) })
-	}
-	if d.posterior {
-		m.calibration.posteriorLogged.Do(func() { m.logOtherPosterior(ctx, log, posterior) })
-	}
-}
-
-func (m *model) logOtherPasses(ctx context.Context, log *zap.Logger, passes int) {
-	m.logDifferent(ctx, log, "passes", zap.Int("expected", m.calibration.passes), zap.Int("got", passes))
-}
-
-// logOtherPosterior repeats a word of the client: it was checked, and names no person.
-func (m *model) logOtherPosterior(ctx context.Context, log *zap.Logger, posterior string) {
-	m.logDifferent(ctx, log, "posterior", zap.String("expected", m.calibration.posterior), zap.String("got", posterior))
-}
-
-func (m *model) logDifferent(ctx context.Context, log *zap.Logger, what string, expectedAndGot ...zap.Field) {
+func (m *model) logMismatch(ctx context.Context, log *zap.Logger, what string, expectedAndGot ...zap.Field) {
 	fields := append(callFields(ctx), zap.String("model", m.ref.GetModel()), zap.String("what", what))
-	log.Warn("inputs are not like those that the policy was calibrated on; further ones on this stream under this policy, "+
-		"or of calls within a minute, are only counted", append(fields, expectedAndGot...)...)
+	log.Warn("inputs are not like those that the policy was calibrated on; further ones within a minute are only counted",
+		append(fields, expectedAndGot...)...)
 }

@@ -65,7 +65,7 @@ func (s *closings) Begin(n int) error {
 }
 
 // End releases what the answerer holds while inputs are counted.
-func (s *closings) End() { s.answerer.counted.done() }
+func (s *closings) End() { s.answerer.done() }
 
 // Close adds how an input ended to the reply.
 func (s *closings) Close(slot int, c *engine.Closing) {
@@ -79,7 +79,7 @@ func (s *closings) Close(slot int, c *engine.Closing) {
 		s.answerer.checked(g.model, c)
 	} else {
 		id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))
-		drawn := s.answerer.decided(g.model, id, g.context(int(number)), c, g.logged)
+		drawn := s.answerer.decided(g.model, id, g.context(int(number)), c)
 		s.reply.result(g, number, id, s.scratch.encode(c.Outcome, s.header.GetDetail(), c.Early, drawn))
 	}
 	s.groups.ended(g, r)

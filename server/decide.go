@@ -102,8 +102,8 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 	if err := w.batch.Reset(tensor); err != nil {
 		return err
 	}
-	a := d.newCallAnswerer(ctx, issuer, c.Posterior)
-	defer d.end(m, &a)
+	a := d.newAnswerer(ctx, issuer, c.Posterior)
+	defer a.end()
 	place := location{hasPosition: true, classes: m.Policy().Classes}
 	if c.AllOrNone {
 		var first error
@@ -128,7 +128,7 @@ func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i
 			each(i, nil, a.refused(m, place, err).Err())
 			continue
 		}
-		drawn := a.decided(m, nil, &inputContext{}, &engine.Closing{Outcome: w.outcome, Sampled: true}, nil)
+		drawn := a.decided(m, nil, &inputContext{}, &engine.Closing{Outcome: w.outcome, Sampled: true})
 		decided.Review, decided.Receipt = drawn.Review, drawn.receipt
 		each(i, &decided, nil)
 	}

@@ -52,14 +52,3 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 
 // countable returns how many inputs to count for a refused request that states this many.
 func (l *Limits) countable(inputs int) int { return min(max(inputs, 1), l.InputsPerRequest) }
-
-// newCallAnswerer returns the answerer of a call; end ends it.
-func (d *decider) newCallAnswerer(ctx context.Context, i issuer, posterior string) answerer {
-	return d.newAnswerer(ctx, i, callNotes(d.log, ctx, posterior))
-}
-
-// end counts and logs what a call has left.
-func (d *decider) end(m *model, a *answerer) {
-	a.counted.end()
-	d.refusals.inputs(a.notes.ctx, m, a.notes.refused)
-}

@@ -39,8 +39,7 @@ type group struct {
 	inputs  *engine.Group // the inputs that were opened; nil if none was
 	rows    []row
 	bySlot  []uint32 // the row of each input
-	logged  *differences
-	passing bool // it closes with the message that opens it: its ids need not be known
+	passing bool     // it closes with the message that opens it: its ids need not be known
 	cost    int64
 	touched int64  // when all rows last had a pass
 	text    []byte // bytes of the ids
@@ -224,7 +223,7 @@ func (o *openGroups) remove(g *group) {
 	o.held -= g.cost
 	o.freed += g.cost
 	if cap(g.rows) <= sparedRows && cap(g.text) <= sparedRows*sparedRowBytes {
-		g.inputs, g.model, g.logged = nil, nil, nil
+		g.inputs, g.model = nil, nil
 		o.spare = g
 	}
 }

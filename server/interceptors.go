@@ -133,12 +133,6 @@ func errorReason(err error) string {
 	return ""
 }
 
-// logFault logs what a client did wrong on a stream.
-func logFault(ctx context.Context, log *zap.Logger, model string, reason ckdv1.ErrorReason, at location, err error) {
-	fields := append(faultDetails(ctx, at, err), zap.String("model", model), zap.String("reason", reasonWord(reason)))
-	log.Warn("an input was refused; further ones for this reason on this stream are only counted", fields...)
-}
-
 // faultDetails returns the fields that say what a client did wrong. They have no word of the
 // client: ids may be personal data.
 func faultDetails(ctx context.Context, at location, err error) []zap.Field {

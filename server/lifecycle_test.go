@@ -328,7 +328,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 		if strings.Contains(fmt.Sprint(e.ContextMap()), "patient") {
 			t.Errorf("a line of the log has the client's id: %v", e)
 		}
-		if strings.HasPrefix(e.Message, "an input was refused") {
+		if strings.HasPrefix(e.Message, "inputs were refused") {
 			reasons[e.ContextMap()["reason"]]++
 		}
 	}

@@ -67,7 +67,7 @@ func (s *stream) open(b *wire.Block) *group {
 		return nil
 	}
 	g := s.groups.newGroup(&b.IDs)
-	g.number, g.model, g.logged, g.touched = b.Group, m, s.answerer.notes.opened(m), s.now
+	g.number, g.model, g.touched = b.Group, m, s.now
 	s.admit(g, b)
 	s.groups.byNumber[g.number] = g
 	if !g.passing {

@@ -11,11 +11,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/internal/auth"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Refusals logs what is refused outside streams. For each model, identity and reason it logs the
-// first refusal at once, and then once a minute how many there were.
+// Refusals logs what is refused. For each model, identity and reason it logs the first refusal at once,
+// and then once a minute how many there were.
 type Refusals struct {
 	log   *zap.Logger
 	after func(time.Duration, func()) // calls a function later
@@ -45,31 +44,44 @@ const (
 
 // Call counts a refused call. Only the first line has the fields.
 func (r *Refusals) Call(identity, reason string, fields ...zap.Field) {
-	r.add(refusal{refusedCall, "", identity, reason}, 1, fields...)
+	r.add(refusal{refusedCall, "", identity, reason}, func() []zap.Field { return fields })
 }
 
 // HTTP counts an HTTP request that was refused with a status before it became a call. Only the
 // first line has the fields.
 func (r *Refusals) HTTP(code int, fields ...zap.Field) {
-	r.add(refusal{refusedHTTP, "", "", strconv.Itoa(code)}, 1, fields...)
+	r.add(refusal{refusedHTTP, "", "", strconv.Itoa(code)}, func() []zap.Field { return fields })
 }
 
-func (r *Refusals) add(what refusal, n int, fields ...zap.Field) {
+// input counts a refused input, or a refused message of a stream.
+func (r *Refusals) input(ctx context.Context, m *model, at location, err error) {
+	r.add(refusal{refusedInputs, m.ref.GetModel(), auth.FromContext(ctx).Name(), reasonWord(reasonOf(err))},
+		func() []zap.Field { return faultDetails(ctx, at, err) })
+}
+
+// add counts a refusal, and logs it with its fields if it is the first of its kind in a minute.
+func (r *Refusals) add(what refusal, fields func() []zap.Field) {
 	r.mu.Lock()
-	if _, known := r.more[what]; !known && len(r.more) >= mostRefusals {
-		what.model, what.identity, fields = "", "", nil
+	more, known := r.more[what]
+	full := !known && len(r.more) >= mostRefusals
+	if full {
+		what.model, what.identity = "", ""
+		more, known = r.more[what]
 	}
-	_, known := r.more[what]
 	if known {
-		r.more[what] += n
-	} else {
-		r.more[what] = 0
+		more++
 	}
+	r.more[what] = more
 	r.mu.Unlock()
-	if !known {
-		r.write(what, n, fields...)
-		r.after(refusalInterval, func() { r.flush(what) })
+	switch {
+	case known:
+		return
+	case full:
+		r.write(what, 1)
+	default:
+		r.write(what, 1, fields()...)
 	}
+	r.after(refusalInterval, func() { r.flush(what) })
 }
 
 // flush logs what was refused since the last line.
@@ -100,34 +112,6 @@ func (r *Refusals) write(what refusal, n int, fields ...zap.Field) {
 	r.log.Warn(what.what+"; further ones for this reason are logged once a minute", append(all, fields...)...)
 }
 
-// refusedOfCall counts the refused inputs of a call by reason.
-type refusedOfCall map[ckdv1.ErrorReason]*refusedFirst
-
-// refusedFirst describes the first input refused for a reason, and counts all of them.
-type refusedFirst struct {
-	row, count int
-	err        error
-}
-
-func (c *refusedOfCall) add(row int, err error) {
-	if *c == nil {
-		*c = refusedOfCall{}
-	}
-	reason := reasonOf(err)
-	if (*c)[reason] == nil {
-		(*c)[reason] = &refusedFirst{row: row, err: err}
-	}
-	(*c)[reason].count++
-}
-
-// inputs logs the refused inputs of a call.
-func (r *Refusals) inputs(ctx context.Context, m *model, inputs refusedOfCall) {
-	for reason, first := range inputs {
-		what := refusal{refusedInputs, m.ref.GetModel(), auth.FromContext(ctx).Name(), reasonWord(reason)}
-		r.add(what, first.count, faultDetails(ctx, location{row: first.row, hasPosition: true}, first.err)...)
-	}
-}
-
 // noteModel notes the model of a unary call for its line in the log.
 func noteModel(ctx context.Context, m *model) {
 	if c := callOf(ctx); c != nil && c.bare == nil {
@@ -147,8 +131,8 @@ func (r *Refusals) call(ctx context.Context, m *model, err error) {
 		if m != nil {
 			name = m.ref.GetModel()
 		}
-		r.add(refusal{refusedCall, name, auth.FromContext(ctx).Name(), reasonWord(reasonOf(err))}, 1,
-			faultDetails(ctx, location{}, err)...)
+		r.add(refusal{refusedCall, name, auth.FromContext(ctx).Name(), reasonWord(reasonOf(err))},
+			func() []zap.Field { return faultDetails(ctx, location{}, err) })
 	}
 }
 
@@ -157,8 +141,8 @@ func (r *Refusals) finished(ctx context.Context, c *callInfo, err error) {
 	if c.refusal == nil {
 		c.refusal = requestFields(ctx)
 	}
-	r.add(refusal{refusedCall, c.model, auth.FromContext(ctx).Name(), reasonOrCode(err)}, 1,
-		append(c.refusal, zap.String("method", c.method))...)
+	r.add(refusal{refusedCall, c.model, auth.FromContext(ctx).Name(), reasonOrCode(err)},
+		func() []zap.Field { return append(c.refusal, zap.String("method", c.method)) })
 }
 
 // reasonOrCode returns the reason in the details of an error, or else its code.

@@ -93,10 +93,10 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}
 	call(func(*ckdv1.DecomposeRequest) {})
 	expect("calls were refused: <nil> unknown_model x 1", "calls were refused: open-ended wrong_length x 1",
-		"inputs were refused: open-ended negative x 2")
+		"inputs were refused: open-ended negative x 1")
 	clock.pass()
 	expect("calls were refused: <nil> unknown_model x 49", "calls were refused: open-ended wrong_length x 49",
-		"inputs were refused: open-ended negative x 98")
+		"inputs were refused: open-ended negative x 99")
 	call(negative)
 	clock.pass()
 	expect("inputs were refused: open-ended negative x 2")

@@ -44,7 +44,7 @@ type Options struct {
 	Auth *auth.Store
 	// Referred is called with each input that goes to a person. May be nil.
 	Referred Referred
-	// Refusals logs what is refused outside streams. Nil makes one that writes to Logger.
+	// Refusals logs what is refused. Nil makes one that writes to Logger.
 	Refusals *Refusals
 	// MemoryLimit is the memory limit of the Go runtime in bytes, which GuardMemory keeps to. 0 is none.
 	MemoryLimit int64

@@ -42,7 +42,7 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 	st := &stream{
 		decider: d, header: h, bound: m,
 		groups:   newOpenGroups(&d.limits, account),
-		answerer: d.newAnswerer(of.Context(), i, streamNotes(d.log, of.Context(), h.GetPosterior())),
+		answerer: d.newAnswerer(of.Context(), i, h.GetPosterior()),
 		run:      passcheck.NewRun(len(m.Policy().Classes), m.run),
 	}
 	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
@@ -232,7 +232,7 @@ func (s *stream) finishSome(most int) reply {
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answerer.counted.end()
+	s.answerer.end()
 	for _, g := range s.groups.byNumber {
 		g.model.metrics.Abandoned(g.open())
 		s.groups.abandon(g)

@@ -57,7 +57,7 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 	if err != nil {
 		return nil, err
 	}
-	r.answerer = d.newCallAnswerer(ctx, issuer, r.Posterior)
+	r.answerer = d.newAnswerer(ctx, issuer, r.Posterior)
 	if err := d.limits.checkCall(m, r); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 	out := wire.NewOutgoing(wire.Unary)
 	out.Policy(m.encodedRef)
 	r.seen.begin(r.IDs.Len())
-	defer d.end(m, &r.answerer)
+	defer r.answerer.end()
 	for i := range tensor.Inputs {
 		if err := ctx.Err(); err != nil {
 			m.metrics.Abandoned(tensor.Inputs - i)
@@ -100,7 +100,7 @@ func (d *decider) answer(ctx context.Context, m *model, r *call) (*wire.Outgoing
 			out.Error(id, 0, uint32(i), 0, r.answerer.refused(m, place, err).Proto())
 			continue
 		}
-		drawn := r.answerer.decided(m, id, &x, &engine.Closing{Outcome: w.outcome, Sampled: true}, nil)
+		drawn := r.answerer.decided(m, id, &x, &engine.Closing{Outcome: w.outcome, Sampled: true})
 		out.Result(id, 0, uint32(i), 0, w.encode(w.outcome, r.Detail, false, drawn))
 	}
 	if r.ClassNames {
