@@ -28,14 +28,14 @@ import (
 type callInfo struct {
 	method    string // full name, as in /package.Service/Method
 	kind      string // grpc.method_type: unary, or which side streams
+	streams   bool   // it is a stream
 	begun     time.Time
 	requestID string
 	trace     trace.SpanContext
-	traced    *traced           // nil unless a span of the call is recorded
-	bare      grpc.ServerStream // the stream below all interceptors; nil for unary calls
-	account   *account          // nil for probes
-	conn      *connection       // nil for probes, and if unknown
-	opened    atomic.Bool       // a stream whose first message was accepted
+	traced    *traced     // nil unless a span of the call is recorded
+	account   *account    // nil for probes
+	conn      *connection // nil for probes, and if unknown
+	opened    atomic.Bool // a stream whose first message was accepted
 
 	// The handler of a unary call sets these when it refuses the call.
 	model   string      // empty if the daemon does not serve the model

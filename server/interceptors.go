@@ -58,26 +58,33 @@ func (a *admission) beginStream(srv any, stream grpc.ServerStream, info *grpc.St
 	if err != nil {
 		return err
 	}
-	c := &callInfo{bare: stream, account: account, conn: connectionOf(stream.Context())}
+	c := &callInfo{streams: true, account: account, conn: connectionOf(stream.Context())}
 	ctx := context.WithValue(stream.Context(), callKey{}, c)
 	c.begin(ctx, info.FullMethod, rpcmetrics.Kind(info.IsClientStream, info.IsServerStream))
 	account.line.begin()
 	defer account.line.end()
-	return handler(srv, &streamOfCall{stream, ctx, account})
+	return handler(srv, &streamOfCall{stream, ctx, c})
 }
 
 // streamOfCall is a stream with the context of its call, whose account is charged with what was not
 // sent yet.
 type streamOfCall struct {
 	grpc.ServerStream
-	ctx     context.Context
-	account *account
+	ctx  context.Context
+	call *callInfo
 }
 
 func (s *streamOfCall) Context() context.Context { return s.ctx }
 
 func (s *streamOfCall) SendMsg(m any) error {
-	return s.ServerStream.SendMsg(wire.ChargeTo(s.account, m))
+	if _, charged := m.(*wire.Outgoing); !charged {
+		m = wire.ChargeTo(s.call.account, m)
+	}
+	err := s.ServerStream.SendMsg(m)
+	if err == nil {
+		s.call.conn.moved()
+	}
+	return err
 }
 
 // callEnds deals with the ends of calls: it recovers from panics, and logs each end.

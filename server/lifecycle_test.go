@@ -376,7 +376,7 @@ func TestOwnMethodsHaveSeries(t *testing.T) {
 	h.eventually(t, 1, "grpc_server_handled_total", "grpc_service", health)
 }
 
-// TestMessagesAreCounted checks that messages are counted though they go round the interceptors.
+// TestMessagesAreCounted checks that the messages of streams and calls are counted.
 func TestMessagesAreCounted(t *testing.T) {
 	h := newHarness(t)
 	st := h.open(t, &ckdv1.StreamHeader{Model: "open-ended"})

@@ -114,7 +114,7 @@ func (r *Refusals) write(what refusal, n int, fields ...zap.Field) {
 
 // noteModel notes the model of a unary call for its line in the log.
 func noteModel(ctx context.Context, m *model) {
-	if c := callOf(ctx); c != nil && c.bare == nil {
+	if c := callOf(ctx); c != nil && !c.streams {
 		c.model = m.ref.GetModel()
 	}
 }
@@ -124,7 +124,7 @@ func noteModel(ctx context.Context, m *model) {
 func (r *Refusals) call(ctx context.Context, m *model, err error) {
 	c := callOf(ctx)
 	switch {
-	case c != nil && c.bare == nil:
+	case c != nil && !c.streams:
 		c.refusal = faultDetails(ctx, location{}, err)
 	case codeOf(reasonOf(err)) != codes.Internal:
 		name := ""

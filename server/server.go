@@ -113,7 +113,7 @@ func New(o Options) (*Server, error) {
 		catalog: s.catalog, budget: s.budget, receipts: s.receipts,
 	}
 	ends := &callEnds{o.Logger, o.Refusals, o.Metrics}
-	s.streams = &streams{decider: s.decider, admission: s.admission, lifecycle: s.lifecycle, ends: ends, rpc: rpc}
+	s.streams = &streams{decider: s.decider, admission: s.admission, lifecycle: s.lifecycle, ends: ends}
 	unary, stream := interceptors(rpc, o.Auth, ends, s.admission)
 	options := []grpc.ServerOption{
 		// A peer that connects and stays silent must not delay shutdown.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ckd-project/ckd/internal/auth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -25,7 +24,6 @@ type streams struct {
 	admission *admission
 	lifecycle *lifecycle
 	ends      *callEnds
-	rpc       *rpcmetrics.Metrics
 }
 
 // decompose implements the RPC DecomposeStream. The exchange receives, handles and sends in a
@@ -41,7 +39,7 @@ func (s *streams) decompose(of grpc.ServerStream) error {
 	exchanged := make(chan error, 1)
 	opened := make(chan *stream, 1)
 	go func() {
-		exchanged <- s.exchange(newMessages(of, s.rpc.Method(ckdv1.UncertaintyService_DecomposeStream_FullMethodName)), opened)
+		exchanged <- s.exchange(of, opened)
 	}()
 	return s.superviseStream(of.Context(), opened, exchanged)
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
@@ -18,6 +19,7 @@ import (
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server/internal/rpcmetrics"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
@@ -72,7 +74,11 @@ func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoa
 			l.handler = m.Handler
 		}
 	}
-	unary, _ := interceptors(server.streams.rpc, nil, server.streams.ends, server.admission)
+	rpc, err := rpcmetrics.New(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unary, _ := interceptors(rpc, nil, server.streams.ends, server.admission)
 	l.chain = chained(unary)
 	return l
 }

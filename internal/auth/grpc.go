@@ -39,7 +39,7 @@ func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 
 // Stream is a grpc.StreamServerInterceptor that lets in the streams of known identities. When
 // a stream's credential or right is withdrawn, its context is cancelled and it carries no more messages.
-// A handler that waits for its client, or goes round the interceptors, should watch Gone.
+// A handler that waits for its client should watch Gone.
 func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if s == nil {
 		return handler(srv, stream)

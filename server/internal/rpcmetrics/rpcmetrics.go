@@ -2,10 +2,7 @@ package rpcmetrics
 
 import (
 	"context"
-	"maps"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,22 +11,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Metrics counts the calls of a server. It may be shared.
+// Metrics counts the calls of a server.
 type Metrics struct {
 	started, handled, received, sent *prometheus.CounterVec
 	seconds                          *prometheus.HistogramVec
-
-	adding  sync.Mutex
-	methods atomic.Pointer[map[string]*Method] // by full name; replaced under adding
-}
-
-// Method holds the series of one method.
-type Method struct {
-	labels                  []string // values: type, service, method
-	started, received, sent prometheus.Counter
-	seconds                 prometheus.Observer
-	handled                 *prometheus.CounterVec
-	byCode                  []prometheus.Counter // counters of handled calls; empty if not created at the start
 }
 
 // New registers the metrics, without any series. An error says what else has their names.
@@ -48,7 +33,6 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Buckets: []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10},
 		}, []string{"grpc_type", "grpc_service", "grpc_method"}),
 	}
-	m.methods.Store(&map[string]*Method{})
 	for _, c := range []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.seconds} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -60,40 +44,12 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 // Create creates the series of every method of a service at zero, with every status code. The
 // series of other services appear with their first call.
 func (m *Metrics) Create(service string, info grpc.ServiceInfo) {
-	for _, of := range info.Methods {
-		m.add("/"+service+"/"+of.Name, of.IsClientStream, of.IsServerStream, codes.Unauthenticated+1)
+	for _, method := range info.Methods {
+		c := m.call("/"+service+"/"+method.Name, Kind(method.IsClientStream, method.IsServerStream))
+		for code := range codes.Unauthenticated + 1 {
+			c.handled(code)
+		}
 	}
-}
-
-// Method returns the series of a method, given its full name as in /package.Service/Method; nil
-// if it had no call and Create has not created them.
-func (m *Metrics) Method(name string) *Method { return (*m.methods.Load())[name] }
-
-// add returns the series of a method, and creates them if need be; those of status codes from 0 up
-// to a number, which is not among them.
-func (m *Metrics) add(name string, clientStreams, serverStreams bool, upTo codes.Code) *Method {
-	m.adding.Lock()
-	defer m.adding.Unlock()
-	if found := m.Method(name); found != nil {
-		return found
-	}
-	service, method, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
-	labels := []string{Kind(clientStreams, serverStreams), service, method}
-	created := &Method{
-		labels:   labels,
-		started:  m.started.WithLabelValues(labels...),
-		received: m.received.WithLabelValues(labels...),
-		sent:     m.sent.WithLabelValues(labels...),
-		seconds:  m.seconds.WithLabelValues(labels...),
-		handled:  m.handled,
-	}
-	for code := range upTo {
-		created.byCode = append(created.byCode, created.withCode(code))
-	}
-	after := maps.Clone(*m.methods.Load())
-	after[name] = created
-	m.methods.Store(&after)
-	return created
 }
 
 // Kind returns the kind of a method, as metrics and logs have it.
@@ -109,68 +65,70 @@ func Kind(clientStreams, serverStreams bool) string {
 	return "unary"
 }
 
-// withCode returns the counter of calls that ended with a status code.
-func (m *Method) withCode(code codes.Code) prometheus.Counter {
-	if int(code) < len(m.byCode) {
-		return m.byCode[code]
-	}
-	return m.handled.WithLabelValues(m.labels[0], m.labels[1], m.labels[2], code.String())
+// call holds the series of a call's method.
+type call struct {
+	metrics                 *Metrics
+	kind, service, method   string
+	started, received, sent prometheus.Counter
+	seconds                 prometheus.Observer
 }
 
-// Received counts a message received.
-func (m *Method) Received() { m.received.Inc() }
+// call returns the series of a method, given its full name as in /package.Service/Method.
+func (m *Metrics) call(name, kind string) call {
+	service, method, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	return call{
+		m, kind, service, method, m.started.WithLabelValues(kind, service, method), m.received.WithLabelValues(kind, service, method),
+		m.sent.WithLabelValues(kind, service, method), m.seconds.WithLabelValues(kind, service, method),
+	}
+}
 
-// Sent counts a message sent.
-func (m *Method) Sent() { m.sent.Inc() }
+// handled returns the counter of calls that ended with a status code.
+func (c *call) handled(code codes.Code) prometheus.Counter {
+	return c.metrics.handled.WithLabelValues(c.kind, c.service, c.method, code.String())
+}
 
 // ended counts the end of a call that started at a time.
-func (m *Method) ended(err error, start time.Time) {
+func (c *call) ended(err error, start time.Time) {
 	st, ok := status.FromError(err)
 	if !ok {
 		st = status.FromContextError(err) // gRPC itself converts it in the same way
 	}
-	m.withCode(st.Code()).Inc()
-	m.seconds.Observe(time.Since(start).Seconds())
+	c.handled(st.Code()).Inc()
+	c.seconds.Observe(time.Since(start).Seconds())
 }
 
 // Unary implements grpc.UnaryServerInterceptor.
 func (m *Metrics) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	start, method := time.Now(), m.Method(info.FullMethod)
-	if method == nil {
-		method = m.add(info.FullMethod, false, false, 0)
-	}
-	method.started.Inc()
-	method.received.Inc()
+	start, c := time.Now(), m.call(info.FullMethod, Kind(false, false))
+	c.started.Inc()
+	c.received.Inc()
 	reply, err := handle(ctx, req)
 	if err == nil {
-		method.sent.Inc()
+		c.sent.Inc()
 	}
-	method.ended(err, start)
+	c.ended(err, start)
 	return reply, err
 }
 
 // Stream implements grpc.StreamServerInterceptor.
 func (m *Metrics) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	start, method := time.Now(), m.Method(info.FullMethod)
-	if method == nil {
-		method = m.add(info.FullMethod, info.IsClientStream, info.IsServerStream, 0)
-	}
-	method.started.Inc()
-	err := handle(srv, &countedStream{stream, method})
-	method.ended(err, start)
+	start, c := time.Now(), m.call(info.FullMethod, Kind(info.IsClientStream, info.IsServerStream))
+	c.started.Inc()
+	err := handle(srv, &countedStream{stream, &c})
+	c.ended(err, start)
 	return err
 }
 
 // countedStream counts the messages of a stream.
 type countedStream struct {
 	grpc.ServerStream
-	method *Method
+	call *call
 }
 
 func (s *countedStream) RecvMsg(to any) error {
 	err := s.ServerStream.RecvMsg(to)
 	if err == nil {
-		s.method.Received()
+		s.call.received.Inc()
 	}
 	return err
 }
@@ -178,7 +136,7 @@ func (s *countedStream) RecvMsg(to any) error {
 func (s *countedStream) SendMsg(from any) error {
 	err := s.ServerStream.SendMsg(from)
 	if err == nil {
-		s.method.Sent()
+		s.call.sent.Inc()
 	}
 	return err
 }
