@@ -49,12 +49,19 @@ func (h *holder) limit() int64 {
 func (h *holder) holdsLittle() bool { return h.held.Load() <= h.budget.little() }
 
 // reserve charges bytes if there is room for them, and otherwise changes nothing and returns false.
-// The caller should then report what refuse returns.
 func (a *account) reserve(bytes int64) bool { return a.charge(bytes, false) }
 
 // reserveReply is reserve for a reply. It may use half of the reserve, as the inputs that the reply is
 // about are given back with it: whoever holds much must be able to end them.
 func (a *account) reserveReply(bytes int64) bool { return a.charge(bytes, true) }
+
+// claim is reserve with the fault that says who holds what. The field is what the bytes are for.
+func (a *account) claim(field string, bytes int64) error {
+	if a.reserve(bytes) {
+		return nil
+	}
+	return a.refuse(field, bytes)
+}
 
 func (a *account) charge(bytes int64, reply bool) bool {
 	h := a.holder

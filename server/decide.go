@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
@@ -62,78 +63,46 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
 // no scores but those that decide. Errors are statuses with details, as those of ckd.v1 are. After
 // an error of Decide itself, what each received is void.
 func (s *Server) Decide(ctx context.Context, c *Call, each func(i int, d *Decided, err error)) (*ckdv1.PolicyRef, error) {
-	return s.decider.decide(ctx, c, each)
-}
-
-// decide implements Server.Decide.
-func (d *decider) decide(ctx context.Context, c *Call, each func(i int, d *Decided, err error)) (*ckdv1.PolicyRef, error) {
 	var ref *ckdv1.PolicyRef
-	err := d.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
+	err := s.decider.serve(ctx, c.Model, &c.Tensor.Inputs, func(m *model) error {
 		ref = m.ref
 		if c.Complete != nil {
 			if f := c.Complete(m.Policy()); f != nil {
-				return f.error()
+				return mismatch(f.Reason, f.Field, f.Got, f.Expected)
 			}
 		}
-		return d.decideCall(ctx, m, c, each)
+		issuer, err := s.decider.receipts.newIssuer(m, c.Receipts, c.ModelVersion)
+		if err != nil {
+			return err
+		}
+		if err := s.decider.limits.checkForeign(m, c); err != nil {
+			return err
+		}
+		return s.decider.decideAll(ctx, m, &tensorCall{
+			answerer: s.decider.newAnswerer(ctx, issuer, c.Posterior), scratch: &m.lean, allOrNone: c.AllOrNone,
+			tensor: c.Tensor, bytes: c.Bytes + c.Handed, result: int64(c.ReplyBytes),
+		}, &foreignRequest{Call: c, each: each})
 	})
 	return ref, err
 }
 
-// decideCall decides on the inputs of a call whose model is found.
-func (d *decider) decideCall(ctx context.Context, m *model, c *Call, each func(i int, d *Decided, err error)) error {
-	issuer, err := d.receipts.newIssuer(m, c.Receipts, c.ModelVersion)
-	if err != nil {
-		return err
-	}
-	if err := d.limits.checkForeign(m, c); err != nil {
-		return err
-	}
-	account := d.budget.of(ctx)
-	held, err := account.hold(m, size{c.Tensor.Inputs, c.Tensor.Passes, int64(c.Bytes + c.Handed), int64(c.ReplyBytes)})
-	if err != nil {
-		return err
-	}
-	defer account.release(held)
-	w := m.lean.get(account.run(m))
-	defer w.release()
-	tensor := c.Tensor
-	c.Read(&tensor)
-	if err := w.batch.Reset(tensor); err != nil {
-		return err
-	}
-	a := d.newAnswerer(ctx, issuer, c.Posterior)
-	defer a.end()
-	place := location{hasPosition: true, classes: m.Policy().Classes}
-	if c.AllOrNone {
-		var first error
-		w.batch.Check(func(i int, err error) {
-			place.row = i
-			if said := a.refused(m, place, err); first == nil {
-				first = said.Err()
-			}
-		})
-		if first != nil {
-			return first
-		}
-	}
-	decided := Decided{Outcome: w.outcome}
-	for i := range tensor.Inputs {
-		if err := ctx.Err(); err != nil {
-			m.metrics.Abandoned(tensor.Inputs - i)
-			return err
-		}
-		if err := w.batch.Outcome(i, w.outcome); err != nil {
-			place.row = i
-			each(i, nil, a.refused(m, place, err).Err())
-			continue
-		}
-		drawn := a.decided(m, nil, &inputContext{}, &engine.Closing{Outcome: w.outcome, Sampled: true})
-		decided.Review, decided.Receipt = drawn.Review, drawn.receipt
-		each(i, &decided, nil)
-	}
-	return nil
+// foreignRequest implements tensorRequest for a Call.
+type foreignRequest struct {
+	*Call
+	each func(i int, d *Decided, err error)
+	now  Decided
 }
+
+func (r *foreignRequest) read(t *decomp.Tensor) { r.Read(t) }
+
+func (r *foreignRequest) input(int) (id []byte, x inputContext, err error) { return nil, x, nil }
+
+func (r *foreignRequest) decided(i int, _ []byte, w *scratch, drawn *issued) {
+	r.now = Decided{w.outcome, drawn.Review, drawn.receipt}
+	r.each(i, &r.now, nil)
+}
+
+func (r *foreignRequest) refused(i int, _ []byte, said *status.Status) { r.each(i, nil, said.Err()) }
 
 // checkForeign checks everything about a call but its values.
 func (l *Limits) checkForeign(m *model, c *Call) error {
@@ -204,5 +173,3 @@ type Violation struct {
 	Field         string // field of the message at fault
 	Got, Expected string
 }
-
-func (f *Violation) error() error { return mismatch(f.Reason, f.Field, f.Got, f.Expected) }

@@ -129,10 +129,7 @@ func (o *openGroups) claim(bytes int64) error {
 	if err := o.checkInputs(); err != nil {
 		return err
 	}
-	if !o.account.reserve(bytes) {
-		return o.account.refuse("input_ids", bytes)
-	}
-	return nil
+	return o.account.claim("input_ids", bytes)
 }
 
 // checkID refuses the id of row i if it is too long, open already, or twice in the message. It

@@ -117,10 +117,10 @@ func (h *HTTPConnections) HolderOf(ctx context.Context) Holder {
 
 // Reserve charges bytes, or returns the status that refuses them.
 func (h Holder) Reserve(bytes int64) error {
-	if h.account.reserve(bytes) {
-		return nil
+	if err := h.account.claim("body", bytes); err != nil {
+		return statusOf(err, location{}).Err()
 	}
-	return statusOf(h.account.refuse("body", bytes), location{}).Err()
+	return nil
 }
 
 // Add charges bytes even if there is no room for them.

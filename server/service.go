@@ -51,8 +51,8 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 	// A larger message is charged until it is answered.
 	if bytes := int64(in.Size()); bytes > uncharged {
 		account := s.(*Server).budget.of(ctx)
-		if !account.reserve(bytes) {
-			return nil, statusOf(account.refuse("values", bytes), location{}).Err()
+		if err := account.claim("values", bytes); err != nil {
+			return nil, statusOf(err, location{}).Err()
 		}
 		defer account.release(bytes)
 	}
