@@ -82,11 +82,11 @@ func (a *account) charge(bytes int64, reply bool) bool {
 }
 
 // Add charges bytes that are held already, whatever the limits say: an encoded reply exists and has
-// to be sent. It gives them back if they are negative. It returns what the account then holds.
-func (a *account) Add(bytes int64) (held int64) {
+// to be sent.
+func (a *account) Add(bytes int64) {
 	a.holder.held.Add(bytes)
 	a.budget.held.Add(bytes)
-	return a.own.Add(bytes)
+	a.own.Add(bytes)
 }
 
 // release gives back bytes that were reserved or added.
@@ -95,6 +95,13 @@ func (a *account) release(bytes int64) {
 		a.Add(-bytes)
 	}
 }
+
+// The account of a stream implements wire.Sending for the stream's replies.
+
+func (a *account) Begin(bytes int64) { a.Add(bytes) }
+func (a *account) Moved()            {}
+func (a *account) Gone() bool        { return false }
+func (a *account) End(bytes int64)   { a.Add(-bytes) }
 
 // refuse notes that reserve refused the account, and returns the fault that says who holds what.
 func (a *account) refuse(field string, bytes int64) error {

@@ -170,7 +170,7 @@ func (c *connection) Close() error {
 	c.unread = nil
 	c.mu.Unlock()
 	for s := range lost {
-		s.End()
+		s.End(s.bytes)
 	}
 	c.line.close()
 	return err

@@ -78,7 +78,7 @@ func (s *streamOfCall) Context() context.Context { return s.ctx }
 
 func (s *streamOfCall) SendMsg(m any) error {
 	if _, charged := m.(*wire.Outgoing); !charged {
-		m = wire.ChargeTo(s.call.account, m)
+		m = wire.Track(m, s.call.account)
 	}
 	err := s.ServerStream.SendMsg(m)
 	if err == nil {

@@ -114,8 +114,8 @@ func (s *slot) giveBack() {
 }
 
 // Begin implements wire.Sending: the reply takes the slot from the handler.
-func (s *slot) Begin(bytes int) {
-	s.bytes = int64(bytes)
+func (s *slot) Begin(bytes int64) {
+	s.bytes = bytes
 	s.account.Add(s.bytes)
 	s.admission.unread.Add(1)
 	s.reply.Store(unreadReply)
@@ -130,7 +130,7 @@ func (s *slot) Gone() bool { return errors.Is(s.stream.Err(), context.Canceled) 
 
 // End implements wire.Sending. The last buffer of the reply and the end of the connection
 // both call it; the first call counts.
-func (s *slot) End() {
+func (s *slot) End(int64) {
 	was := s.reply.Swap(endedReply)
 	if was == endedReply {
 		return

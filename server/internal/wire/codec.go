@@ -12,30 +12,11 @@ import (
 
 // Codec implements encoding.CodecV2 for the server: see grpc.ForceServerCodecV2.
 type Codec struct {
-	// Unsent counts the bytes of replies that the transport still holds, unless ChargeTo says where
-	// else. May be nil.
-	Unsent Counter
+	// Unsent follows the replies that nothing else follows. May be nil.
+	Unsent Sending
 	// Largest returns the bytes of the largest message that is taken. Nil takes all.
 	Largest func() int
 }
-
-// Counter counts bytes.
-type Counter interface {
-	// Add adds bytes, or takes them back if they are negative. It returns what is counted.
-	Add(bytes int64) int64
-}
-
-// ChargeTo wraps a message so that its bytes are counted at c for as long as the transport holds them.
-func ChargeTo(c Counter, message any) any { return &charged{message, c} }
-
-// charged is a message with the Counter of its bytes.
-type charged struct {
-	message any
-	counter Counter
-}
-
-// String hides the contents: gRPC's tracing formats messages at a later time.
-func (*charged) String() string { return "outgoing message" }
 
 var (
 	_        encoding.CodecV2 = Codec{}
@@ -49,42 +30,25 @@ func (Codec) Name() string { return proto.Name }
 // Marshal implements encoding.CodecV2. It gives the bytes of an *Outgoing to the transport without
 // copying them.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
-	if with, ok := v.(*charged); ok {
-		v, c.Unsent = with.message, with.counter
+	s := c.Unsent
+	if s == nil {
+		s = unfollowed{}
 	}
 	if o, ok := v.(*Outgoing); ok {
-		return o.handOver(c.Unsent)
+		return o.handOver(s)
 	}
 	if t, ok := v.(*tracked); ok {
-		slice, err := standard.Marshal(t.message)
-		if err != nil {
-			t.sending.End()
-			return nil, err
-		}
-		data := slice.Materialize()
-		slice.Free()
-		return mem.BufferSlice{follow(t.sending, data)}, nil
+		v, s = t.message, t.sending
 	}
 	slice, err := standard.Marshal(v)
-	if err != nil || c.Unsent == nil || slice.Len() < smallest {
-		return slice, err
+	if err != nil {
+		s.End(0)
+		return nil, err
 	}
 	data := slice.Materialize()
 	slice.Free()
-	r := &countedReply{}
-	r.lent = newLent(r)
-	r.lent.count(c.Unsent, cap(data), 0)
-	return mem.BufferSlice{mem.NewBuffer(&data, r)}, nil
+	return mem.BufferSlice{follow(s, data)}, nil
 }
-
-// countedReply is the pool of one buffer, which is counted until the transport frees it.
-type countedReply struct {
-	mem.NopBufferPool // whose Get nothing calls
-	lent              *lent
-}
-
-// Put implements mem.BufferPool.
-func (r *countedReply) Put(*[]byte) { r.lent.end() }
 
 // Unmarshal implements encoding.CodecV2. An *Incoming keeps the buffers as they are, for Decode to
 // read.

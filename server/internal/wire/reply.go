@@ -32,9 +32,8 @@ type Outgoing struct {
 	sent    bool
 	results int
 	memory  *memory // nil before anything is appended
-	sending Sending // nil if nothing tracks the reply
-	counter Counter // nil for the codec's
-	paid    int64   // bytes that counter counts already
+	sending Sending // nil for the codec's
+	counted int64   // bytes that sending has counted already
 }
 
 // Decomposition holds what a Result says; ckd.v1.Decomposition explains the fields. Methods only
@@ -91,9 +90,8 @@ func (o *Outgoing) Begin(f Form) {
 	*o = Outgoing{form: f}
 }
 
-// ChargeTo has the bytes of the reply counted at c for as long as the transport holds them, in place
-// of those that c counts already for the reply.
-func (o *Outgoing) ChargeTo(c Counter, already int64) { o.counter, o.paid = c, already }
+// ChargeTo has s follow the reply, for which it has counted some bytes already.
+func (o *Outgoing) ChargeTo(s Sending, counted int64) { o.sending, o.counted = s, counted }
 
 // Sent reports whether the transport has got the reply. What it counted of it is its own then.
 func (o *Outgoing) Sent() bool { return o.sent }

@@ -10,14 +10,14 @@ import (
 
 // following is a Sending that counts its calls.
 type following struct {
-	begun, bytes, moved, ended int
-	gone                       bool
+	begun, moved, ended int
+	gone                bool
 }
 
-func (f *following) Begin(bytes int) { f.begun, f.bytes = f.begun+1, bytes }
-func (f *following) Moved()          { f.moved++ }
-func (f *following) Gone() bool      { return f.gone }
-func (f *following) End()            { f.ended++ }
+func (f *following) Begin(int64) { f.begun++ }
+func (f *following) Moved()      { f.moved++ }
+func (f *following) Gone() bool  { return f.gone }
+func (f *following) End(int64)   { f.ended++ }
 
 // TestTrackedReplies handles replies as the transport does: a reply ends with its last reference,
 // or at once if its stream was closed while it was handed over.
