@@ -23,13 +23,13 @@ type openGroups struct {
 	held      int64               // bytes of the budget that the groups hold
 	freed     int64               // bytes of those that were removed since the last flush, not given back yet
 	anyOpened bool
-	highest   uint64 // number of any group opened
-	spare     *group // a closed group, for the next
-	repeated  idSet  // ids of the current message
+	highest   uint64              // number of any group opened
+	spare     *group              // a closed group, for the next
+	passing   map[string]struct{} // ids of the current message whose group closes with it
 }
 
 func newOpenGroups(limits *Limits, account *account) openGroups {
-	return openGroups{limits: limits, account: account, byNumber: map[uint64]*group{}, ids: map[string]struct{}{}}
+	return openGroups{limits: limits, account: account, byNumber: map[uint64]*group{}, ids: map[string]struct{}{}, passing: map[string]struct{}{}}
 }
 
 // group is inputs that were opened together.
@@ -132,21 +132,13 @@ func (o *openGroups) claim(bytes int64) error {
 	return o.account.claim("input_ids", bytes)
 }
 
-// checkID refuses the id of row i if it is too long, open already, or twice in the message. It
-// returns where the id was noted, if it was.
-func (o *openGroups) checkID(ids *wire.IDs, i int, id string) (slot *idSlot, err error) {
-	inUse := false
-	if id != "" {
-		if len(o.ids) > 0 {
-			_, inUse = o.ids[id]
-		}
-		if ids.Len() > 1 && !inUse {
-			if slot = o.repeated.add(ids, i); slot == nil {
-				inUse = true
-			}
-		}
+// checkID refuses the id of row i if it is too long or open already.
+func (o *openGroups) checkID(i int, id string) error {
+	_, inUse := o.ids[id]
+	if len(o.passing) > 0 && !inUse {
+		_, inUse = o.passing[id]
 	}
-	return slot, checkID(o.limits, id, i, inUse)
+	return checkID(o.limits, id, i, inUse)
 }
 
 // newGroup returns a group with the ids of a message, none of whose inputs is open.
@@ -176,7 +168,11 @@ func (o *openGroups) admit(g *group, i int, cost int64) {
 	g.bySlot = append(g.bySlot, uint32(i))
 	g.cost += cost
 	o.inputs++
-	if r.id != "" && !g.passing {
+	switch {
+	case r.id == "", g.passing && len(g.rows) == 1:
+	case g.passing:
+		o.passing[r.id] = struct{}{}
+	default:
 		o.ids[r.id] = struct{}{}
 	}
 }
@@ -225,11 +221,16 @@ func (o *openGroups) remove(g *group) {
 	}
 }
 
-// dropLargeScratch drops scratch memory that only large messages need.
-func (o *openGroups) dropLargeScratch() {
-	if len(o.repeated.slots) > 4*sparedRows {
-		o.repeated = idSet{}
+// endMessage forgets what is known only of the current message.
+func (o *openGroups) endMessage() { o.passing = emptied(o.passing) }
+
+// emptied returns an empty set of ids, without the memory that only large messages need.
+func emptied(ids map[string]struct{}) map[string]struct{} {
+	if len(ids) > 2*sparedRows || ids == nil {
+		return map[string]struct{}{}
 	}
+	clear(ids)
+	return ids
 }
 
 // sorted returns the open groups in the order of their numbers.

@@ -91,7 +91,6 @@ func (s *stream) admit(g *group, b *wire.Block) {
 	if b.Contexts.Len() > 0 && s.answerer.issuer.takes() {
 		each += int(unsafe.Sizeof(inputContext{}))
 	}
-	s.groups.repeated.begin(n)
 	// What all of them hold is claimed at once; one by one where not all fit.
 	claimed := int64(n)*inputCost(each, 0) + int64(2*len(g.text))
 	if s.groups.inputs+n > s.decider.limits.OpenInputsPerStream {
@@ -102,7 +101,7 @@ func (s *stream) admit(g *group, b *wire.Block) {
 	for i := range g.rows {
 		id := g.rows[i].id
 		cost := inputCost(each, len(id))
-		noted, err := s.groups.checkID(&b.IDs, i, id)
+		err := s.groups.checkID(i, id)
 		if wrong := s.readContext(g, &b.Contexts, i); err == nil {
 			err = wrong
 		}
@@ -110,7 +109,6 @@ func (s *stream) admit(g *group, b *wire.Block) {
 			err = s.groups.claim(cost)
 		}
 		if err != nil {
-			noted.forget()
 			s.fail(g.model, position(g.number, i, id), err)
 			continue
 		}

@@ -106,7 +106,7 @@ func (s *stream) flush() reply {
 	s.current = nil
 	s.releaseScratch()
 	s.blocks.release()
-	s.groups.dropLargeScratch()
+	s.groups.endMessage()
 	s.reply.cost += s.groups.freed
 	s.groups.freed = 0
 	r := s.reply.flush(s.now)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"google.golang.org/grpc/status"
 
@@ -22,16 +23,16 @@ type unaryRequest struct {
 	model  *model
 	out    *wire.Outgoing
 	values []float32
-	seen   idSet
+	seen   map[string]struct{} // ids of the request so far
 }
 
-var unaryRequests = sync.Pool{New: func() any { return new(unaryRequest) }}
+var unaryRequests = sync.Pool{New: func() any { return &unaryRequest{seen: map[string]struct{}{}} }}
 
 // mostKeptValues bounds the values for which the memory of a request keeps room between calls.
 const mostKeptValues = 1 << 18
 
 func (r *unaryRequest) release() {
-	r.tensorCall, r.model, r.out = tensorCall{}, nil, nil
+	r.tensorCall, r.model, r.out, r.seen = tensorCall{}, nil, nil, emptied(r.seen)
 	if cap(r.values) <= mostKeptValues {
 		unaryRequests.Put(r)
 	}
@@ -81,7 +82,6 @@ func (r *unaryRequest) check(ctx context.Context, d *decider, m *model) error {
 	}
 	r.limits, r.model, r.out = &d.limits, m, wire.NewOutgoing(wire.Unary)
 	r.out.Policy(m.encodedRef)
-	r.seen.begin(r.IDs.Len())
 	return nil
 }
 
@@ -99,8 +99,13 @@ func (r *unaryRequest) input(i int) (id []byte, x inputContext, err error) {
 		return nil, x, err
 	}
 	id = r.IDs.At(i)
-	if twice := len(id) > 0 && r.seen.add(&r.IDs, i) == nil; twice || len(id) > r.limits.InputIDBytes {
-		id, err = []byte(echo(r.limits, string(id))), checkID(r.limits, string(id), i, twice)
+	name := unsafe.String(unsafe.SliceData(id), len(id)) // which seen forgets before the request is decoded into again
+	_, twice := r.seen[name]
+	if len(id) > 0 && r.IDs.Len() > 1 {
+		r.seen[name] = struct{}{}
+	}
+	if twice || len(id) > r.limits.InputIDBytes {
+		id, err = []byte(echo(r.limits, name)), checkID(r.limits, name, i, twice)
 	}
 	return id, x, err
 }
