@@ -143,10 +143,8 @@ func (o *Outgoing) Error(id []byte, group uint64, row, policy uint32, st *rpcsta
 	encoded := encodeStatus(st)
 	b := o.reserve(mostResult + len(id) + len(encoded))
 	start := len(b)
-	b = o.openResult(b, len(encoded), id)
-	w, i := windowOf(b)
-	i = w.position(i, group, row, policy)
-	b = append(b[:len(b)+int(i)], 6<<3|wireBytes)
+	b = appendPosition(o.openResult(b, len(encoded), id), group, row, policy)
+	b = append(b, 6<<3|wireBytes)
 	b = protowire.AppendBytes(b, encoded)
 	o.memory.bytes = closeMessage(b, start, len(encoded))
 }
@@ -161,44 +159,35 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 		least += d.sizeVectors()
 		most += mostVectors + mostPair*len(d.PairA)
 	}
-	most += least
-	b := o.reserve(most)
+	b := o.reserve(most + least)
 	start := len(b)
-	b = o.openResult(b, least, id)
-	w, i := windowOf(b)
-	i = w.position(i, group, row, policy)
-	outcome := len(b) + int(i)
-	i = w.open(i, 5<<3|wireBytes, least)
-	i = w.decision(i, d)
+	b = appendPosition(o.openResult(b, least, id), group, row, policy)
+	outcome := len(b)
+	b = appendDecision(openMessage(b, 5<<3|wireBytes, least), d)
 	if len(d.Unreliable) > 0 {
-		b = b[:len(b)+int(i)]
 		unreliable := len(b)
 		b = append(b, 2<<3|wireBytes, 0)
 		for _, k := range d.Unreliable {
 			b = appendVarint(b, uint64(k))
 		}
 		b = closeMessage(b, unreliable, 0)
-		w, i = windowOf(b)
 	}
-	i = w.uint(i, 3, uint64(d.Predicted))
-	i = w.uint(i, 4, uint64(d.Passes))
-	i = w.bool(i, 5, d.Degenerate)
-	i = w.bool(i, 6, d.Saturated)
+	b = appendUint(b, 3, uint64(d.Predicted))
+	b = appendUint(b, 4, uint64(d.Passes))
+	b = appendBool(b, 5, d.Degenerate)
+	b = appendBool(b, 6, d.Saturated)
 	if d.Vectors {
-		b = d.appendVectors(b[:len(b)+int(i)])
-		w, i = windowOf(b)
+		b = d.appendVectors(b)
 	}
-	if d.Settled {
-		w[i], w[i+1], w[i+2] = 23<<3|wireVarint|0x80, 23>>4, 1
-		i += 3
-	}
+	b = appendBool(b, 23, d.Settled)
 	if d.Assessed {
-		i = w.assessment(i, d)
+		if !math.IsNaN(d.Risk) {
+			b = appendPresent(b, 24, d.Risk)
+		}
+		b = appendPresent(b, 25, d.Priority)
+		b = appendPresent(b, 26, d.PriorityPercentile)
 	}
-	b = b[:len(b)+int(i)]
-	if d.Review {
-		b = append(protowire.AppendTag(b, 27, protowire.VarintType), 1)
-	}
+	b = appendBool(b, 27, d.Review)
 	if len(d.Receipt) > 0 {
 		b = protowire.AppendBytes(protowire.AppendTag(b, 28, protowire.BytesType), d.Receipt)
 	}
@@ -211,7 +200,7 @@ func (o *Outgoing) Result(id []byte, group uint64, row, policy uint32, d *Decomp
 const (
 	mostVarint  = 5 // bytes of the longest varint of 32 bits
 	mostLength  = 1 + mostVarint
-	mostResult  = 3*mostLength + mostDecision + mostSettled + mostAssessed + mostReview + len(window{}) // twice a window, where something stands between
+	mostResult  = 3*mostLength + mostDecision + mostSettled + mostAssessed + mostReview
 	mostVectors = 7*(1+mostLength) + 3*9 + 6 + 3*10 + mostScores
 
 	mostDecision = 128 // with the position before it
@@ -245,96 +234,26 @@ func (o *Outgoing) openResult(b []byte, least int, id []byte) []byte {
 	return b
 }
 
-// A window is room after the end of a reply, for fields that together take less.
-// An index that is a byte needs no check, which makes these the cheapest way to
-// write many small fields.
-type window [256]byte
-
-func windowOf(b []byte) (*window, uint8) { return (*window)(b[len(b) : len(b)+len(window{})]), 0 }
-
-func (w *window) position(i uint8, group uint64, row, policy uint32) uint8 {
-	i = w.uint(i, 2, group)
-	i = w.uint(i, 3, uint64(row))
-	return w.uint(i, 4, uint64(policy))
+func appendPosition(b []byte, group uint64, row, policy uint32) []byte {
+	return appendUint(appendUint(appendUint(b, 2, group), 3, uint64(row)), 4, uint64(policy))
 }
 
-func (w *window) decision(i uint8, d *Decomposition) uint8 {
-	start := i + 2
-	i = w.uint(start, 1, enum(d.Action))
-	i = w.uint(i, 2, enum(d.Score))
-	if math.Float64bits(d.Value) != 0 {
-		i = w.double(i, 3, d.Value)
-	}
+func appendDecision(b []byte, d *Decomposition) []byte {
+	b = append(b, 1<<3|wireBytes, 0)
+	start := len(b)
+	b = appendUint(b, 1, enum(d.Action))
+	b = appendUint(b, 2, enum(d.Score))
+	b = appendDouble(b, 3, d.Value)
 	if d.HasThreshold {
-		i = w.double(i, 4, d.Threshold)
+		b = appendPresent(b, 4, d.Threshold)
 	}
-	i = w.uint(i, 5, enum(d.Gate))
+	b = appendUint(b, 5, enum(d.Gate))
 	if d.DecidingClass >= 0 {
-		w[i] = 6<<3 | wireVarint
-		i = w.varint(i+1, uint64(uint32(d.DecidingClass)))
+		b = appendVarint(append(b, 6<<3|wireVarint), uint64(uint32(d.DecidingClass)))
 	}
-	i = w.uint(i, 7, enum(d.Reason))
-	w[start-2], w[start-1] = 1<<3|wireBytes, i-start // it takes less than 128 bytes
-	return i
-}
-
-// assessment writes doubles that are present even if they are zero. Whether there is a risk decides
-// without a branch, which would often be foreseen wrongly: the next field takes the place of one that
-// is absent.
-func (w *window) assessment(i uint8, d *Decomposition) uint8 {
-	const size = 2 + 8 // of a field with a tag of two bytes
-	risk, written := math.Float64bits(d.Risk), uint64(size)
-	putPresent((*[size]byte)(w[i:]), 24, risk)
-	if risk&^(1<<63) > 0x7ff<<52 { // NaN; of integers, so that it compiles without a branch
-		written = 0
-	}
-	i += uint8(written)
-	both := (*[2 * size]byte)(w[i:])
-	putPresent((*[size]byte)(both[:]), 25, math.Float64bits(d.Priority))
-	putPresent((*[size]byte)(both[size:]), 26, math.Float64bits(d.PriorityPercentile))
-	return i + 2*size
-}
-
-// putPresent writes a double of a field from 16 to 31.
-func putPresent(to *[2 + 8]byte, field byte, bits uint64) {
-	to[0], to[1] = field<<3|wireDouble|0x80, field>>4
-	binary.LittleEndian.PutUint64(to[2:], bits)
-}
-
-func (w *window) open(i uint8, tag byte, least int) uint8 {
-	w[i] = tag
-	return i + uint8(1+sizeVarint(least))
-}
-
-func (w *window) uint(i uint8, field byte, v uint64) uint8 {
-	if v == 0 {
-		return i
-	}
-	w[i] = field<<3 | wireVarint
-	return w.varint(i+1, v)
-}
-
-func (w *window) varint(i uint8, v uint64) uint8 {
-	for ; v >= 0x80; i++ {
-		w[i] = byte(v) | 0x80
-		v >>= 7
-	}
-	w[i] = byte(v)
-	return i + 1
-}
-
-func (w *window) bool(i uint8, field byte, v bool) uint8 {
-	if !v {
-		return i
-	}
-	w[i], w[i+1] = field<<3|wireVarint, 1
-	return i + 2
-}
-
-func (w *window) double(i uint8, field byte, v float64) uint8 {
-	w[i] = field<<3 | wireDouble
-	binary.LittleEndian.PutUint64(w[i+1:], math.Float64bits(v))
-	return i + 9
+	b = appendUint(b, 7, enum(d.Reason))
+	b[start-1] = byte(len(b) - start) // it takes less than 128 bytes
+	return b
 }
 
 // message appends a field that is an encoded message.
@@ -447,6 +366,13 @@ func appendUint(b []byte, field byte, v uint64) []byte {
 		return append(b, field<<3|wireVarint, byte(v))
 	}
 	return appendVarint(append(b, field<<3|wireVarint), v)
+}
+
+func appendBool(b []byte, field protowire.Number, v bool) []byte {
+	if !v {
+		return b
+	}
+	return append(protowire.AppendTag(b, field, protowire.VarintType), 1)
 }
 
 func appendDouble(b []byte, field protowire.Number, v float64) []byte {
