@@ -21,7 +21,7 @@ type holder struct {
 }
 
 // account counts the bytes that the calls of one holder over one connection make the daemon hold.
-// What is charged to an account is charged to its holder and to the pool.
+// What is charged to an account is charged to its holder and to the budget.
 type account struct {
 	*holder
 	line *line // nil for calls of no connection
@@ -45,7 +45,7 @@ func (h *holder) limit() int64 {
 	return alone(h.budget.limit)
 }
 
-// holdsLittle reports whether the holder may use the reserve of the pool.
+// holdsLittle reports whether the holder may use the reserve of the budget.
 func (h *holder) holdsLittle() bool { return h.held.Load() <= h.budget.little() }
 
 // reserve charges bytes if there is room for them, and otherwise changes nothing and returns false.
@@ -64,21 +64,15 @@ func (a *account) claim(field string, bytes int64) error {
 }
 
 func (a *account) charge(bytes int64, reply bool) bool {
-	h := a.holder
-	for {
-		held := h.held.Load()
-		if held+bytes > h.limit() {
-			return false
-		}
-		if h.held.CompareAndSwap(held, held+bytes) {
-			if !h.budget.take(bytes, held+bytes, reply) {
-				h.held.Add(-bytes)
-				return false
-			}
-			a.own.Add(bytes)
-			return true
-		}
+	b := a.budget
+	b.reserving.Lock()
+	defer b.reserving.Unlock()
+	holds := a.holder.held.Load() + bytes
+	if holds > a.limit() || b.total()+bytes > b.room(holds, reply) {
+		return false
 	}
+	a.Add(bytes)
+	return true
 }
 
 // Add charges bytes that are held already, whatever the limits say: an encoded reply exists and has

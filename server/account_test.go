@@ -125,7 +125,7 @@ func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
 	}
 }
 
-// TestReserve checks under random traffic what pool promises: the limit holds, holders of much leave
+// TestReserve checks under random traffic what the budget promises: the limit holds, holders of much leave
 // half of the reserve alone, and holders of little are refused only where little ones fill that half.
 func TestReserve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -3,14 +3,23 @@ package server
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ckd-project/ckd/internal/auth"
 )
 
 // budget bounds the bytes that clients make the daemon hold: open inputs, requests, and replies that
-// are not sent. It knows the connections, and ends those that weigh most where memory is short.
+// are not sent. It keeps an eighth of them, the reserve, for holders of little. It knows the
+// connections, and ends those that weigh most where memory is short.
+//
+// Invariants:
+//   - What is reserved never exceeds the limit.
+//   - Holders of more than a little never reserve more than the limit less half of the reserve. So a
+//     holder of little is refused only if the little ones hold half of the reserve by themselves.
 type budget struct {
-	pool
+	limit     int64
+	held      atomic.Int64
+	reserving sync.Mutex // held while bytes are reserved
 	// shared is charged with what belongs to no connection. It has no limit but the pool's.
 	shared *account
 	// refused is called with every refusal.
@@ -36,11 +45,30 @@ const (
 // newBudget returns a budget of which nothing is held.
 func newBudget(limit int64, refused func(refusedFor), mostPerCall func() int64) *budget {
 	b := &budget{
-		pool: pool{limit: limit}, refused: refused, mostPerCall: mostPerCall,
+		limit: limit, refused: refused, mostPerCall: mostPerCall,
 		identities: map[*auth.Share]*holder{}, lines: map[*line]struct{}{},
 	}
 	b.shared = &account{holder: &holder{budget: b, exempt: true}}
 	return b
+}
+
+// total returns the bytes that all clients hold.
+func (b *budget) total() int64 { return b.held.Load() }
+
+// little returns how much a holder may hold at most to use the reserve: half of the reserve has room
+// for 16 such holders.
+func (b *budget) little() int64 { return b.limit / 256 }
+
+// room returns what may be held in all after a holder has taken bytes of which it then holds so many.
+func (b *budget) room(holds int64, reply bool) int64 {
+	reserve := b.limit / 8
+	switch {
+	case holds <= b.little():
+		return b.limit
+	case reply:
+		return b.limit - reserve/2
+	}
+	return b.limit - reserve
 }
 
 // of returns the account of a call, or shared for a call of no connection.

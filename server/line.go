@@ -19,9 +19,8 @@ type line struct {
 	calls    atomic.Int64 // under way, health checks included
 	arriving atomic.Int64 // bytes that came and that no call was given, roughly
 
-	latest atomic.Pointer[account]
-	mu     sync.Mutex
-	all    map[*auth.Share]*account
+	mu  sync.Mutex
+	all map[*auth.Share]*account
 }
 
 // open returns the line of a new connection.
@@ -45,9 +44,6 @@ func (l *line) close() {
 // account returns the account of an identity's calls over the connection.
 func (l *line) account(who *auth.Identity) *account {
 	share := who.ByteShare()
-	if a := l.latest.Load(); a != nil && a.share == share {
-		return a
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.all[share]
@@ -55,7 +51,6 @@ func (l *line) account(who *auth.Identity) *account {
 		a = &account{holder: l.budget.holder(who), line: l}
 		l.all[share] = a
 	}
-	l.latest.Store(a)
 	return a
 }
 
