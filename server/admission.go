@@ -262,30 +262,6 @@ func (c causeContext) Err() error { return context.Cause(c.Context) }
 // arrivalKey is the context key of an arrival.
 type arrivalKey struct{}
 
-// arriveStream ends the arrival of a watch when its request is there.
-func arriveStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if a, ok := stream.Context().Value(arrivalKey{}).(*arrival); ok {
-		stream = &arrivingStream{stream, a}
-	}
-	return handler(srv, stream)
-}
-
-// arrivingStream is a watch whose request has not been received yet.
-type arrivingStream struct {
-	grpc.ServerStream
-	arrival *arrival
-}
-
-// RecvMsg receives the request, which is the only message of a watch. The watch then takes its place.
-func (s *arrivingStream) RecvMsg(to any) error {
-	if err := s.ServerStream.RecvMsg(to); err != nil {
-		return err
-	}
-	a := s.arrival
-	a.late.Stop()
-	return a.admission.openWatch(s.Context(), a.who)
-}
-
 // overloaded counts a refused call and returns its status, which says when to try again.
 func (a *admission) overloaded(what string, n, limit int64) error {
 	a.metrics.RejectedUnknownModel(reasonWord(ckdv1.ErrorReason_ERROR_REASON_OVERLOADED), 1)

@@ -54,7 +54,7 @@ type Decided struct {
 // RegisterService implements grpc.ServiceRegistrar. It adds the service of another protocol, whose
 // calls count as those of ckd.v1 do. It must not be called once the server serves.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, implementation any) {
-	s.grpc.RegisterService(bare(d), implementation)
+	s.grpc.RegisterService(d, implementation)
 }
 
 // Decide checks a call, decides on its inputs and counts them, as the RPC Decompose does. It

@@ -27,7 +27,7 @@ func interceptors(rpc *rpcmetrics.Metrics, identities *auth.Store, ends *callEnd
 	[]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor,
 ) {
 	unary := []grpc.UnaryServerInterceptor{beginUnary, rpc.Unary}
-	stream := []grpc.StreamServerInterceptor{a.beginStream, arriveStream, rpc.Stream}
+	stream := []grpc.StreamServerInterceptor{a.beginStream, rpc.Stream}
 	if identities != nil {
 		unary, stream = append(unary, identities.Unary), append(stream, identities.Stream)
 	}
@@ -63,18 +63,30 @@ func (a *admission) beginStream(srv any, stream grpc.ServerStream, info *grpc.St
 	c.begin(ctx, info.FullMethod, rpcmetrics.Kind(info.IsClientStream, info.IsServerStream))
 	account.line.begin()
 	defer account.line.end()
-	return handler(srv, &streamOfCall{stream, ctx, c})
+	watch, _ := ctx.Value(arrivalKey{}).(*arrival)
+	return handler(srv, &streamOfCall{stream, ctx, c, watch})
 }
 
 // streamOfCall is a stream with the context of its call, whose account is charged with what was not
 // sent yet.
 type streamOfCall struct {
 	grpc.ServerStream
-	ctx  context.Context
-	call *callInfo
+	ctx   context.Context
+	call  *callInfo
+	watch *arrival // nil unless a watch of the health
 }
 
 func (s *streamOfCall) Context() context.Context { return s.ctx }
+
+// RecvMsg receives a message. A watch, whose request is its only message, then takes its place.
+func (s *streamOfCall) RecvMsg(to any) error {
+	err := s.ServerStream.RecvMsg(to)
+	if err == nil && s.watch != nil {
+		s.watch.late.Stop()
+		return s.watch.admission.openWatch(s.ctx, s.watch.who)
+	}
+	return err
+}
 
 func (s *streamOfCall) SendMsg(m any) error {
 	if _, charged := m.(*wire.Outgoing); !charged {

@@ -7,29 +7,30 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// registrar registers services at a gRPC server. Their unary calls end at once if tap has refused
-// them; beginStream does so for streams.
+// registrar registers services at a gRPC server. A unary call that tap has refused ends at once, as
+// beginStream ends streams; any other keeps its slot until its reply is sent, and its message is decoded
+// here. A message that does not decode, or would take far more memory than its bytes, is then the
+// client's fault; gRPC itself would say INTERNAL, or accept it.
 type registrar struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (r registrar) RegisterService(of *grpc.ServiceDesc, implementation any) {
 	d := *of
 	d.Methods = slices.Clone(d.Methods)
-	for i := range d.Methods {
-		handler := d.Methods[i].Handler
-		d.Methods[i].Handler = func(
-			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
-		) (any, error) {
-			if err := refusalOf(ctx); err != nil {
-				return nil, err
+	for i, m := range d.Methods {
+		handler := m.Handler
+		if of != &service || m.MethodName != unaryName { // which decodes its message by itself
+			handler = func(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+				return m.Handler(srv, ctx, func(to any) error { return receive(ctx, read, to) }, intercept)
 			}
-			return handler(s, ctx, read, intercept)
 		}
+		d.Methods[i].Handler = withSlot(handler)
 	}
 	r.Server.RegisterService(&d, implementation)
 }
@@ -64,4 +65,22 @@ func take(ctx context.Context, read func(any) error, into *wire.Incoming) error 
 		return errNoRoom
 	}
 	return nil
+}
+
+// receive reads and decodes a message.
+func receive(ctx context.Context, read func(any) error, to any) error {
+	var in wire.Incoming
+	defer in.Free()
+	if err := take(ctx, read, &in); err != nil {
+		return err
+	}
+	if err := in.Message(to.(proto.Message)); err != nil {
+		return undecodable(err)
+	}
+	return nil
+}
+
+// undecodable returns the status of bytes that are no message.
+func undecodable(err error) error {
+	return status.Error(codes.InvalidArgument, "a message does not decode: "+clip(err.Error()))
 }

@@ -5,25 +5,25 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// streamName is the name of the streaming RPC.
-const streamName = "DecomposeStream"
+// Names of the hot RPCs.
+const (
+	unaryName  = "Decompose"
+	streamName = "DecomposeStream"
+)
 
 // service is the generated service with handlers of its own for the two hot RPCs, whose messages
 // package wire reads and writes.
 var service = func() grpc.ServiceDesc {
-	d := *bare(&ckdv1.UncertaintyService_ServiceDesc)
-	d.Streams = slices.Clone(d.Streams)
+	d := ckdv1.UncertaintyService_ServiceDesc
+	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
 	for i := range d.Methods {
-		if d.Methods[i].MethodName == "Decompose" {
-			d.Methods[i].Handler = withSlot(handleDecompose)
+		if d.Methods[i].MethodName == unaryName {
+			d.Methods[i].Handler = handleDecompose
 		}
 	}
 	for i := range d.Streams {
@@ -67,39 +67,4 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 		return handle(ctx, in)
 	}
 	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: ckdv1.UncertaintyService_Decompose_FullMethodName}, handle)
-}
-
-// bare returns a service whose unary messages are decoded here. A message that does not decode, or
-// would take far more memory than its bytes, is then the client's fault; gRPC itself would say
-// INTERNAL, or accept it.
-func bare(of *grpc.ServiceDesc) *grpc.ServiceDesc {
-	d := *of
-	d.Methods = slices.Clone(d.Methods)
-	for i := range d.Methods {
-		handler := d.Methods[i].Handler
-		d.Methods[i].Handler = withSlot(func(
-			s any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor,
-		) (any, error) {
-			return handler(s, ctx, func(to any) error { return receive(ctx, read, to) }, intercept)
-		})
-	}
-	return &d
-}
-
-// receive reads and decodes a message.
-func receive(ctx context.Context, read func(any) error, to any) error {
-	var in wire.Incoming
-	defer in.Free()
-	if err := take(ctx, read, &in); err != nil {
-		return err
-	}
-	if err := in.Message(to.(proto.Message)); err != nil {
-		return undecodable(err)
-	}
-	return nil
-}
-
-// undecodable returns the status of bytes that are no message.
-func undecodable(err error) error {
-	return status.Error(codes.InvalidArgument, "a message does not decode: "+clip(err.Error()))
 }

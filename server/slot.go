@@ -153,7 +153,9 @@ func (s *slot) requestIsWhole() { s.late.Reset(time.Until(s.deadline)) }
 func withSlot(handler grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		s, ok := ctx.Value(slotKey{}).(*slot)
-		if !ok {
+		if err := refusalOf(ctx); err != nil {
+			return nil, err
+		} else if !ok {
 			return handler(srv, ctx, read, intercept) // a probe
 		}
 		if !s.take() {

@@ -70,8 +70,8 @@ func newUnaryLoad(t testing.TB, p *policy.Policy, of shape, calls int) *unaryLoa
 	l.peer = &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}, AuthInfo: tlsfiles.Connected{Conn: conn, AuthInfo: tlsfiles.Plaintext{}}}
 	l.md = metadata.MD{":authority": {"x"}, "content-type": {"application/grpc"}, "user-agent": {"grpc-go/1"}}
 	for _, m := range service.Methods {
-		if m.MethodName == "Decompose" {
-			l.handler = m.Handler
+		if m.MethodName == unaryName {
+			l.handler = withSlot(m.Handler)
 		}
 	}
 	rpc, err := rpcmetrics.New(prometheus.NewRegistry())
