@@ -19,7 +19,7 @@ type answerer struct {
 	decider   *decider
 	issuer    issuer
 	posterior string // stated by the client
-	hint      uint32 // chooses the shards of counts
+	hint      uint32 // chooses the shard of the metrics
 	trace     string // for the exemplars of deferred inputs; empty for none
 
 	// Inputs are counted a few at a time: taking a shard of the metrics for each costs as much as
@@ -104,7 +104,7 @@ func (a *answerer) done() {
 		a.record.Done()
 		a.record = nil
 		if r := a.decider.receipts; r.available() {
-			r.issued.add(a.hint, a.model, a.issuer.version, a.now, &a.issued)
+			r.issued.add(a.model, a.issuer.version, a.now, &a.issued)
 		}
 		a.issued = byStratum{}
 		a.model.look(a.decider.log, a.looks)

@@ -21,7 +21,6 @@ type openGroups struct {
 	ids       map[string]struct{} // ids of open inputs, except the empty id
 	inputs    int                 // open
 	held      int64               // bytes of the budget that the groups hold
-	freed     int64               // bytes of those that were removed since the last flush, not given back yet
 	anyOpened bool
 	highest   uint64              // number of any group opened
 	spare     *group              // a closed group, for the next
@@ -206,15 +205,14 @@ const (
 	sparedRowBytes = 32
 )
 
-// remove forgets a group without open inputs. What it held is given back with the reply, which is
-// cheaper.
+// remove forgets a group without open inputs.
 func (o *openGroups) remove(g *group) {
 	delete(o.byNumber, g.number)
 	if g.inputs != nil {
 		g.inputs.Release()
 	}
 	o.held -= g.cost
-	o.freed += g.cost
+	o.account.release(g.cost)
 	if cap(g.rows) <= sparedRows && cap(g.text) <= sparedRows*sparedRowBytes {
 		g.inputs, g.model = nil, nil
 		o.spare = g

@@ -90,36 +90,23 @@ func (b *byStratum) count(drawn *issued) {
 	}
 }
 
-// issuedCounts holds the counts of all models, in shards that calls choose by their hints.
+// issuedCounts holds the counts of all models.
 type issuedCounts struct {
 	versions modelVersions
-	shards   [8]struct {
-		mu     sync.Mutex
-		counts map[IssuedKey]*byStratum
-		_      [64]byte // keeps the locks on cache lines of their own
-	}
+
+	mu     sync.Mutex
+	counts map[IssuedKey]*byStratum
 }
 
-// list returns the counts of all shards, sorted.
-func (c *issuedCounts) list() []Issued {
-	sums := map[IssuedKey]*byStratum{}
-	for i := range c.shards {
-		shard := &c.shards[i]
-		shard.mu.Lock()
-		for key, counts := range shard.counts {
-			if sums[key] == nil {
-				sums[key] = &byStratum{}
-			}
-			sums[key].add(counts)
-		}
-		shard.mu.Unlock()
-	}
-	keys := slices.SortedFunc(maps.Keys(sums), func(a, b IssuedKey) int {
+// list returns the counts, sorted.
+func (c *issuedCounts) list() (all []Issued) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(c.counts), func(a, b IssuedKey) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), slices.Compare(a.Policy[:], b.Policy[:]), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Start, b.Start))
 	})
-	var all []Issued
 	for _, key := range keys {
-		for stratum, counts := range sums[key] {
+		for stratum, counts := range c.counts[key] {
 			if counts.Decisions > 0 {
 				all = append(all, Issued{key, receipt.Stratum(stratum), counts})
 			}
@@ -129,25 +116,24 @@ func (c *issuedCounts) list() []Issued {
 }
 
 // add adds counts of inputs that were decided at a time.
-func (c *issuedCounts) add(hint uint32, m *model, version string, now int64, counts *byStratum) {
+func (c *issuedCounts) add(m *model, version string, now int64, counts *byStratum) {
 	due := policy.DefaultDue
 	if a := m.Policy().Audit; a != nil {
 		due = a.Due
 	}
 	period := ledger.CountPeriod(time.Duration(due) * time.Second).Microseconds()
 	key := IssuedKey{m.ref.GetModel(), m.hash, cmp.Or(version, m.ref.GetVersion()), now - now%period}
-	shard := &c.shards[hint%uint32(len(c.shards))]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	sum := shard.counts[key]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := c.counts[key]
 	if sum == nil {
 		oldest := now - min(mostCountTime, mostCountPeriods*period)
-		maps.DeleteFunc(shard.counts, func(k IssuedKey, _ *byStratum) bool { return k.Model == key.Model && k.Start < oldest })
-		if shard.counts == nil {
-			shard.counts = map[IssuedKey]*byStratum{}
+		maps.DeleteFunc(c.counts, func(k IssuedKey, _ *byStratum) bool { return k.Model == key.Model && k.Start < oldest })
+		if c.counts == nil {
+			c.counts = map[IssuedKey]*byStratum{}
 		}
 		sum = &byStratum{}
-		shard.counts[key] = sum
+		c.counts[key] = sum
 	}
 	sum.add(counts)
 }

@@ -483,7 +483,7 @@ func TestIssuedPeriods(t *testing.T) {
 	one[receipt.Deferred].Decisions = 1
 	const second = int64(1e6)
 	for _, at := range []int64{100, 101, 109, 110, 129} {
-		s.receipts.issued.add(uint32(at), m, "", at*second, one)
+		s.receipts.issued.add(m, "", at*second, one)
 	}
 	counts := func() map[int64]uint64 {
 		got := map[int64]uint64{}
@@ -495,8 +495,8 @@ func TestIssuedPeriods(t *testing.T) {
 	if diff := gocmp.Diff(map[int64]uint64{100: 3, 110: 1, 120: 1}, counts()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for hint := range uint32(8) {
-		s.receipts.issued.add(hint, m, "", (200+10*mostCountPeriods)*second, one)
+	for range 8 {
+		s.receipts.issued.add(m, "", (200+10*mostCountPeriods)*second, one)
 	}
 	if diff := gocmp.Diff(map[int64]uint64{200 + 10*mostCountPeriods: 8}, counts()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

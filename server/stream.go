@@ -107,8 +107,6 @@ func (s *stream) flush() reply {
 	s.releaseScratch()
 	s.blocks.release()
 	s.groups.endMessage()
-	s.reply.cost += s.groups.freed
-	s.groups.freed = 0
 	r := s.reply.flush(s.now)
 	if r.message == nil {
 		s.groups.account.release(s.reply.cost)
@@ -238,8 +236,8 @@ func (s *stream) close() {
 		s.groups.abandon(g)
 		s.removeIfDone(g)
 	}
-	s.groups.account.release(s.groups.freed + s.groups.held + s.reply.cost) // the latter two are nothing, but after a panic
-	s.groups.freed, s.groups.held, s.reply.cost = 0, 0, 0
+	s.groups.account.release(s.groups.held + s.reply.cost) // they are nothing, but after a panic
+	s.groups.held, s.reply.cost = 0, 0
 	s.closed = true
 	s.decider.catalog.release(s.bound)
 }
