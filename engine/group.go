@@ -106,9 +106,8 @@ type input struct {
 	checked bool             // it runs on to its last pass, whatever the rule says
 	stopped earlystop.Action // what the rule has decided; Open: nothing yet
 
-	// Of a checked input that the rule has decided on: its passes at that time, and whether they
-	// predicted a critical class.
-	passes   int32
+	// Of a checked input that the rule has decided on: whether its passes at that time predicted a
+	// critical class.
 	critical bool
 }
 
@@ -139,7 +138,6 @@ type Closing struct {
 type Check struct {
 	State   CheckState
 	Verdict fullpass.Verdict
-	Passes  int  // after which the rule would have stopped the input
 	Stops   bool // this verdict ends early stopping under the policy
 }
 
@@ -330,7 +328,7 @@ func (g *Group) askRule(b *Batch, first, n int, a Answers) {
 				stops = !state.checked
 				if state.checked {
 					_, class := g.following.Decide(i)
-					state.passes, state.critical = int32(g.following.Passes(i)), g.model.critical[class]
+					state.critical = g.model.critical[class]
 				}
 			}
 		}
@@ -432,13 +430,8 @@ func (g *Group) isEarly(i int) bool {
 
 // judge compares what the rule said of a checked input with the decision by all passes.
 func (g *Group) judge(state *input, o *Outcome) Check {
-	result := Check{State: Judged, Passes: g.options.Passes}
-	if state.stopped != earlystop.Open {
-		result.Passes = int(state.passes)
-	}
-	result.Verdict = verdict(state, o.Decision.Action == policy.Defer, g.model.critical[o.Predicted])
-	result.Stops = g.stopper.judge(result.Verdict)
-	return result
+	v := verdict(state, o.Decision.Action == policy.Defer, g.model.critical[o.Predicted])
+	return Check{State: Judged, Verdict: v, Stops: g.stopper.judge(v)}
 }
 
 // verdict compares what the rule said with what all passes decide.

@@ -49,7 +49,6 @@ type scratch struct {
 	scales  []float64
 	mean    []float64 // by class
 	skew    []float64 // by class
-	c       []float64 // by class, for risk
 }
 
 // NewInputs creates n inputs.
@@ -57,7 +56,7 @@ func (p *Plan) NewInputs(n int) *Inputs {
 	k, c := p.classes, len(p.critical)
 	inputs := &Inputs{plan: p, scratch: scratch{row: make([]float64, k), cross: make([]float64, kernel.Padded(c)),
 		apart: make([]float64, k), shares: make([]float64, c), scales: make([]float64, c),
-		mean: make([]float64, k), skew: make([]float64, k), c: make([]float64, k)}}
+		mean: make([]float64, k), skew: make([]float64, k)}}
 	if p.wide {
 		inputs.terms = make([]float64, p.pairs.number)
 	}

@@ -157,7 +157,7 @@ func newPairs(p *policy.Policy, columns []int) pairs {
 
 // SharedBytes returns the memory that Inputs hold beside what each input holds, for budgets.
 func (p *Plan) SharedBytes() int {
-	floats := 5*p.classes + 2*len(p.critical) + kernel.Padded(len(p.critical))
+	floats := 4*p.classes + 2*len(p.critical) + kernel.Padded(len(p.critical))
 	if p.wide {
 		floats += p.pairs.number
 	}
