@@ -37,9 +37,7 @@ type callInfo struct {
 	conn      *connection // nil for probes, and if unknown
 	opened    atomic.Bool // a stream whose first message was accepted
 
-	// The handler of a unary call sets these when it refuses the call.
-	model   string      // empty if the daemon does not serve the model
-	refusal []zap.Field // further fields of the log line
+	refusalLogged bool // the handler of a unary call has logged why it refuses the call
 }
 
 // callKey is the context key of the callInfo.

@@ -272,7 +272,6 @@ func (c *catalog) find(ctx context.Context, name string) (*model, error) {
 	}
 	all := c.models()
 	if m := all[name]; m != nil {
-		noteModel(ctx, m)
 		return m, nil
 	}
 	return nil, &fault{

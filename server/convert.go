@@ -32,29 +32,19 @@ func modelMessage(m *model, all promises, receiptsAvailable bool, limits *ckdv1.
 		Observes:             p.Observes(),
 		Calibration:          calibrationMessage(p.Calibration),
 		Settle:               earlyStopMessage(m),
-		Guard:                guardMessage(p.Guard),
-		RiskPrevalence:       riskPrevalence(p.Risk),
 		Promises:             all[p.Hash],
 		Limits:               limits,
+	}
+	if g := p.Guard; g != nil {
+		message.Guard = ruleMessage(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
+	}
+	if p.Risk != nil {
+		message.RiskPrevalence = &p.Risk.Prevalence
 	}
 	if p.Audit != nil && receiptsAvailable {
 		message.AuditRate = &p.Audit.Rate
 	}
 	return message
-}
-
-func guardMessage(g *policy.Guard) *ckdv1.ScoreRule {
-	if g == nil {
-		return nil
-	}
-	return ruleMessage(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
-}
-
-func riskPrevalence(r *policy.Risk) *float64 {
-	if r == nil {
-		return nil
-	}
-	return &r.Prevalence
 }
 
 // earlyStopMessage returns the early-stopping rule in force, or nil.
@@ -100,12 +90,14 @@ func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
 	}
 	if t := c.Certificate; t != nil {
 		m.Certificate = &ckdv1.Certificate{
-			Kind:      enum[ckdv1.CertificateKind](ckdv1.CertificateKind_value, "CERTIFICATE_KIND_", t.Kind),
-			Target:    t.Target,
-			Cases:     uint64(t.Cases),
-			Misses:    uint64(t.Misses),
-			Statement: t.Statement,
-			Groups:    uint64(t.Groups),
+			Kind:       enum[ckdv1.CertificateKind](ckdv1.CertificateKind_value, "CERTIFICATE_KIND_", t.Kind),
+			Target:     t.Target,
+			Cases:      uint64(t.Cases),
+			Misses:     uint64(t.Misses),
+			Statement:  t.Statement,
+			Groups:     uint64(t.Groups),
+			Confidence: positive(t.Confidence),
+			PValue:     positive(t.PValue),
 		}
 		for i, l := range t.Limits() {
 			bounds := enum[ckdv1.CertifiedFigure](ckdv1.CertifiedFigure_value, "CERTIFIED_FIGURE_", l.Bounds)
@@ -113,22 +105,20 @@ func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
 				m.Certificate.Bounds, m.Certificate.CriticalClass = bounds, l.Class
 				continue
 			}
-			further := &ckdv1.CertifiedLimit{
-				Bounds: bounds, CriticalClass: l.Class, Target: l.Target, Cases: uint64(l.Cases), Misses: uint64(l.Misses),
-			}
-			if l.PValue > 0 {
-				further.PValue = &l.PValue
-			}
-			m.Certificate.Further = append(m.Certificate.Further, further)
-		}
-		if t.Confidence > 0 {
-			m.Certificate.Confidence = &t.Confidence
-		}
-		if t.PValue > 0 {
-			m.Certificate.PValue = &t.PValue
+			m.Certificate.Further = append(m.Certificate.Further, &ckdv1.CertifiedLimit{
+				Bounds: bounds, CriticalClass: l.Class, Target: l.Target, Cases: uint64(l.Cases), Misses: uint64(l.Misses), PValue: positive(l.PValue),
+			})
 		}
 	}
 	return m
+}
+
+// positive returns a number that messages leave out where the policy does not state it.
+func positive(v float64) *float64 {
+	if v > 0 {
+		return &v
+	}
+	return nil
 }
 
 func ruleMessage(r policy.Rule) *ckdv1.ScoreRule {

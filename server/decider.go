@@ -38,7 +38,7 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 	m, err := d.catalog.find(ctx, name)
 	if err != nil {
 		d.metrics.RejectedUnknownModel(reasonWord(reasonOf(err)), d.limits.countable(*inputs))
-		d.refusals.call(ctx, nil, err)
+		d.refusals.call(ctx, "", err)
 		return statusOf(err, location{}).Err()
 	}
 	d.catalog.retain(m)
@@ -49,7 +49,7 @@ func (d *decider) serve(ctx context.Context, name string, inputs *int, answer fu
 		return err
 	}
 	m.metrics.Rejected(reasonWord(reasonOf(err)), d.limits.countable(*inputs))
-	d.refusals.call(ctx, m, err)
+	d.refusals.call(ctx, m.ref.GetModel(), err)
 	return statusOf(err, location{}).Err()
 }
 

@@ -77,37 +77,30 @@ func (r *Refusals) add(what refusal, fields func() []zap.Field) {
 	})
 }
 
-// noteModel notes the model of a unary call for its line in the log.
-func noteModel(ctx context.Context, m *model) {
-	if c := callOf(ctx); c != nil && !c.streams {
-		c.model = m.ref.GetModel()
+// call logs why a call, or a message of a stream that is a call of its own, is refused.
+func (r *Refusals) call(ctx context.Context, model string, err error) {
+	if codeOf(reasonOf(err)) == codes.Internal {
+		return // which has a line of its own
 	}
-}
-
-// call notes why a call is refused: a unary call in its callInfo, to be logged when it ends, and
-// a message of a stream that is a call of its own at once.
-func (r *Refusals) call(ctx context.Context, m *model, err error) {
 	c := callOf(ctx)
-	switch {
-	case c != nil && !c.streams:
-		c.refusal = faultDetails(ctx, location{}, err)
-	case codeOf(reasonOf(err)) != codes.Internal:
-		name := ""
-		if m != nil {
-			name = m.ref.GetModel()
-		}
-		r.add(refusal{refusedCall, name, auth.FromContext(ctx).Name(), reasonWord(reasonOf(err))},
-			func() []zap.Field { return faultDetails(ctx, location{}, err) })
+	if c != nil && !c.streams {
+		c.refusalLogged = true
 	}
+	r.add(refusal{refusedCall, model, auth.FromContext(ctx).Name(), reasonWord(reasonOf(err))}, func() []zap.Field {
+		fields := faultDetails(ctx, location{}, err)
+		if c != nil {
+			fields = append(fields, zap.String("method", c.method))
+		}
+		return fields
+	})
 }
 
 // finished logs a call that was refused and has no line of its own.
 func (r *Refusals) finished(ctx context.Context, c *callInfo, err error) {
-	if c.refusal == nil {
-		c.refusal = requestFields(ctx)
+	if !c.refusalLogged {
+		r.add(refusal{refusedCall, "", auth.FromContext(ctx).Name(), reasonOrCode(err)},
+			func() []zap.Field { return append(requestFields(ctx), zap.String("method", c.method)) })
 	}
-	r.add(refusal{refusedCall, c.model, auth.FromContext(ctx).Name(), reasonOrCode(err)},
-		func() []zap.Field { return append(c.refusal, zap.String("method", c.method)) })
 }
 
 // reasonOrCode returns the reason in the details of an error, or else its code.

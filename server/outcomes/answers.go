@@ -36,19 +36,11 @@ var kinds = map[ckdv1.OutcomeKind]ledger.Kind{
 	ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP:   ledger.FollowUp,
 }
 
-func kindOf(k ckdv1.OutcomeKind) (ledger.Kind, bool) {
-	kind, known := kinds[k]
-	return kind, known
-}
-
-func kindMessage(k ledger.Kind) ckdv1.OutcomeKind {
-	switch k {
-	case ledger.Biopsy:
-		return ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY
-	case ledger.FollowUp:
-		return ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP
-	}
-	return ckdv1.OutcomeKind_OUTCOME_KIND_READING
+// kindMessages maps them back.
+var kindMessages = map[ledger.Kind]ckdv1.OutcomeKind{
+	ledger.Reading:  ckdv1.OutcomeKind_OUTCOME_KIND_READING,
+	ledger.Biopsy:   ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY,
+	ledger.FollowUp: ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP,
 }
 
 // answerMessage returns the answer to outcome i of a request.

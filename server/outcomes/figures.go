@@ -11,7 +11,6 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
-	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -20,7 +19,7 @@ import (
 func promiseMessage(p *ledger.Promise) *ckdv1.Promise {
 	m := &ckdv1.Promise{
 		Policy: &ckdv1.PolicyRef{Model: p.Model, Hash: hex.EncodeToString(p.Policy[:])}, ModelVersion: p.Version,
-		Verdict: verdictMessage(p.Verdict), Alarm: p.Alarm, Statement: Statement(p),
+		Verdict: verdictMessages[p.Verdict], Alarm: p.Alarm, Statement: Statement(p),
 		CriticalFnr:      shareMessage(p.Mature.FNR.Value, p.Mature.FNR.Low, p.Mature.FNR.High),
 		CriticalMissRate: shareMessage(p.Mature.MissRate.Value, p.Mature.MissRate.Low, p.Mature.MissRate.High),
 		CriticalFnrLine:  known(p.Mature.FNR.Line), CriticalMissRateLine: known(p.Mature.MissRate.Line),
@@ -98,7 +97,7 @@ func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
 	}
 	for _, s := range p.Strata {
 		m.Strata = append(m.Strata, &ckdv1.StratumCount{
-			Stratum: stratumMessage(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
+			Stratum: ckdv1.Stratum(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,
 			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
 			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart, Untold: s.Untold,
 			Free: s.Free, FreeMet: s.FreeMet,
@@ -149,7 +148,7 @@ func summaryMessage(p *ledger.Promise, s *ledger.Summary) *ckdv1.OutcomeSummary 
 		m.Risk = append(m.Risk, &ckdv1.RiskBin{Low: b.From, High: b.To, Expected: known(b.Expected), Observed: countedMessage(b.Observed)})
 	}
 	for _, k := range s.Kinds {
-		m.Kinds = append(m.Kinds, &ckdv1.KindFigure{Kind: kindMessage(k.Kind), Decided: k.Decided, CriticalFnr: countedMessage(k.FNR)})
+		m.Kinds = append(m.Kinds, &ckdv1.KindFigure{Kind: kindMessages[k.Kind], Decided: k.Decided, CriticalFnr: countedMessage(k.FNR)})
 	}
 	return m
 }
@@ -168,7 +167,7 @@ func riskMessage(f *ledger.Figure) *ckdv1.RiskFigure {
 		CriticalClass: f.Class, Slice: f.Slice, Outcomes: f.Outcomes, Critical: f.Critical, Misses: f.Misses, Disputed: f.Disputed,
 		Average: shareMessage(f.Value, f.Low, f.High), Unweighted: known(f.Unweighted), Lately: countedMessage(f.Lately),
 		Overdue: limitsMessage(f.Overdue), AtSensitivity: limitsMessage(f.AtSensitivity), Line: known(f.Line),
-		Verdict: verdictMessage(f.Verdict), OutcomesNeeded: known(f.Needed),
+		Verdict: verdictMessages[f.Verdict], OutcomesNeeded: known(f.Needed),
 	}
 	if a := f.Monitor; a != nil {
 		m.Monitor = &ckdv1.RiskMonitor{
@@ -196,22 +195,13 @@ func countedMessage(s ledger.Share) *ckdv1.CountedShare {
 	return &ckdv1.CountedShare{Of: s.Of, Share: shareMessage(s.Value, s.Low, s.High), Events: s.Events, Total: s.Total}
 }
 
-func verdictMessage(v ledger.Verdict) ckdv1.Verdict {
-	switch v {
-	case ledger.NoLine:
-		return ckdv1.Verdict_VERDICT_NO_LINE
-	case ledger.TooFew:
-		return ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES
-	case ledger.Holding:
-		return ckdv1.Verdict_VERDICT_HOLDING
-	case ledger.Violated:
-		return ckdv1.Verdict_VERDICT_VIOLATED
-	}
-	return ckdv1.Verdict_VERDICT_UNSPECIFIED
+// verdictMessages maps verdicts.
+var verdictMessages = map[ledger.Verdict]ckdv1.Verdict{
+	ledger.NoLine:   ckdv1.Verdict_VERDICT_NO_LINE,
+	ledger.TooFew:   ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES,
+	ledger.Holding:  ckdv1.Verdict_VERDICT_HOLDING,
+	ledger.Violated: ckdv1.Verdict_VERDICT_VIOLATED,
 }
-
-// stratumMessage returns a stratum's number in messages, which is the same.
-func stratumMessage(s receipt.Stratum) ckdv1.Stratum { return ckdv1.Stratum(s) }
 
 // reasonMessage returns a reason of the wire by its name.
 func reasonMessage(r policy.Reason) ckdv1.DecisionReason {

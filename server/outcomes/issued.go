@@ -139,7 +139,7 @@ func issuedOf(process string, c *ckdv1.IssuedCount) (ledger.Issued, error) {
 // IssuedMessage returns a count for the ledger of another process.
 func IssuedMessage(c *ledger.Issued) *ckdv1.IssuedCount {
 	return &ckdv1.IssuedCount{
-		PolicyHash: hex.EncodeToString(c.Policy[:]), ModelVersion: c.Version, Stratum: stratumMessage(c.Stratum), Start: timeMessage(c.Start),
+		PolicyHash: hex.EncodeToString(c.Policy[:]), ModelVersion: c.Version, Stratum: ckdv1.Stratum(c.Stratum), Start: timeMessage(c.Start),
 		Decisions: c.Decisions, Eligible: c.Eligible, Receipts: c.Receipts, Reviews: c.Reviews,
 		Propensity: c.Propensity, InversePropensity: c.InversePropensity, Audit: auditMessage(c.Audit),
 	}

@@ -140,8 +140,8 @@ func number(v *float64) float64 {
 
 // verdictOf returns the verdict of a number of the wire.
 func verdictOf(v ckdv1.Verdict) ledger.Verdict {
-	for _, verdict := range []ledger.Verdict{ledger.TooFew, ledger.Holding, ledger.Violated} {
-		if verdictMessage(verdict) == v {
+	for verdict, message := range verdictMessages {
+		if message == v {
 			return verdict
 		}
 	}

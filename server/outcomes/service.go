@@ -113,7 +113,7 @@ func (s *Service) outcomeOf(who *auth.Identity, i int, o *ckdv1.Outcome) (ledger
 		return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "source",
 			"a replacement character (U+FFFD), expected the one that was lost before the outcome was sent")
 	}
-	kind, known := kindOf(o.GetKind())
+	kind, known := kinds[o.GetKind()]
 	if !known {
 		return ledger.Outcome{}, refused(i, ckdv1.OutcomeStatus_OUTCOME_STATUS_INVALID, "kind",
 			fmt.Sprintf("number %d, expected a reading, a biopsy or a follow-up", o.GetKind()))
