@@ -2,48 +2,32 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
-
-	"github.com/ckd-project/ckd/policy"
 )
 
-// calibration says which inputs the policy of a model was calibrated on. Zero values mean that the
-// policy does not say.
-type calibration struct {
-	passes    int
-	posterior string
-
-	passesLogged, posteriorLogged rate.Sometimes
-}
-
-func newCalibration(p *policy.Policy) *calibration {
-	c := &calibration{
-		passesLogged: rate.Sometimes{Interval: time.Minute}, posteriorLogged: rate.Sometimes{Interval: time.Minute},
-	}
-	if p.Calibration != nil {
-		c.passes, c.posterior = p.Calibration.Recording.Passes, p.Calibration.Posterior
-	}
-	return c
-}
+// mismatches limits the log of inputs unlike those that the policy of a model was calibrated on.
+type mismatches struct{ passes, posterior rate.Sometimes }
 
 // compare counts an input unlike those that the policy was calibrated on, so that the thresholds do
 // not carry over, and logs one a minute. The posterior is what the client states; saying nothing is no
 // difference. The log repeats that word of the client: it was checked, and names no person.
 func (m *model) compare(ctx context.Context, log *zap.Logger, passes int, posterior string) {
-	c := m.calibration
-	if passes != c.passes && c.passes != 0 {
+	c := m.Policy().Calibration
+	if c == nil {
+		return
+	}
+	if want := c.Recording.Passes; passes != want && want != 0 {
 		m.metrics.Mismatched("passes")
-		c.passesLogged.Do(func() {
-			m.logMismatch(ctx, log, "passes", zap.Int("expected", c.passes), zap.Int("got", passes))
+		m.mismatches.passes.Do(func() {
+			m.logMismatch(ctx, log, "passes", zap.Int("expected", want), zap.Int("got", passes))
 		})
 	}
-	if posterior != c.posterior && c.posterior != "" && posterior != "" {
+	if posterior != c.Posterior && c.Posterior != "" && posterior != "" {
 		m.metrics.Mismatched("posterior")
-		c.posteriorLogged.Do(func() {
-			m.logMismatch(ctx, log, "posterior", zap.String("expected", c.posterior), zap.String("got", posterior))
+		m.mismatches.posterior.Do(func() {
+			m.logMismatch(ctx, log, "posterior", zap.String("expected", c.Posterior), zap.String("got", posterior))
 		})
 	}
 }

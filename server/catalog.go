@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
@@ -46,11 +48,11 @@ type models map[string]*model
 
 // model is a policy in force, with everything that answering under it needs.
 type model struct {
-	lean, full  scratchPool // for decisions and vectors; for everything in DETAIL_FULL
-	metrics     *metrics.Model
-	ref         *ckdv1.PolicyRef
-	encodedRef  []byte // encoded as replies carry it
-	calibration *calibration
+	lean, full scratchPool // for decisions and vectors; for everything in DETAIL_FULL
+	metrics    *metrics.Model
+	ref        *ckdv1.PolicyRef
+	encodedRef []byte // encoded as replies carry it
+	mismatches mismatches
 	reviewing
 	violated atomic.Bool // its promise is, and what it calls safe is deferred meanwhile
 	standing *standing
@@ -193,15 +195,15 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 	}
 	ref := &ckdv1.PolicyRef{Model: p.Name, Version: p.Version, Hash: p.Hash}
 	m := &model{
-		lean:        scratchPool{Model: lean},
-		full:        scratchPool{Model: full},
-		metrics:     c.metrics.Model(p, lean.Plan()),
-		ref:         ref,
-		encodedRef:  wire.EncodePolicy(ref),
-		calibration: newCalibration(p),
-		reviewing:   newReviewing(p),
-		standing:    c.standings[p.Name],
-		run:         passcheck.NewRun(len(p.Classes), nil),
+		lean:       scratchPool{Model: lean},
+		full:       scratchPool{Model: full},
+		metrics:    c.metrics.Model(p, lean.Plan()),
+		ref:        ref,
+		encodedRef: wire.EncodePolicy(ref),
+		mismatches: mismatches{rate.Sometimes{Interval: time.Minute}, rate.Sometimes{Interval: time.Minute}},
+		reviewing:  newReviewing(p),
+		standing:   c.standings[p.Name],
+		run:        passcheck.NewRun(len(p.Classes), nil),
 	}
 	if m.standing == nil {
 		m.standing = &standing{}

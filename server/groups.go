@@ -102,31 +102,11 @@ func (g *group) whole() bool { return len(g.bySlot) == len(g.rows) }
 // wasOpened reports whether a group of this number was opened and is closed by now.
 func (o *openGroups) wasOpened(number uint64) bool { return o.anyOpened && number <= o.highest }
 
-// noteOpened makes later blocks of the group late, whether its opening succeeds or not.
-func (o *openGroups) noteOpened(number uint64) {
-	o.highest, o.anyOpened = max(o.highest, number), true
-}
-
-// checkNumber refuses one group more than a stream may have open.
-func (o *openGroups) checkNumber() error {
-	if limit := o.limits.OpenGroupsPerStream; len(o.byNumber) >= limit {
-		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, "group", "open groups", int64(len(o.byNumber)+1), int64(limit))
-	}
-	return nil
-}
-
-// checkInputs refuses one input more than a stream may have open.
-func (o *openGroups) checkInputs() error {
+// claim takes what an open input holds out of the budget. It refuses one input more than a stream may
+// have open.
+func (o *openGroups) claim(bytes int64) error {
 	if limit := o.limits.OpenInputsPerStream; o.inputs >= limit {
 		return overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "open inputs", int64(o.inputs+1), int64(limit))
-	}
-	return nil
-}
-
-// claim takes what an open input holds out of the budget.
-func (o *openGroups) claim(bytes int64) error {
-	if err := o.checkInputs(); err != nil {
-		return err
 	}
 	return o.account.claim("input_ids", bytes)
 }

@@ -293,7 +293,7 @@ func TestPanicInOneInput(t *testing.T) {
 	p.Gate, p.Critical = policy.AnyCritical, []int{99} // Decide looks for a class that does not exist
 	before := h.server.catalog.models()
 	broken := models{"ctg": before["ctg"], "open-ended": &model{
-		lean: scratchPool{Model: m}, metrics: before["open-ended"].metrics, ref: before["open-ended"].ref, calibration: newCalibration(p),
+		lean: scratchPool{Model: m}, metrics: before["open-ended"].metrics, ref: before["open-ended"].ref,
 		standing: before["open-ended"].standing,
 	}}
 	other := h.open(t, &ckdv1.StreamHeader{Model: "ctg"})

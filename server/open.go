@@ -44,7 +44,8 @@ func (s *stream) openOrFind(b *wire.Block) (g *group, opened bool) {
 // the group, whose layout the client knows. A block with more inputs than a stream may ever have,
 // or a reply may carry, is refused whole.
 func (s *stream) open(b *wire.Block) *group {
-	s.groups.noteOpened(b.Group)
+	// Later blocks of the group are late, whether its opening succeeds or not.
+	s.groups.highest, s.groups.anyOpened = max(s.groups.highest, b.Group), true
 	ids, at := b.IDs.Len(), location{group: b.Group, hasGroup: true}
 	if limit := s.decider.limits.OpenInputsPerStream; ids > limit {
 		s.refuse(at, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "input_ids", "input ids", int64(ids), int64(limit)))
@@ -62,8 +63,8 @@ func (s *stream) open(b *wire.Block) *group {
 		s.failAll(s.bound, b, ending)
 		return nil
 	}
-	if err := s.groups.checkNumber(); err != nil {
-		s.failAll(m, b, err)
+	if n, limit := len(s.groups.byNumber), s.decider.limits.OpenGroupsPerStream; n >= limit {
+		s.failAll(m, b, overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, "group", "open groups", int64(n+1), int64(limit)))
 		return nil
 	}
 	g := s.groups.newGroup(&b.IDs)
