@@ -44,9 +44,8 @@ func newAdmission(o Options, b *budget, services func() map[string]grpc.ServiceI
 		kinds: sync.OnceValue(func() map[string]callKind { return callKinds(services()) }),
 	}
 	a.overload = &overload{
-		limit: o.MemoryLimit, budget: o.Limits.OpenInputBytes, log: o.Logger, metrics: o.Metrics,
-		held: func() int64 { _, total := b.weigh(); return max(total, b.total()) },
-		idle: func() bool { return a.idle() && b.total() == 0 }, end: b.endHeaviest,
+		limit: o.MemoryLimit, budget: b, log: o.Logger, metrics: o.Metrics,
+		idle: func() bool { return a.idle() && b.total() == 0 },
 	}
 	return a
 }

@@ -140,15 +140,12 @@ func (r *blockReader) rowsOf(g *group, b *wire.Block, parsed *readBlock) (refuse
 		}
 		return refused
 	}
-	if ascend(b.Rows) && uint64(b.Rows[len(b.Rows)-1]) < uint64(len(g.rows)) {
-		for _, number := range b.Rows {
-			use(int(number))
-		}
-		return refused
+	var usable []bool // nil: all rows
+	if !ascend(b.Rows) || uint64(b.Rows[len(b.Rows)-1]) >= uint64(len(g.rows)) {
+		usable = checkRows(g, b.Rows, parsed)
 	}
-	usable := checkRows(g, b.Rows, parsed)
 	for i, number := range b.Rows {
-		if usable[i] {
+		if usable == nil || usable[i] {
 			use(int(number))
 		} else {
 			r.slots = append(r.slots, -1)

@@ -21,12 +21,10 @@ import (
 // a memory limit it does nothing.
 type overload struct {
 	limit   int64 // of the Go runtime, in bytes; 0 for none
-	budget  int64 // of what clients may hold
+	budget  *budget
 	log     *zap.Logger
 	metrics *metrics.Metrics
-	held    func() int64                   // bytes that clients are known to hold
-	idle    func() bool                    // no call is in flight
-	end     func(excess int64) (ended int) // ends connections until so many bytes have gone
+	idle    func() bool // no call is in flight
 
 	level    atomic.Int32  // pressure.Level
 	pressure atomic.Uint64 // a float64
@@ -43,11 +41,12 @@ func (o *overload) run(ctx context.Context) {
 	begun, read := time.Now(), newMemoryReader()
 	look := func() pressure.Reading {
 		r := read()
-		r.At, r.Held, r.Idle = time.Since(begun), o.held(), o.idle()
+		_, weight := o.budget.weigh()
+		r.At, r.Held, r.Idle = time.Since(begun), max(weight, o.budget.total()), o.idle()
 		return r
 	}
 	runtime.GC()
-	m := pressure.New(o.limit, o.budget, look().Live)
+	m := pressure.New(o.limit, o.budget.limit, look().Live)
 	m.Next(look())
 	o.report(m)
 	tick := time.NewTicker(lookEvery)
@@ -70,7 +69,7 @@ func (o *overload) run(ctx context.Context) {
 			o.logLevel(was, v.Level, r, m)
 		}
 		if v.Excess > 0 {
-			o.metrics.ConnectionsEnded("memory", o.end(v.Excess))
+			o.metrics.ConnectionsEnded("memory", o.budget.endHeaviest(v.Excess))
 		}
 	}
 }

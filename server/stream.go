@@ -143,20 +143,31 @@ func (s *stream) expire() {
 
 // expired fails the inputs that have had no pass for too long and returns the reply with them.
 func (s *stream) expired() reply {
+	limit := s.decider.limits.InputIdle
+	return s.endInputs(func(g *group, r *row) bool {
+		if time.Duration(s.now-max(r.touched, g.touched)) >= limit {
+			s.failOpen(g, r, &fault{
+				reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(int(r.slot))),
+				message: fmt.Sprintf("no pass came for %v", limit), expected: "passes, or a final block",
+			})
+		}
+		return true
+	})
+}
+
+// endInputs calls end for the open inputs, in the order of groups and rows, for as long as it returns
+// true. It returns the reply with the inputs that have ended.
+func (s *stream) endInputs(end func(g *group, r *row) bool) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.groups.inputs == 0 {
+	if s.closed {
 		return reply{}
 	}
-	limit := s.decider.limits.InputIdle
 	s.now = s.sender.watch.now()
 	for _, g := range s.groups.sorted() {
 		for r := range g.openRows() {
-			if time.Duration(s.now-max(r.touched, g.touched)) >= limit {
-				s.failOpen(g, r, &fault{
-					reason: ckdv1.ErrorReason_ERROR_REASON_INPUT_IDLE, value: fmt.Sprintf("%d passes", g.inputs.Passes(int(r.slot))),
-					message: fmt.Sprintf("no pass came for %v", limit), expected: "passes, or a final block",
-				})
+			if !end(g, r) {
+				return s.flush()
 			}
 		}
 		s.removeIfDone(g)
@@ -192,11 +203,18 @@ func (s *stream) policiesReplaced() {
 // replyBytes bounds, roughly, each reply to a half-close.
 const replyBytes = 1 << 20
 
-// finishAll finishes what is open, in the order of groups and rows, because the client has
-// half-closed. There is no block to answer, so it may take several messages.
+// finishAll finishes what is open, because the client has half-closed. There is no block to answer, so
+// it may take several messages.
 func (s *stream) finishAll() error {
+	most := max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail(), &s.answerer.issuer)))
 	for {
-		reply := s.finishSome(max(1, replyBytes/int(resultBytes(s.bound, s.header.GetDetail(), &s.answerer.issuer))))
+		reply := s.endInputs(func(g *group, r *row) bool {
+			if s.reply.results() >= most {
+				return false
+			}
+			s.finish(g, r)
+			return true
+		})
 		if reply.message == nil {
 			return nil
 		}
@@ -204,26 +222,6 @@ func (s *stream) finishAll() error {
 			return err
 		}
 	}
-}
-
-// finishSome finishes up to most inputs and returns the reply with them.
-func (s *stream) finishSome(most int) reply {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return reply{}
-	}
-	s.now = s.sender.watch.now()
-	for _, g := range s.groups.sorted() {
-		for r := range g.openRows() {
-			if s.reply.results() >= most {
-				return s.flush()
-			}
-			s.finish(g, r)
-		}
-		s.removeIfDone(g)
-	}
-	return s.flush()
 }
 
 // close gives up the open inputs and counts them as abandoned. After finishAll there are none.
