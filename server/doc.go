@@ -2,12 +2,12 @@
 // the limits, and maps every fault to one status.
 //
 // An input's way through: stream.go receives a message, which internal/wire reads; open.go finds or
-// opens the group of the block; block.go feeds the block to the engine; answers.go writes what the
-// engine decides into the reply; sender.go sends it. streams.go accepts streams, and supervise.go
-// ends what takes too long. unary.go answers whole tensors, decide.go calls of other protocols, both
-// through decider.go. receipts.go issues receipts and issued.go counts them. Interceptors are in
-// interceptors.go, and how messages go round them in messages.go. account.go and
-// pool.go charge connections for what they hold, and line.go weighs them.
+// opens the group of the block; block.go turns the block into what the engine takes; closing.go encodes
+// what the engine closes, after answers.go has drawn, counted and logged it; sender.go sends the reply.
+// streams.go accepts streams, and supervise.go ends what takes too long. unary.go answers whole
+// tensors, decide.go calls of other protocols, both through decider.go. receipts.go issues receipts and
+// issued.go counts them. receive.go wraps the handlers of calls, and interceptors.go both. account.go
+// and budget.go charge connections for what they hold, and line.go weighs them.
 //
 // Invariants:
 //   - A fault of one input fails that input alone. It counts among no decisions, and the stream goes
