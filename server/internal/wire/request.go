@@ -51,7 +51,7 @@ type UnaryRequest struct {
 	Contexts     Contexts
 }
 
-// IDs holds the input ids of a message.
+// IDs holds the input ids of a message, or other texts.
 type IDs struct {
 	bytes []byte   // one after the other
 	ends  []uint32 // where each ends; a message has less than 4 GiB
@@ -98,7 +98,7 @@ const keptBytes = 16 << 10
 func (r *StreamRequest) Free() {
 	r.Header, r.Block = nil, nil
 	b := &r.block
-	if b.IDs.room()+b.Contexts.encoded.room()+4*cap(b.Rows) > keptBytes {
+	if b.IDs.room()+b.Contexts.texts.room()+4*cap(b.Contexts.ends)+4*cap(b.Rows) > keptBytes {
 		*b = Block{}
 		return
 	}
@@ -137,13 +137,16 @@ func unmarshal(in *Incoming, m proto.Message) error {
 	return nil
 }
 
-func idsOf(in []string) IDs {
-	var ids IDs
+func idsOf(in []string) (ids IDs) {
 	for _, id := range in {
-		ids.bytes = append(ids.bytes, id...)
-		ids.ends = append(ids.ends, uint32(len(ids.bytes)))
+		ids.add(id)
 	}
 	return ids
+}
+
+func (ids *IDs) add(id string) {
+	ids.bytes = append(ids.bytes, id...)
+	ids.ends = append(ids.ends, uint32(len(ids.bytes)))
 }
 
 // Tags of the fields, in the one form that encoders write: a single byte. All
@@ -183,7 +186,7 @@ func (b *Block) read(in *Incoming) bool {
 	b.Group, b.Passes, b.Final = 0, 0, false
 	b.Rows, b.Values = reuse(b.Rows), Values{}
 	b.IDs.reset()
-	b.Contexts.encoded.reset()
+	b.Contexts.reset()
 	c := newCursor(in)
 	if c.left == 0 || c.byte() != tagBlock {
 		return false
@@ -226,7 +229,7 @@ func (r *UnaryRequest) read(in *Incoming) bool {
 	last := *r
 	*r = UnaryRequest{Classes: reuse(r.Classes), IDs: r.IDs, Contexts: r.Contexts}
 	r.IDs.reset()
-	r.Contexts.encoded.reset()
+	r.Contexts.reset()
 	c := newCursor(in)
 	for c.left > 0 && !c.unusual {
 		switch c.byte() {
