@@ -67,7 +67,7 @@ type KeyFetch = issuer.Fetch
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, options: o, open: map[*session]struct{}{}}
 	s.files.Store(&[]string{})
-	s.reloader = watch.NewReloader(s.places, s.replace)
+	s.reloader = watch.NewReloader(s.paths, s.replace)
 	s.issuers = newIssuers(s.fetched)
 	r, err := s.load()
 	if err != nil {
@@ -115,10 +115,8 @@ func (s *Store) Recheck() {
 	}
 }
 
-// places returns where the access file and the token files are.
-func (s *Store) places() *watch.Places {
-	return watch.PlacesOf(append([]string{s.path}, *s.files.Load()...)...)
-}
+// paths returns the access file and the files that it names.
+func (s *Store) paths() []string { return append([]string{s.path}, *s.files.Load()...) }
 
 // replace puts the files' present contents in force.
 func (s *Store) replace() (watch.Result, error) {

@@ -47,7 +47,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Pace(time.Millisecond, 20*time.Millisecond, time.Hour)
+	s.Pace(5 * time.Millisecond)
 	outcomes := make(chan watch.Outcome, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

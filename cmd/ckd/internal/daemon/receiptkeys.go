@@ -31,7 +31,7 @@ const mostKeyBytes = 64 << 10
 // first ones now.
 func openReceiptKeys(path string, use func(*receipt.Keys)) (*receiptKeys, error) {
 	k := &receiptKeys{path: path, use: use}
-	k.reloader = watch.NewReloader(func() *watch.Places { return watch.PlacesOf(path) }, k.replace)
+	k.reloader = watch.NewReloader(func() []string { return []string{path} }, k.replace)
 	k.current.Store(&keysOfFile{})
 	_, err := k.replace()
 	if err != nil {

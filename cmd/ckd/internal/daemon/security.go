@@ -160,7 +160,4 @@ func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
 	for _, warning := range o.Warnings {
 		s.log.Warn(warning, fields...)
 	}
-	if o.WatchErr != nil {
-		s.log.Warn("files cannot be watched; changes are found by a slow poll", append(fields, zap.Error(o.WatchErr))...)
-	}
 }
