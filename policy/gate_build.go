@@ -24,7 +24,7 @@ func (b gateRules) resolve() {
 
 // resolveGate fills in the gate where none is given.
 func (b gateRules) resolveGate() {
-	if b.given("gate", b.Gate == "") {
+	if b.given("gate") {
 		return
 	}
 	b.p.Gate = AnyCritical
@@ -61,7 +61,7 @@ func (b gateRules) resolvePasses() {
 		why = fmt.Sprintf("for skewness to exceed reliability_threshold %v, which gate %s rests on",
 			p.ReliabilityThreshold, p.Gate)
 	}
-	given := b.given("passes.fewest", b.FewestPasses == 0)
+	given := b.given("passes.fewest")
 	switch {
 	case !b.sound("passes.fewest"):
 		return

@@ -101,7 +101,7 @@ func (b setRules) resolveSizes() {
 		b.fault("critical", "%d safe x %d critical classes, expected at most %d such pairs: name fewer critical "+
 			"classes, or the safe ones that matter", len(p.Safe), len(p.Critical), MaxPairs)
 	}
-	if !b.given("top_classes", b.TopClasses == 0) {
+	if !b.given("top_classes") {
 		p.TopClasses = min(defaultTopClasses, n)
 	} else if p.TopClasses > n {
 		b.fault("top_classes", "expected at most %d, the number of classes, found %d", n, p.TopClasses)

@@ -21,8 +21,13 @@ func (p *Policy) Marshal() []byte {
 	if d.TopClasses == min(defaultTopClasses, len(d.Classes)) {
 		d.TopClasses = 0
 	}
-	w := writer{classes: p.Classes}
-	w.entry("  ", reflect.ValueOf(d), modelFields)
+	return d.marshal()
+}
+
+// marshal returns the draft as a file.
+func (d *Draft) marshal() []byte {
+	w := writer{classes: d.Classes}
+	w.entry("  ", reflect.ValueOf(*d), modelFields)
 	return append([]byte(modelsField+":\n"), w.b.Bytes()...)
 }
 
@@ -86,12 +91,16 @@ func (f *field) written(value, in reflect.Value) bool {
 		return false
 	case f.flag != "":
 		return in.FieldByName(f.flag).Bool()
-	case f.kind == classValue:
+	case f.kind == classValue && !f.required:
 		return value.Int() != noClass
-	case f.kind == mappingValue || f.required || f.spelled:
+	case f.required && (value.Kind() == reflect.String || value.Kind() == reflect.Slice):
+		return value.Len() > 0 // else it was not given
+	case f.kind == mappingValue || f.required:
 		return true
+	case f.spelled:
+		return !value.IsZero() || f.isPointer(in)
 	case f.standard.IsValid():
-		return !value.Equal(f.standard)
+		return !value.IsZero() && !value.Equal(f.standard)
 	}
 	return f.isPointer(in) || !value.IsZero()
 }
@@ -113,7 +122,10 @@ func (w *writer) literal(f *field, value reflect.Value) string {
 	case numberValue:
 		return decimal(value.Float())
 	case classValue:
-		return quoted(w.classes[value.Int()])
+		if k := value.Int(); k >= 0 && k < int64(len(w.classes)) {
+			return quoted(w.classes[k])
+		}
+		return "null" // of a program that made a mistake
 	case namesValue, quantileValue:
 		return "[" + strings.Join(items(value), ", ") + "]"
 	case mappingValue:
@@ -173,7 +185,7 @@ func (p *Policy) notCritical() []int {
 // decimal returns the shortest text of a number. It has a point before its exponent, without which
 // other YAML readers take it for a text.
 func decimal(x float64) string {
-	s := strconv.FormatFloat(x, 'g', -1, 64)
+	s := strconv.FormatFloat(x+0, 'g', -1, 64) // -0 + 0 is 0
 	if mantissa, exponent, ok := strings.Cut(s, "e"); ok && !strings.Contains(mantissa, ".") {
 		return mantissa + ".0e" + exponent
 	}
