@@ -112,7 +112,7 @@ func (d *drafts) readIdentity(v strictyaml.Value) {
 	draft := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
 	draft.report = d.reporter(v, "identity", name)
 	draft.place = v.Under("", draft.report)
-	if _, ok := draft.readFields(draft.place, identityFields()); !ok {
+	if _, ok := draft.readFields(draft.place, identityFields); !ok {
 		return
 	}
 	d.entries = append(d.entries, draft.entry)
@@ -147,7 +147,7 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 		draft := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
 		draft.report = d.reporter(item, "issuer", name)
 		draft.place = item.Under("", draft.report)
-		if _, ok := draft.readFields(draft.place, issuerFields()); ok && name != "" {
+		if _, ok := draft.readFields(draft.place, issuerFields); ok && name != "" {
 			d.configs[name] = draft.issuer
 		}
 	}
@@ -181,8 +181,8 @@ func (d *draft) readFields(v strictyaml.Value, fields []field) (strictyaml.Mappi
 		switch {
 		case given:
 			f.read(d, value)
-		case f.required:
-			m.Need(f.name, f.words)
+		case f.needed != "":
+			m.Need(f.name, f.needed)
 		}
 	}
 	return m, true

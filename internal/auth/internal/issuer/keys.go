@@ -3,9 +3,6 @@ package issuer
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -42,37 +39,12 @@ type key struct {
 	public         crypto.PublicKey
 }
 
-// find returns the key that signs with the algorithm and has the id. A token need not name its key
-// if there is only one that it can be.
-func (s *keySet) find(id, algorithm string) *key {
+// list returns the keys.
+func (s *keySet) list() []key {
 	if s == nil {
 		return nil
 	}
-	var found *key
-	for n := range s.keys {
-		k := &s.keys[n]
-		switch {
-		case id != "" && k.id != id, k.algorithm != "" && k.algorithm != algorithm, !suits(k.public, algorithm):
-		case found != nil:
-			return nil
-		default:
-			found = k
-		}
-	}
-	return found
-}
-
-// suits reports whether the key is of the algorithm's kind.
-func suits(public crypto.PublicKey, algorithm string) bool {
-	switch public.(type) {
-	case *rsa.PublicKey:
-		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
-	case *ecdsa.PublicKey:
-		return strings.HasPrefix(algorithm, "ES")
-	case ed25519.PublicKey:
-		return algorithm == string(jose.EdDSA)
-	}
-	return false
+	return s.keys
 }
 
 // readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. A document
@@ -195,12 +167,7 @@ func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
-func (s *keySet) size() int {
-	if s == nil {
-		return 0
-	}
-	return len(s.keys)
-}
+func (s *keySet) size() int { return len(s.list()) }
 
 func (s *keySet) same(other *keySet) bool {
 	if s.size() != other.size() {
