@@ -149,7 +149,7 @@ func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
 	switch {
 	case o.Err != nil:
 		s.metrics.SecurityReloadFailed(what)
-		s.failed.set(what, what+": not reloaded, what was in force stays: "+publicCause(o.Err))
+		s.failed.set(what, what+": not reloaded, what was in force stays: see the log") // /healthz needs no credentials
 		s.log.Error("not reloaded; what was in force stays", append(fields, zap.Error(o.Err))...)
 	case o.Changed:
 		s.log.Info("reloaded", fields...)
