@@ -13,7 +13,7 @@ const noClass = -1
 // readFields reads the keys of a mapping into a struct. It returns false if the value is no mapping.
 func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []field) bool {
 	before := b.faults
-	m, ok := v.Fractions(fractionsOf(fields)...).Mapping(namesOf(fields)...)
+	m, ok := v.Mapping(namesOf(fields)...)
 	if b.faults > before {
 		b.faulty[v.Path()] = true
 	}
@@ -188,16 +188,6 @@ func fillDefaults(in reflect.Value, fields []field) {
 			value.Set(f.standard)
 		}
 	}
-}
-
-// fractionsOf returns the names of the keys that hold a number with a fraction.
-func fractionsOf(fields []field) (names []string) {
-	for _, f := range fields {
-		if f.kind == numberValue {
-			names = append(names, f.name)
-		}
-	}
-	return names
 }
 
 // deepCopy returns a copy that shares no memory with a value.
