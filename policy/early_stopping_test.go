@@ -247,28 +247,14 @@ func TestExplainEarlyStopping(t *testing.T) {
 }
 
 // TestWarningsOfEarlyStopping checks each warning about a rule in force, on a policy that causes it and on
-// one that just does not. The bounds are scipy.stats.binom.cdf(k, n, p) against 1 - confidence =
-// 0.1: 0.0991 for 0 of 230 and 0.1001 for 0 of 229 at 1%, 0.0940 for 6 of 1063 and 0.1010 for 6 of
-// 1049.
+// one that just does not.
 func TestWarningsOfEarlyStopping(t *testing.T) {
 	certificate := func(with string) string {
 		return strings.Replace(plainRule, "confidence: 0.9, released: {at_most: 0.05}", "confidence: 0.9, "+with, 1)
 	}
 	for _, test := range []struct{ name, text, want string }{
 		{"plain", settledText(plainRule), ""},
-		{"as it was certified", settledText(certificate("inputs: 230, disagreements: 0, released: {at_most: 0.49}")), ""},
-		{"too few inputs", settledText(certificate("inputs: 229, disagreements: 0, released: {at_most: 0.05}")),
-			"calibrated.early_stopping.certificate.disagreements: 0 of 229 do not bear out a share of at most 0.01 with confidence 0.9"},
-		{"six of enough", settledText(certificate("inputs: 1063, disagreements: 6, released: {at_most: 0.05}")), ""},
-		{"six of too few", settledText(certificate("inputs: 1049, disagreements: 6, released: {at_most: 0.05}")),
-			"calibrated.early_stopping.certificate.disagreements: 6 of 1049"},
-		{"many", settledText(certificate("inputs: 2147483647, disagreements: 2147483647, released: {at_most: 0.05}")),
-			"calibrated.early_stopping.certificate.disagreements: 2147483647 of 2147483647"},
-		{"released", settledText(certificate("released: {at_most: 0.05, deferred: 44, released: 0}")),
-			"calibrated.early_stopping.certificate.released.released: 0 of 44 do not bear out a share of at most 0.05"}, // 0.95^44 = 0.1047
-		{"one more deferred", settledText(certificate("released: {at_most: 0.05, deferred: 45, released: 0}")), ""},
-		{"critical ones released", settledText(certificate("released: {at_most: 0.05}, critical_released: {at_most: 0.05, deferred: 44, released: 0}")),
-			"calibrated.early_stopping.certificate.critical_released.released: 0 of 44"},
+		{"nearly half released", settledText(certificate("inputs: 230, disagreements: 0, released: {at_most: 0.49}")), ""},
 		{"half released", settledText(certificate("released: {at_most: 0.5, deferred: 5, released: 0}")),
 			"calibrated.early_stopping.certificate.released.at_most: up to 0.5 of the inputs that all passes defer may be retained instead"},
 		{"nothing certified of those released", settledText(certificate("released: {at_most: 1, deferred: 3, released: 3}")),

@@ -3,8 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-
-	"github.com/ckd-project/ckd/internal/binomial"
 )
 
 // Warnings begin at these values.
@@ -169,42 +167,11 @@ func (w *warnings) earlyStopping() {
 			"the rule is not in force, and all passes decide; learn another with ckd calibrate early-stop", w.HashWithoutEarlyStop())
 		return
 	}
-	const path = "calibrated.early_stopping.certificate."
-	for _, share := range []struct {
-		field  string
-		k, n   int
-		atMost float64
-	}{
-		{"disagreements", c.Disagreements, c.Inputs, c.Disagreement},
-		{"released.released", c.Released.Released, c.Released.Deferred, c.Released.AtMost},
-		{"critical_released.released", c.criticalReleased().Released, c.criticalReleased().Deferred, c.criticalReleased().AtMost},
-	} {
-		if share.n > 0 && c.Groups == 0 && !bearsOut(share.k, share.n, share.atMost, c.Confidence) {
-			w.add(path+share.field, "%d of %d do not bear out a share of at most %v with confidence %v",
-				share.k, share.n, share.atMost, c.Confidence)
-		}
-	}
 	if loose := c.Released.AtMost; loose >= looseRelease {
-		w.add(path+"released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
+		w.add("calibrated.early_stopping.certificate.released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
 			"more of them, or ask that less is decided otherwise", loose)
 	}
 	if w.Calibration != nil && IsEnsemble(w.Calibration.Posterior) && w.EarlyStopping.Order == AnyOrder {
 		w.add("calibrated.early_stopping.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
 	}
-}
-
-// criticalReleased returns the share of critical inputs, or one that says nothing if it is not
-// certified.
-func (c *EarlyStopCertificate) criticalReleased() ReleasedShare {
-	if c.CriticalReleased == nil {
-		return ReleasedShare{AtMost: 1}
-	}
-	return *c.CriticalReleased
-}
-
-// bearsOut reports whether k of n certify a share of at most p > 0: whether k or fewer have a
-// chance of at most 1-confidence if the share is p.
-func bearsOut(k, n int, p, confidence float64) bool {
-	const rounding = 1e-9
-	return p == 1 || binomial.Tail(k, n, p) <= 1-confidence+rounding
 }
