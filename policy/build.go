@@ -37,6 +37,7 @@ func Build(d Draft) (*Policy, error) {
 type builder struct {
 	*Draft
 	origin
+	p *Policy // what is built
 
 	index map[string]int // index of each class; see classIndex
 }
@@ -61,11 +62,14 @@ func (b *builder) build() *Policy {
 		Degenerate: b.Degenerate, Saturated: b.Saturated, Risk: b.Risk, Guard: b.Guard,
 		Calibration: b.Calibration, Audit: b.Audit, EarlyStopping: b.EarlyStopping,
 	}
-	sets := setRules{b, p}
-	sets.resolve()
-	gateRules{b, p}.resolve()
-	sets.resolveWeights()
-	sets.resolveSizes()
+	b.p = p
+	b.resolveSets()
+	b.resolveGate()
+	b.resolvePasses()
+	b.checkThresholds()
+	b.checkNeeds()
+	b.resolveWeights()
+	b.resolveSizes()
 	b.checkRisk(p)
 	p.Calibration.validate(b, p)
 	p.Audit.validate(b, p)
