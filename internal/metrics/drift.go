@@ -52,6 +52,7 @@ func declareDrift(t *table) driftWatches {
 // the waiting inputs of all shards. So inputs share no memory between processors, and a scrape lacks
 // at most BlockInputs-1 inputs. The order of inputs does not matter.
 type driftWatch struct {
+	families  *driftWatches
 	model     string
 	reference *policy.Reference // of the watched classes
 	classes   []watchedClass
@@ -70,7 +71,6 @@ type watchedClass struct {
 	name                string
 	class               int // index in the policy
 	epistemic, skewness *drift.Ranks
-	series              [driftSignals]signalSeries
 }
 
 // These are the signals of drift; signalNames has the values of their label.
@@ -82,13 +82,6 @@ const (
 )
 
 var signalNames = [driftSignals]string{"epistemic", "skewness", "predicted"}
-
-// signalSeries holds the series of one signal of one class.
-type signalSeries struct {
-	z, shift [len(drift.Windows)]gaugeSample
-	alarm    gaugeSample
-	raised   func()
-}
 
 // driftInputs holds inputs that wait until there is a block of them.
 type driftInputs struct {
@@ -149,18 +142,9 @@ func (f *driftWatches) newWatch(model string, reference *policy.Reference, names
 		c := &classes[i]
 		c.name, c.class = name, of.Class
 		c.epistemic, c.skewness = drift.NewRanks(of.Epistemic), drift.NewRanks(of.Skewness)
-		for signal, label := range signalNames {
-			series := &c.series[signal]
-			series.alarm = f.alarm.with(model, name, label)
-			series.raised = func() { f.alarms.WithLabelValues(model, name, label).Inc() }
-			for w, inputs := range drift.Windows {
-				series.z[w] = f.z.with(model, name, label, strconv.Itoa(inputs))
-				series.shift[w] = f.shift.like(series.z[w])
-			}
-		}
 	}
 	return &driftWatch{
-		model: model, reference: reference, classes: classes, shards: make([]driftInputs, f.shards),
+		families: f, model: model, reference: reference, classes: classes, shards: make([]driftInputs, f.shards),
 		monitor: drift.NewMonitor(reference),
 		waiting: newDriftInputs(len(classes)),
 		block:   make([]drift.Block, len(classes)),
@@ -264,10 +248,10 @@ func (w *driftWatch) compare(in *driftInputs) {
 		return
 	}
 	for k, now := range w.monitor.Alarms() {
-		before, series := w.alarms[k], &w.classes[k].series
+		before := w.alarms[k]
 		count := func(signal int, now, before bool) {
 			if now && !before {
-				series[signal].raised()
+				w.families.alarms.WithLabelValues(w.model, w.classes[k].name, signalNames[signal]).Inc()
 			}
 		}
 		count(epistemicSignal, now.Epistemic, before.Epistemic)
@@ -279,28 +263,29 @@ func (w *driftWatch) compare(in *driftInputs) {
 
 // collect sends a scrape what all windows show at one time.
 func (w *driftWatch) collect(to chan<- prometheus.Metric) {
-	var found []*gaugeSample
-	set := func(of gaugeSample, value float64) { found = append(found, of.at(value)) }
+	var signals [len(drift.Windows)][]drift.Signals
 	w.mu.Lock()
 	for i := range drift.Windows {
-		if !w.monitor.Filled(i) {
-			continue
+		if w.monitor.Filled(i) {
+			signals[i] = w.monitor.Signals(i)
 		}
-		for k, s := range w.monitor.Signals(i) {
+	}
+	alarms := slices.Clone(w.monitor.Alarms())
+	w.mu.Unlock()
+	f := w.families
+	for i, window := range drift.Windows {
+		for k, s := range signals[i] {
 			for signal, value := range [driftSignals]drift.Signal{s.Epistemic, s.Skewness, s.Predicted} {
-				set(w.classes[k].series[signal].z[i], value.Z)
-				set(w.classes[k].series[signal].shift[i], value.Shift)
+				labels := []string{w.model, w.classes[k].name, signalNames[signal], strconv.Itoa(window)}
+				f.z.send(to, value.Z, labels...)
+				f.shift.send(to, value.Shift, labels...)
 			}
 		}
 	}
-	for k, a := range w.monitor.Alarms() {
-		for signal, is := range [driftSignals]bool{a.Epistemic, a.Skewness, a.Predicted} {
-			set(w.classes[k].series[signal].alarm, oneIf(is))
+	for k, a := range alarms {
+		for signal, raised := range [driftSignals]bool{a.Epistemic, a.Skewness, a.Predicted} {
+			f.alarm.send(to, oneIf(raised), w.model, w.classes[k].name, signalNames[signal])
 		}
-	}
-	w.mu.Unlock()
-	for _, one := range found {
-		to <- one
 	}
 }
 
