@@ -71,18 +71,6 @@ func TestRiskIsRead(t *testing.T) {
 	})
 }
 
-func TestGuardWarnings(t *testing.T) {
-	for _, test := range []struct{ name, old, text, want string }{
-		{"no guard", "    guard: {score: mi, threshold: 0.41}\n", "", ""},
-		{"guard at 0", "threshold: 0.41", "threshold: 0", "guard.threshold: 0 defers every input"},
-		{"observes", "risk, threshold: 0.05}\n", "risk}\n", "thresholds: none are given"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			checkWarnings(t, parseOne(t, strings.Replace(riskText, test.old, test.text, 1)), test.want)
-		})
-	}
-}
-
 func TestPercentile(t *testing.T) {
 	r := &Risk{Quantiles: make([]float64, Levels)}
 	for i := range r.Quantiles { // 0.1 up to level 1/2, then up to 0.42 in steps of 0.01

@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Warnings begin at these values.
 const (
@@ -31,7 +28,6 @@ func (p *Policy) Warnings() []string {
 		w.add("scope", "every class is critical, so with %s no input is ever deferred", PredictedSafe)
 	}
 	w.rules()
-	w.guard()
 	w.identical()
 	if p.Calibration != nil {
 		w.calibration()
@@ -89,14 +85,13 @@ func (w *warnings) gate() {
 
 func (w *warnings) rules() {
 	for _, r := range w.reachable() {
-		if r.HasThreshold && r.Threshold == 0 {
-			w.add(r.field+".threshold", "0 retains only inputs whose %s is exactly 0, and defers nearly all", r.Score)
-		}
-		switch r.Score {
-		case PCritical:
-			w.probability(r)
-		case CBEC:
-			w.confusion(r)
+		switch {
+		case r.Score == PCritical && w.Scope == AllInputs:
+			w.add(r.field+".score", "%s with scope %s defers first what is predicted critical most surely, which nobody misses; "+
+				"with %s it is kept", PCritical, AllInputs, PredictedSafe)
+		case r.Score == CBEC && len(w.Classes) == 2:
+			w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
+				"which class is critical: where it decides, most of the benefit can be lost")
 		}
 	}
 	if w.Primary.HasThreshold && !w.Gate.ReachesPrimary() {
@@ -105,41 +100,6 @@ func (w *warnings) rules() {
 	if w.Fallback.HasThreshold && !w.Gate.ReachesFallback() {
 		w.add("fallback.threshold", "has no effect: with gate %s the fallback score never decides", w.Gate)
 	}
-}
-
-// probability warns about a rule that decides by p_critical.
-func (w *warnings) probability(r reachableRule) {
-	if w.Scope == AllInputs {
-		w.add(r.field+".score", "%s with scope %s defers first what is predicted critical most surely, which nobody misses; "+
-			"with %s it is kept", PCritical, AllInputs, PredictedSafe)
-	}
-	if r.Threshold > 1 {
-		w.add(r.field+".threshold", "%v defers nothing: %s is at most 1", r.Threshold, PCritical)
-	}
-}
-
-// confusion warns about a rule that decides by cbec.
-func (w *warnings) confusion(r reachableRule) {
-	if len(w.Classes) == 2 {
-		w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
-			"which class is critical: where it decides, most of the benefit can be lost")
-	}
-	if w.allWeightsZero() {
-		w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
-	}
-}
-
-// guard warns of a guard that defers nearly all.
-func (w *warnings) guard() {
-	if w.Guard != nil && w.Guard.Threshold == 0 && !w.Observes() {
-		w.add("guard.threshold", "0 defers every input whose %s is not exactly 0, as unfamiliar", w.Guard.Score)
-	}
-}
-
-// allWeightsZero reports whether every pair has weight 0.
-func (p *Policy) allWeightsZero() bool {
-	return len(p.PairWeights) == len(p.Safe)*len(p.Critical) &&
-		!slices.ContainsFunc(p.PairWeights, func(w PairWeight) bool { return w.Weight != 0 })
 }
 
 func (w *warnings) identical() {
