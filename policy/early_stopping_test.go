@@ -1,14 +1,12 @@
 package policy
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -268,72 +266,4 @@ func TestWarningsOfEarlyStopping(t *testing.T) {
 			checkWarnings(t, parseOne(t, test.text), test.want)
 		})
 	}
-}
-
-func drawEarlyStopping(t *rapid.T, p *Policy) *EarlyStopping {
-	given := func(what string) bool { return rapid.Bool().Draw(t, what) }
-	count := func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
-	share := rapid.Float64Range(1e-9, 1-1e-9)
-	released := func() ReleasedShare {
-		r := ReleasedShare{AtMost: rapid.OneOf(share, rapid.Just(1.0)).Draw(t, "at most")}
-		if given("counts of the released") {
-			r.Deferred = count(math.MaxInt32, "deferred")
-			r.Released = count(r.Deferred, "released")
-		}
-		return r
-	}
-	s := &EarlyStopping{
-		Order:       rapid.SampledFrom([]PassOrder{AnyOrder, MembersOrder}).Draw(t, "order"),
-		Certificate: EarlyStopCertificate{Disagreement: share.Draw(t, "share"), Confidence: share.Draw(t, "confidence"), Released: released()},
-	}
-	if given("provenance") {
-		s.Software, s.PassesFile, s.PassesSHA256 = drawText(t, "software"), drawText(t, "passes file"), strings.Repeat("1e", 32)
-		s.Inputs, s.Seed = count(math.MaxInt32, "inputs"), rapid.Uint64Max(math.MaxInt).Draw(t, "seed")
-		halves := rapid.Float64Range(0, 1).Draw(t, "halves")
-		s.HalvesDiffer = &halves
-	}
-	if given("counts") {
-		s.Certificate.Inputs = count(math.MaxInt32, "certified on")
-		s.Certificate.Disagreements = count(s.Certificate.Inputs, "disagreements")
-	}
-	if given("critical") {
-		critical := released()
-		s.Certificate.CriticalReleased = &critical
-	}
-
-	var first, passes int
-	if p.WhyNoEarlyStop() == "" && given("in force") {
-		s.PolicyHash = p.HashWithoutEarlyStop()
-		first, passes = rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first"), p.ExpectedPasses
-		s.MeanPasses = rapid.Float64Range(0, float64(passes)).Draw(t, "mean passes")
-	} else {
-		s.PolicyHash = strings.Repeat("5", 64)
-		first = rapid.IntRange(2, MaxEarlyStopPasses-1).Draw(t, "first")
-		passes = rapid.IntRange(first+1, min(first+9, MaxEarlyStopPasses)).Draw(t, "passes")
-	}
-	form := &earlystop.Form{Boundaries: []earlystop.Boundary{drawBoundary(t, first)}, Retain: drawTerms(t), Defer: drawTerms(t)}
-	if last := passes - 1; last > first {
-		form.Boundaries = append(form.Boundaries, drawBoundary(t, last))
-	}
-	s.Rule = form.Rule(passes, rapid.SampledFrom([]float64{0, 7.5, earlystop.Never}).Draw(t, "patience"))
-	return s
-}
-
-func drawBoundary(t *rapid.T, passes int) earlystop.Boundary {
-	number := rapid.Float64Range(-earlystop.Never, earlystop.Never)
-	return earlystop.Boundary{Passes: passes, Retain: number.Draw(t, "retain"), Defer: number.Draw(t, "defer")}
-}
-
-// drawTerms draws terms of single statistics, each at most once.
-func drawTerms(t *rapid.T) (terms []earlystop.Term) {
-	for _, of := range earlystop.StatisticNames {
-		switch rapid.IntRange(0, 2).Draw(t, "terms of "+string(of)) {
-		case 1:
-			terms = append(terms, earlystop.Term{Of: of, Weight: rapid.Float64Range(-9, 9).Draw(t, "weight")})
-		case 2:
-			last := rapid.Float64Range(-9, 9).Draw(t, "last weight")
-			terms = append(terms, earlystop.Term{Of: of, Times: "own", Weight: 1, Last: &last})
-		}
-	}
-	return terms
 }

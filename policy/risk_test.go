@@ -126,18 +126,3 @@ func TestCalledCritical(t *testing.T) {
 		})
 	}
 }
-
-func drawRisk(t *rapid.T) *Risk {
-	number := rapid.OneOf(rapid.Float64Range(-1e6, 1e6), rapid.SampledFrom([]float64{0, 1}))
-	r := &Risk{
-		CalledSafe:     Logistic{number.Draw(t, "intercept"), math.Abs(number.Draw(t, "slope"))},
-		CalledCritical: Logistic{number.Draw(t, "intercept"), math.Abs(number.Draw(t, "slope"))},
-		Prevalence:     rapid.Float64Range(1e-9, 1-1e-9).Draw(t, "prevalence"),
-	}
-	quantile := 0.0
-	for range Levels {
-		quantile += rapid.Float64Range(0, 1.0/Levels).Draw(t, "step")
-		r.Quantiles = append(r.Quantiles, min(quantile, 1))
-	}
-	return r
-}
