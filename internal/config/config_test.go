@@ -216,23 +216,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// FuzzFile checks that reading any file ends in settings or in faults.
-func FuzzFile(f *testing.F) {
-	f.Add("policy: [p.yaml]\nmax-streams: 7\n")
-	f.Add("listen: {a: b}\nadmin: off\nshutdown-grace: 1m\n")
-	f.Add("a: &x [*x]\n")
-	path := filepath.Join(f.TempDir(), "ckd.yaml")
-	f.Fuzz(func(t *testing.T, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := parse("--config", path)
-		if err == nil && c.Validate() != nil {
-			t.Errorf("accepted, and not valid: %v", c.Validate())
-		}
-	})
-}
-
 // TestStandardVariables checks that OpenTelemetry's own variables count, and that ours and flags win.
 func TestStandardVariables(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4317")
