@@ -22,7 +22,7 @@ const (
 
 // Bounds of an access file.
 const (
-	maxTokens  = 1024 // each costs a comparison in every call
+	maxTokens  = 1024
 	maxStreams = 1_000_000
 	maxName    = 512 // bytes of a certificate's name
 	// A shorter token can be guessed; 16 characters of a random one are 96 bits.
@@ -139,7 +139,7 @@ func (d *draft) readCertificates(v strictyaml.Value) {
 		case !isCertificateName(name):
 			item.Fault("expected a URI, a DNS name in lower case or CN= with a common name, found %s", strictyaml.Quote(name))
 		case !d.taken(d.certificateAt, name, item, "already a certificate of the identity at %s, expected each of one"):
-			d.certificates = append(d.certificates, name)
+			d.certificates[name], d.known = d.identity, true
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (d *draft) addToken(v strictyaml.Value, sum [sha256.Size]byte) {
 	if d.taken(d.tokenAt, string(sum[:]), v, "the same token as at %s, expected each token once") {
 		return
 	}
-	d.tokens = append(d.tokens, sum)
+	d.tokens[sum], d.known = d.identity, true
 	if len(d.tokenAt) == maxTokens+1 {
 		v.Fault("more than %d tokens, expected at most so many in all", maxTokens)
 	}

@@ -66,7 +66,7 @@ func (j *jwtRule) matches(t *issuer.Token) bool {
 func (s *Store) verified(r *roster, c credential) (credential, string) {
 	text := c.text
 	c.text = ""
-	if text == "" || len(r.issuers) == 0 || r.byToken(c.sum) != nil {
+	if text == "" || len(r.issuers) == 0 || r.tokens[c.sum] != nil {
 		return c, ""
 	}
 	if t := s.jwts.get(c.sum); t != nil && slices.Contains(slices.Collect(maps.Values(r.issuers)), t.Issuer()) {

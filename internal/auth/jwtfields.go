@@ -101,7 +101,7 @@ func (d *draft) readJWTs(v strictyaml.Value) {
 		if !ok {
 			continue
 		}
-		var rule jwtRule
+		rule := jwtRule{identity: d.identity}
 		if v, given := m.Get("issuer"); given {
 			rule.issuer, ok = v.Text()
 			if _, known := d.issuerAt[rule.issuer]; ok && !known {
@@ -111,8 +111,8 @@ func (d *draft) readJWTs(v strictyaml.Value) {
 		if v, given := m.Get("claims"); given {
 			rule.claims = readClaims(v)
 		}
-		d.jwts = append(d.jwts, rule)
-		if d.rules++; d.rules == mostRules+1 {
+		d.known = true
+		if d.rules = append(d.rules, rule); len(d.rules) == mostRules+1 {
 			item.Fault("more than %d entries of jwts, expected at most so many in all", mostRules)
 		}
 	}

@@ -160,7 +160,7 @@ identities:
 	for token, want := range map[string]*Identity{
 		tokenA: grader, tokenB + "==": grader, "another-token-0123456789": operator, "": nil, tokenB: nil, tokenA + "\n": nil,
 	} {
-		if got := r.byToken(sha256.Sum256([]byte(token))); got != want {
+		if got := r.tokens[sha256.Sum256([]byte(token))]; got != want {
 			t.Errorf("token %q: %v, want %v", token, got.Name(), want.Name())
 		}
 	}
@@ -218,9 +218,9 @@ func FuzzParse(f *testing.F) {
 		if len(r.tokens) > maxTokens {
 			t.Errorf("%d tokens", len(r.tokens))
 		}
-		for _, one := range r.tokens {
-			if r.byToken(one.sum) != one.identity || r.identities[one.identity.name] != one.identity {
-				t.Errorf("a token of %q is not its", one.identity.name)
+		for _, of := range r.tokens {
+			if r.identities[of.name] != of {
+				t.Errorf("a token of %q is not its", of.name)
 			}
 		}
 		for name, of := range r.certificates {
