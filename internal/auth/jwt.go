@@ -121,19 +121,12 @@ func (c *jwtCache) get(sum [sha256.Size]byte) *issuer.Token {
 	return t
 }
 
-// put remembers a token. A full cache forgets expired tokens, or else any token.
+// put remembers a token. A full cache forgets any other.
 func (c *jwtCache) put(sum [sha256.Size]byte, t *issuer.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tokens == nil {
 		c.tokens = map[[sha256.Size]byte]*issuer.Token{}
-	}
-	if len(c.tokens) >= mostVerified {
-		for other, of := range c.tokens {
-			if of.Ended() {
-				delete(c.tokens, other)
-			}
-		}
 	}
 	for other := range c.tokens {
 		if len(c.tokens) < mostVerified {

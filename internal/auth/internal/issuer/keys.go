@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -95,7 +96,7 @@ func (i *Issuer) Run(ctx context.Context) {
 		now, next := i.keys.Load(), i.refresh
 		switch {
 		case err == nil:
-			if failure != "" || !now.same(before) {
+			if failure != "" || before == nil || !maps.Equal(now.thumbprints, before.thumbprints) {
 				i.fetched(Fetch{URL: i.config.URL, Keys: now.size()})
 			}
 			wait, failure = first, ""
@@ -150,36 +151,22 @@ func (i *Issuer) beforeEmpty(now time.Time) time.Duration {
 
 // rest waits for the next fetch. It returns false when ctx ends.
 func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
-	least, full := time.NewTimer(min(i.least, next)), time.NewTimer(next)
-	defer least.Stop()
-	defer full.Stop()
+	least := min(i.least, next)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-least.C:
+	case <-time.After(least):
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-full.C:
+	case <-time.After(next - least):
 	case <-i.wake:
 	}
 	return true
 }
 
 func (s *keySet) size() int { return len(s.list()) }
-
-func (s *keySet) same(other *keySet) bool {
-	if s.size() != other.size() {
-		return false
-	}
-	for thumbprint := range s.thumbprints {
-		if !other.thumbprints[thumbprint] {
-			return false
-		}
-	}
-	return true
-}
 
 // fetch returns the keys that the issuer publishes now.
 func (i *Issuer) fetch(ctx context.Context) (*keySet, error) {
