@@ -44,12 +44,12 @@ func TestFailedReloads(t *testing.T) {
 	}
 	s := &security{log: zap.NewNop(), metrics: m, failed: &failedReloads{}}
 	s.reloaded("access", watch.Outcome{Err: errors.New("a secret")})
-	s.reloaded("certificates", watch.Outcome{Err: errors.New("tls.crt: expired")})
-	const certificates = "certificates: not reloaded, what was in force stays: see the log\n"
-	if got, want := s.failed.lines(), "access: not reloaded, what was in force stays: see the log\n"+certificates; got != want {
+	s.reloaded("receipt-keys", watch.Outcome{Err: errors.New("tls.crt: expired")})
+	const keys = "receipt-keys: not reloaded, what was in force stays: see the log\n"
+	if got, want := s.failed.lines(), "access: not reloaded, what was in force stays: see the log\n"+keys; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if s.reloaded("access", watch.Outcome{}); s.failed.lines() != certificates {
-		t.Errorf("%q, want %q", s.failed.lines(), certificates)
+	if s.reloaded("access", watch.Outcome{}); s.failed.lines() != keys {
+		t.Errorf("%q, want %q", s.failed.lines(), keys)
 	}
 }
