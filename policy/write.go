@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 )
 
 // Marshal returns the policy as a file, which Parse reads back as an equal policy. It spells out
@@ -57,8 +56,6 @@ func (w *writer) fields(indent string, in reflect.Value, fields []field) {
 			for i := range value.Len() {
 				w.entry(indent+"  ", value.Index(i), f.sub)
 			}
-		case f.kind == namesValue:
-			w.b.WriteString(wrapped(indent+f.name+": ", indent, items(value)) + "\n")
 		default:
 			if text := w.literal(f, value); text != "{}" || f.index != nil {
 				w.b.WriteString(indent + f.name + ": " + text + "\n")
@@ -154,24 +151,6 @@ func items(list reflect.Value) []string {
 	return texts
 }
 
-// wrapped returns a list of names that begins on a line of its own key, on several lines if it is long.
-func wrapped(start, indent string, list []string) string {
-	const wide = 110
-	var text strings.Builder
-	line := start + "["
-	for i, item := range list {
-		if i < len(list)-1 {
-			item += ", "
-		}
-		if len(line)+len(item) > wide && i > 0 {
-			text.WriteString(strings.TrimSuffix(line, " ") + "\n")
-			line = indent + "  "
-		}
-		line += item
-	}
-	return text.String() + line + "]"
-}
-
 func (p *Policy) notCritical() []int {
 	var classes []int
 	for k := range p.Classes {
@@ -204,21 +183,5 @@ func quoted(s string) string {
 	if plainText.MatchString(s) && !constant.MatchString(s) {
 		return s
 	}
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08X`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	return strconv.Quote(s) // what it escapes means the same in YAML
 }

@@ -45,17 +45,6 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// TestMarshalLongList checks that a long list is wrapped, and read back unchanged.
-func TestMarshalLongList(t *testing.T) {
-	p := parseOne(t, manyClasses(1000, 12))
-	for line := range strings.Lines(string(p.Marshal())) {
-		if len(line) > 112 {
-			t.Errorf("a line of %d bytes: %s", len(line), line)
-		}
-	}
-	checkMarshal(t, p)
-}
-
 // TestMarshalIsRead checks that Parse reads back what Marshal writes, for any texts and numbers.
 func TestMarshalIsRead(t *testing.T) {
 	name := rapid.OneOf(
