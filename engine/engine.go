@@ -200,7 +200,7 @@ func (m *Model) assess(o *Outcome, guarded float64) {
 	o.Priority = risk.Logistic(logOdds)
 	o.Risk = o.Priority + addedToRisk[side]
 	if o.Percentile = 1; !o.Degenerate && !p.Guard.Finds(guarded) {
-		o.Percentile = f.percentiles.Of(o.Priority, logOdds)
+		o.Percentile = f.percentiles.Of(o.Priority)
 	}
 }
 

@@ -136,9 +136,6 @@ func (w *warnings) audit() {
 	if a.Surge > 0 && a.OnBreach != DeferOnBreach {
 		w.add("audit.surge", "has no effect: on_breach is %s", a.OnBreach)
 	}
-	if a.Rate == 1 {
-		w.add("audit.rate", "1 has a person look at every retained input: nothing is gained by retaining it")
-	}
 }
 
 // validate reports where the block contradicts itself or its policy.

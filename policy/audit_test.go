@@ -107,7 +107,6 @@ func TestAuditWarnings(t *testing.T) {
 		{"nothing", auditedText + calibration + "    audit: {rate: 0.02}\n", ""},
 		{"no line", auditedText + "    audit: {rate: 0.02}\n", "audit: there is no line"},
 		{"nothing critical", "models: [{name: m, classes: [a, b], gate: never, primary: {score: mi, threshold: 1}, audit: {rate: 0.02}}]", "audit: no class is critical"},
-		{"everything", auditedText + calibration + "    audit: {rate: 1}\n", "audit.rate: 1 has a person look at every retained input"},
 		{"a surge without use", auditedText + calibration + "    audit: {rate: 0.1, surge: 9}\n", "audit.surge: has no effect"},
 		{"m without a risk", auditedText + calibration + "    audit: {rate: 0.1, m: 0.3}\n", "audit.m: has no effect: the policy has no risk"},
 		{"m without a mean", auditedText + risk + "    audit: {rate: 0.1}\n", "audit.m: has no effect: audits follow the risk only"},

@@ -4,38 +4,42 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// Build returns the policy of a draft: checked, with every default filled in, and hashed. The error
-// is a Faults that lists everything wrong with the draft, each fault with the path of its key.
-// The policy shares no memory with the draft.
+// Build returns the policy of a draft: checked, with every default filled in, and hashed. It is that of
+// the file that says the same. The error is a Faults that lists everything wrong with the draft, each
+// fault with the path of its key. The policy shares no memory with the draft.
 func Build(d Draft) (*Policy, error) {
-	b := newBuilder(d.clone())
-	for _, r := range []*Rule{&b.Primary, &b.Fallback} {
+	for _, r := range []*Rule{&d.Primary, &d.Fallback} {
 		r.HasThreshold = r.HasThreshold || r.Threshold != 0
 	}
-	b.checkFields("", b.fields(), modelFields)
-	p := b.build()
-	if err := b.found.Err(); err != nil {
+	found := fileFaults{isDraft: true}
+	var p *Policy
+	for _, b := range readFile(File{Data: d.marshal()}, &found) {
+		p = b.build()
+	}
+	found.faults.Sort()
+	for i := range found.faults {
+		f := &found.faults[i]
+		f.Line, f.Col, f.Field = 0, 0, strings.TrimPrefix(f.Field, modelsField+"[0].")
+	}
+	if err := found.faults.Err(); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// builder makes one policy of one draft. A draft of a file differs from that of a program in two
-// ways: its keys are checked while they are read, and its faults have places. Rules that span
+// builder makes one policy of one draft, whose keys were checked while they were read. Rules that span
 // several keys are methods of the blocks that they are about, and look only at keys without a fault.
 type builder struct {
 	*Draft
 	origin
+	p *Policy // what is built
 
 	index map[string]int // index of each class; see classIndex
-}
-
-func newBuilder(d Draft) *builder {
-	return &builder{Draft: &d, origin: origin{model: d.Name, faulty: make(map[string]bool)}}
 }
 
 // fields returns the draft, for what goes through it key by key.
@@ -58,11 +62,14 @@ func (b *builder) build() *Policy {
 		Degenerate: b.Degenerate, Saturated: b.Saturated, Risk: b.Risk, Guard: b.Guard,
 		Calibration: b.Calibration, Audit: b.Audit, EarlyStopping: b.EarlyStopping,
 	}
-	sets := setRules{b, p}
-	sets.resolve()
-	gateRules{b, p}.resolve()
-	sets.resolveWeights()
-	sets.resolveSizes()
+	b.p = p
+	b.resolveSets()
+	b.resolveGate()
+	b.resolvePasses()
+	b.checkThresholds()
+	b.checkNeeds()
+	b.resolveWeights()
+	b.resolveSizes()
 	b.checkRisk(p)
 	p.Calibration.validate(b, p)
 	p.Audit.validate(b, p)

@@ -432,11 +432,8 @@ func (w *warnings) calibration() {
 	if c.Reference != nil {
 		w.reference()
 	}
-	if c.Certificate != nil {
-		if w.Observes() {
-			w.add("calibrated.certificate", "the policy has no thresholds, so that nothing is guaranteed")
-		}
-		w.certificate(c.Certificate)
+	if c.Certificate != nil && w.Observes() {
+		w.add("calibrated.certificate", "the policy has no thresholds, so that nothing is guaranteed")
 	}
 }
 
@@ -458,16 +455,5 @@ func (w *warnings) reference() {
 	}
 	if len(left) > 0 {
 		w.add("calibrated.reference.classes", "%s not among them though critical: drift is not looked for there", w.listOr(left, ""))
-	}
-}
-
-// certificate warns if the certificate's own numbers do not support it.
-func (w *warnings) certificate(c *Certificate) {
-	const rounding = 1e-9
-	for _, limit := range c.Limits() {
-		if limit.PValue > 1-c.Confidence+rounding {
-			w.add("calibrated.certificate.p_value", "%v is above %.3g, so that nothing is certified with confidence %v",
-				limit.PValue, 1-c.Confidence, c.Confidence)
-		}
 	}
 }

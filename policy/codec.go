@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
@@ -14,7 +13,7 @@ const noClass = -1
 // readFields reads the keys of a mapping into a struct. It returns false if the value is no mapping.
 func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []field) bool {
 	before := b.faults
-	m, ok := v.Fractions(fractionsOf(fields)...).Mapping(namesOf(fields)...)
+	m, ok := v.Mapping(namesOf(fields)...)
 	if b.faults > before {
 		b.faulty[v.Path()] = true
 	}
@@ -122,85 +121,6 @@ func (b *builder) readList(f *field, v strictyaml.Value, into reflect.Value) {
 	}
 }
 
-// checkFields reports the faults in a struct that a program made, key by key.
-func (b *builder) checkFields(prefix string, in reflect.Value, fields []field) {
-	for i := range fields {
-		b.check(&fields[i], prefix+fields[i].name, in)
-	}
-}
-
-// check reports the faults of a key's value in the draft of a program, where a zero value was not given.
-func (b *builder) check(f *field, path string, in reflect.Value) {
-	value := f.value(in, false)
-	if !value.IsValid() {
-		return
-	}
-	missing := f.required && value.IsZero()
-	switch f.kind {
-	case textValue:
-		if s := value.String(); s != "" {
-			b.accepts(f.form, path, s)
-			return
-		}
-	case choiceValue:
-		if s := value.String(); s != "" {
-			if !slices.Contains(f.choices, s) {
-				b.fault(path, "expected %s, found %s%s", f.words(), strictyaml.Quote(s), strictyaml.Suggest(s, f.choices))
-			}
-			return
-		}
-	case classValue:
-		if k := int(value.Int()); (k != noClass || f.required) && (k < 0 || k >= len(b.Classes)) {
-			b.fault(path, "expected the position of a class from 0 to %d, found %d", len(b.Classes)-1, k)
-		}
-		return
-	case wholeValue, periodValue:
-		n, least, most := toInt(value), int(f.within.Least), f.most()
-		if f.kind == periodValue {
-			least, most = int(Second), int(maxPeriod)
-		}
-		if (n != 0 || f.required) && (n < least || n > most) {
-			b.fault(path, "expected %s, found %v", f.words(), value)
-		}
-		return
-	case numberValue:
-		if x := value.Float(); (x != 0 || f.required) && !f.within.Contains(x) {
-			b.fault(path, "expected %s, found %v", f.words(), x)
-		}
-		return
-	case namesValue:
-		for i := range value.Len() {
-			if s := value.Index(i); !b.accepts(classForm, fmt.Sprintf("%s[%d]", path, i), s.String()) {
-				s.SetString("")
-			}
-		}
-		if !missing {
-			b.checkNames(f, path, value)
-		}
-	case quantileValue:
-		b.checkQuantiles(f, path, value)
-		return
-	case mappingValue:
-		b.checkFields(path+".", value, f.sub)
-		return
-	case listValue:
-		for i := range value.Len() {
-			b.checkFields(fmt.Sprintf("%s[%d].", path, i), value.Index(i), f.sub)
-		}
-	}
-	if missing {
-		b.fault(path, "missing, expected %s", f.words())
-	}
-}
-
-// toInt returns a whole number; seeds above the largest int as negative ones.
-func toInt(v reflect.Value) int {
-	if v.CanUint() {
-		return int(v.Uint())
-	}
-	return int(v.Int())
-}
-
 // accepts reports whether a text has the form, or faults it.
 func (b *builder) accepts(form *pattern, path, s string) bool {
 	if form.accepts(s) {
@@ -268,16 +188,6 @@ func fillDefaults(in reflect.Value, fields []field) {
 			value.Set(f.standard)
 		}
 	}
-}
-
-// fractionsOf returns the names of the keys that hold a number with a fraction.
-func fractionsOf(fields []field) (names []string) {
-	for _, f := range fields {
-		if f.kind == numberValue {
-			names = append(names, f.name)
-		}
-	}
-	return names
 }
 
 // deepCopy returns a copy that shares no memory with a value.

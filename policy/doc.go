@@ -1,8 +1,8 @@
 // Package policy holds deferral policies: it parses, builds, checks and writes them, gives each a
 // content hash, and decides by them.
 //
-// Build makes a policy of a Draft of plain Go values. Parse makes drafts of files and builds them with
-// the same code. Both report all faults at once.
+// Parse makes policies of files. Build makes one of a Draft of plain Go values, as of the file that
+// says the same. Both report all faults at once.
 //
 // Its invariants:
 //   - A *Policy that Build or Parse returned is complete, valid and never changes.

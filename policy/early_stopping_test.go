@@ -1,14 +1,12 @@
 package policy
 
 import (
-	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -247,28 +245,14 @@ func TestExplainEarlyStopping(t *testing.T) {
 }
 
 // TestWarningsOfEarlyStopping checks each warning about a rule in force, on a policy that causes it and on
-// one that just does not. The bounds are scipy.stats.binom.cdf(k, n, p) against 1 - confidence =
-// 0.1: 0.0991 for 0 of 230 and 0.1001 for 0 of 229 at 1%, 0.0940 for 6 of 1063 and 0.1010 for 6 of
-// 1049.
+// one that just does not.
 func TestWarningsOfEarlyStopping(t *testing.T) {
 	certificate := func(with string) string {
 		return strings.Replace(plainRule, "confidence: 0.9, released: {at_most: 0.05}", "confidence: 0.9, "+with, 1)
 	}
 	for _, test := range []struct{ name, text, want string }{
 		{"plain", settledText(plainRule), ""},
-		{"as it was certified", settledText(certificate("inputs: 230, disagreements: 0, released: {at_most: 0.49}")), ""},
-		{"too few inputs", settledText(certificate("inputs: 229, disagreements: 0, released: {at_most: 0.05}")),
-			"calibrated.early_stopping.certificate.disagreements: 0 of 229 do not bear out a share of at most 0.01 with confidence 0.9"},
-		{"six of enough", settledText(certificate("inputs: 1063, disagreements: 6, released: {at_most: 0.05}")), ""},
-		{"six of too few", settledText(certificate("inputs: 1049, disagreements: 6, released: {at_most: 0.05}")),
-			"calibrated.early_stopping.certificate.disagreements: 6 of 1049"},
-		{"many", settledText(certificate("inputs: 2147483647, disagreements: 2147483647, released: {at_most: 0.05}")),
-			"calibrated.early_stopping.certificate.disagreements: 2147483647 of 2147483647"},
-		{"released", settledText(certificate("released: {at_most: 0.05, deferred: 44, released: 0}")),
-			"calibrated.early_stopping.certificate.released.released: 0 of 44 do not bear out a share of at most 0.05"}, // 0.95^44 = 0.1047
-		{"one more deferred", settledText(certificate("released: {at_most: 0.05, deferred: 45, released: 0}")), ""},
-		{"critical ones released", settledText(certificate("released: {at_most: 0.05}, critical_released: {at_most: 0.05, deferred: 44, released: 0}")),
-			"calibrated.early_stopping.certificate.critical_released.released: 0 of 44"},
+		{"nearly half released", settledText(certificate("inputs: 230, disagreements: 0, released: {at_most: 0.49}")), ""},
 		{"half released", settledText(certificate("released: {at_most: 0.5, deferred: 5, released: 0}")),
 			"calibrated.early_stopping.certificate.released.at_most: up to 0.5 of the inputs that all passes defer may be retained instead"},
 		{"nothing certified of those released", settledText(certificate("released: {at_most: 1, deferred: 3, released: 3}")),
@@ -282,72 +266,4 @@ func TestWarningsOfEarlyStopping(t *testing.T) {
 			checkWarnings(t, parseOne(t, test.text), test.want)
 		})
 	}
-}
-
-func drawEarlyStopping(t *rapid.T, p *Policy) *EarlyStopping {
-	given := func(what string) bool { return rapid.Bool().Draw(t, what) }
-	count := func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
-	share := rapid.Float64Range(1e-9, 1-1e-9)
-	released := func() ReleasedShare {
-		r := ReleasedShare{AtMost: rapid.OneOf(share, rapid.Just(1.0)).Draw(t, "at most")}
-		if given("counts of the released") {
-			r.Deferred = count(math.MaxInt32, "deferred")
-			r.Released = count(r.Deferred, "released")
-		}
-		return r
-	}
-	s := &EarlyStopping{
-		Order:       rapid.SampledFrom([]PassOrder{AnyOrder, MembersOrder}).Draw(t, "order"),
-		Certificate: EarlyStopCertificate{Disagreement: share.Draw(t, "share"), Confidence: share.Draw(t, "confidence"), Released: released()},
-	}
-	if given("provenance") {
-		s.Software, s.PassesFile, s.PassesSHA256 = drawText(t, "software"), drawText(t, "passes file"), strings.Repeat("1e", 32)
-		s.Inputs, s.Seed = count(math.MaxInt32, "inputs"), rapid.Uint64Max(math.MaxInt).Draw(t, "seed")
-		halves := rapid.Float64Range(0, 1).Draw(t, "halves")
-		s.HalvesDiffer = &halves
-	}
-	if given("counts") {
-		s.Certificate.Inputs = count(math.MaxInt32, "certified on")
-		s.Certificate.Disagreements = count(s.Certificate.Inputs, "disagreements")
-	}
-	if given("critical") {
-		critical := released()
-		s.Certificate.CriticalReleased = &critical
-	}
-
-	var first, passes int
-	if p.WhyNoEarlyStop() == "" && given("in force") {
-		s.PolicyHash = p.HashWithoutEarlyStop()
-		first, passes = rapid.IntRange(p.FewestPasses, p.ExpectedPasses-1).Draw(t, "first"), p.ExpectedPasses
-		s.MeanPasses = rapid.Float64Range(0, float64(passes)).Draw(t, "mean passes")
-	} else {
-		s.PolicyHash = strings.Repeat("5", 64)
-		first = rapid.IntRange(2, MaxEarlyStopPasses-1).Draw(t, "first")
-		passes = rapid.IntRange(first+1, min(first+9, MaxEarlyStopPasses)).Draw(t, "passes")
-	}
-	form := &earlystop.Form{Boundaries: []earlystop.Boundary{drawBoundary(t, first)}, Retain: drawTerms(t), Defer: drawTerms(t)}
-	if last := passes - 1; last > first {
-		form.Boundaries = append(form.Boundaries, drawBoundary(t, last))
-	}
-	s.Rule = form.Rule(passes, rapid.SampledFrom([]float64{0, 7.5, earlystop.Never}).Draw(t, "patience"))
-	return s
-}
-
-func drawBoundary(t *rapid.T, passes int) earlystop.Boundary {
-	number := rapid.Float64Range(-earlystop.Never, earlystop.Never)
-	return earlystop.Boundary{Passes: passes, Retain: number.Draw(t, "retain"), Defer: number.Draw(t, "defer")}
-}
-
-// drawTerms draws terms of single statistics, each at most once.
-func drawTerms(t *rapid.T) (terms []earlystop.Term) {
-	for _, of := range earlystop.StatisticNames {
-		switch rapid.IntRange(0, 2).Draw(t, "terms of "+string(of)) {
-		case 1:
-			terms = append(terms, earlystop.Term{Of: of, Weight: rapid.Float64Range(-9, 9).Draw(t, "weight")})
-		case 2:
-			last := rapid.Float64Range(-9, 9).Draw(t, "last weight")
-			terms = append(terms, earlystop.Term{Of: of, Times: "own", Weight: 1, Last: &last})
-		}
-	}
-	return terms
 }

@@ -7,24 +7,9 @@ import (
 	"strings"
 )
 
-// gateRules settle the gate with all that depends on it: how many passes it takes to open, which
-// thresholds there must be, and which sets scores, gate and scope need.
-type gateRules struct {
-	*builder
-	p *Policy
-}
-
-// resolve fills in the gate and the passes where none are given, and applies the rules about them.
-func (b gateRules) resolve() {
-	b.resolveGate()
-	b.resolvePasses()
-	b.checkThresholds()
-	b.checkNeeds()
-}
-
 // resolveGate fills in the gate where none is given.
-func (b gateRules) resolveGate() {
-	if b.given("gate", b.Gate == "") {
+func (b *builder) resolveGate() {
+	if b.given("gate") {
 		return
 	}
 	b.p.Gate = AnyCritical
@@ -35,7 +20,7 @@ func (b gateRules) resolveGate() {
 }
 
 // resolvePasses fills in the fewest passes and checks them against the gate.
-func (b gateRules) resolvePasses() {
+func (b *builder) resolvePasses() {
 	p := b.p
 	if !b.sound("kind") {
 		return
@@ -61,7 +46,7 @@ func (b gateRules) resolvePasses() {
 		why = fmt.Sprintf("for skewness to exceed reliability_threshold %v, which gate %s rests on",
 			p.ReliabilityThreshold, p.Gate)
 	}
-	given := b.given("passes.fewest", b.FewestPasses == 0)
+	given := b.given("passes.fewest")
 	switch {
 	case !b.sound("passes.fewest"):
 		return
@@ -90,7 +75,7 @@ func (b gateRules) resolvePasses() {
 
 // checkThresholds checks that the policy has no threshold, or one for each score that the gate
 // can reach.
-func (b gateRules) checkThresholds() {
+func (b *builder) checkThresholds() {
 	p := b.p
 	if p.Observes() || !b.sound("gate", "primary.threshold", "fallback.threshold") {
 		return
@@ -104,7 +89,7 @@ func (b gateRules) checkThresholds() {
 }
 
 // checkNeeds checks that the policy has the sets that its scores, gate and scope need.
-func (b gateRules) checkNeeds() {
+func (b *builder) checkNeeds() {
 	p := b.p
 	var critical, safe []string
 	if b.sound("gate") {

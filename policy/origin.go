@@ -5,13 +5,10 @@ import (
 	"strings"
 )
 
-// origin knows where a draft comes from, a file or a program, and takes its faults.
+// origin knows where the fields of a draft are, and takes their faults.
 type origin struct {
-	// file knows the places of the fields, and takes the faults; nil for the draft of a program.
 	file   *fileEntry
-	model  string // the name that a program gave, for its faults
-	found  Faults // those of a program
-	faults int    // of either
+	faults int
 	// faulty has the paths of fields with faults. Rules across fields leave those out, since their
 	// faults would only repeat what was reported.
 	faulty map[string]bool
@@ -19,32 +16,23 @@ type origin struct {
 
 // fault reports a fault at the field's value, or at the mapping that the field would stand in.
 func (o *origin) fault(path, format string, args ...any) {
-	if o.file != nil {
-		o.file.place(path).FaultIn(path, format, args...)
-	} else {
-		f := Fault{Field: path, Reason: fmt.Sprintf(format, args...)}
-		if IsName(o.model) {
-			f.Entry = entryOf(o.model)
-		}
-		o.found = append(o.found, f)
-		o.faults++
-	}
+	o.file.place(path).FaultIn(path, format, args...)
 	o.faulty[path] = true
 }
 
-// where returns the place of a list entry, for messages.
+// where returns the place of a list entry, for messages: in the draft of a program its path.
 func (o *origin) where(path string) string {
-	if o.file == nil {
+	if o.file.isDraft {
 		return path
 	}
 	at := o.file.place(path)
 	return fmt.Sprintf("%d:%d", at.Line(), at.Col())
 }
 
-// given reports whether a field was given, although its value may be zero. For the draft of a
-// program, zero means that it was not.
-func (o *origin) given(path string, zero bool) bool {
-	return !zero || o.file != nil && o.file.has(path)
+// given reports whether a field was given, although its value may be zero.
+func (o *origin) given(path string) bool {
+	_, given := o.file.values[path]
+	return given
 }
 
 // sound reports whether no field among paths has a fault, nor any mapping around it.

@@ -77,8 +77,9 @@ func readFile(f File, found *fileFaults) []*builder {
 
 // fileFaults collects the faults of a file.
 type fileFaults struct {
-	file   string
-	faults Faults
+	file    string
+	isDraft bool // the file is the draft of a program, which knows no lines of it
+	faults  Faults
 }
 
 // add adds a fault. An empty model says that its name is not known.
@@ -93,9 +94,10 @@ func (c *fileFaults) add(model string, f strictyaml.Fault) {
 // readModel reads the fields of a model. It returns nil if the value is no mapping. Faults name the
 // model by its name, or else by its place in the list.
 func readModel(v strictyaml.Value, found *fileFaults) *builder {
-	b := newBuilder(Draft{})
+	b := &builder{Draft: new(Draft), origin: origin{faulty: make(map[string]bool)}}
 	model := peekName(v)
 	b.file = &fileEntry{
+		isDraft: found.isDraft,
 		root: v.Under("", func(f strictyaml.Fault) {
 			b.faults++
 			if model == "" {
@@ -131,15 +133,10 @@ func peekName(v strictyaml.Value) string {
 
 // fileEntry knows the places of a model's fields in its file.
 type fileEntry struct {
-	root   strictyaml.Value
-	values map[string]strictyaml.Value   // by path
-	lists  map[string][]strictyaml.Value // the entries of a list by its path
-}
-
-// has reports whether a field is given.
-func (e *fileEntry) has(path string) bool {
-	_, given := e.values[path]
-	return given
+	isDraft bool
+	root    strictyaml.Value
+	values  map[string]strictyaml.Value   // by path
+	lists   map[string][]strictyaml.Value // the entries of a list by its path
 }
 
 // place returns the value of a field, or the closest value that it would stand in.

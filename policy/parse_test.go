@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -220,29 +219,6 @@ func TestDependentDefaults(t *testing.T) {
 			p := parseOne(t, model+"    "+fields+"\n")
 			if got := test.got(p); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
-// TestClassesAreLiteral checks that class names are texts, never booleans, numbers or dates.
-func TestClassesAreLiteral(t *testing.T) {
-	tests := []struct {
-		list string
-		want []string
-	}{
-		{"[no, yes, on]", []string{"no", "yes", "on"}},
-		{"[0, 1, 2]", []string{"0", "1", "2"}},
-		{"[1e3, 1_000, 0x10, 010]", []string{"1e3", "1_000", "0x10", "010"}},
-		{"[2026-11-21, true, .inf]", []string{"2026-11-21", "true", ".inf"}},
-		{`["no", 'null', "a\u00e9"]`, []string{"no", "null", "aé"}},
-		{"\n    - a b\n    - 'it''s'", []string{"a b", "it's"}},
-	}
-	for _, test := range tests {
-		t.Run(test.list, func(t *testing.T) {
-			p := parseOne(t, "models:\n  - name: m\n    gate: never\n    primary: {score: mi}\n    classes: "+test.list+"\n")
-			if !slices.Equal(p.Classes, test.want) {
-				t.Errorf("classes %q, want %q", p.Classes, test.want)
 			}
 		})
 	}

@@ -64,25 +64,6 @@ type Percentiles struct {
 	// inverse has the inverse of the distance from each quantile to the next, divided by the number of
 	// distances.
 	inverse [Levels]float64
-	// first holds where to begin to search, by log-odds: the last quantile that is not above them.
-	first [2 * percentileOdds * percentilePlaces]uint8
-}
-
-const (
-	percentileOdds   = 16 // largest log-odds that have a place of their own
-	percentilePlaces = 64 // to one, so that few places have two quantiles
-)
-
-// percentilePlace returns the index of log-odds in Percentiles.first.
-func percentilePlace(logOdds float64) int {
-	const last = 2*percentileOdds*percentilePlaces - 1
-	switch {
-	case logOdds >= percentileOdds:
-		return last
-	case logOdds > -percentileOdds:
-		return min(int((logOdds+percentileOdds)*percentilePlaces), last)
-	}
-	return 0
 }
 
 // Percentiles returns the percentiles among the quantiles.
@@ -92,34 +73,25 @@ func (r *Risk) Percentiles() *Percentiles {
 	for i := range distances {
 		p.inverse[i] = min(1/((p.quantiles[i+1]-p.quantiles[i])*distances), math.MaxFloat64)
 	}
-	at := 0
-	for place := range p.first {
-		for at+1 < distances && percentilePlace(math.Log(p.quantiles[at+1]/(1-p.quantiles[at+1]))) < place {
-			at++
-		}
-		p.first[place] = uint8(at)
-	}
 	return p
 }
 
 // Of returns which share of the calibration's inputs had a probability of at most x, by linear
-// interpolation between the quantiles: 0 below all of them, 1 from the largest on. logOdds say where to
-// look, and should be those of x: the place is found by them while x is still being computed from them.
-func (p *Percentiles) Of(x, logOdds float64) float64 {
+// interpolation between the quantiles: 0 below all of them, 1 from the largest on.
+func (p *Percentiles) Of(x float64) float64 {
 	q := &p.quantiles
 	const last = len(q) - 1
-	at := int(p.first[percentilePlace(logOdds)])
 	switch {
 	case !(x >= q[0]):
 		return 0
 	case x >= q[last]:
 		return 1
 	}
-	for q[at] > x {
-		at--
-	}
-	for q[at+1] <= x {
-		at++
+	at := 0 // the last quantile that is not above x
+	for step := (last + 1) / 2; step > 0; step /= 2 {
+		if at+step <= last && q[at+step] <= x {
+			at += step
+		}
 	}
 	return float64(at)/float64(last) + (x-q[at])*p.inverse[at]
 }

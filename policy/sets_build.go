@@ -8,15 +8,8 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// setRules make sets of the lists that name classes, and bound what grows with the classes. The sets
-// are ascending; critical and safe classes are disjoint, and every pair is of one of each.
-type setRules struct {
-	*builder
-	p *Policy
-}
-
-// resolve resolves the critical and the safe set.
-func (b setRules) resolve() {
+// resolveSets resolves the critical and the safe set, which are ascending and disjoint.
+func (b *builder) resolveSets() {
 	p := b.p
 	p.Critical = b.classesOf("critical", b.Critical)
 	if b.Safe != nil {
@@ -35,7 +28,7 @@ func (b setRules) resolve() {
 }
 
 // classesOf returns the classes with these names, ascending.
-func (b setRules) classesOf(path string, names []string) []int {
+func (b *builder) classesOf(path string, names []string) []int {
 	var classes []int
 	for i, name := range names {
 		if k, ok := b.classOf(fmt.Sprintf("%s[%d]", path, i), name); ok {
@@ -49,7 +42,7 @@ func (b setRules) classesOf(path string, names []string) []int {
 }
 
 // resolveWeights resolves the pairs, and drops weights of 1, which change nothing.
-func (b setRules) resolveWeights() {
+func (b *builder) resolveWeights() {
 	p := b.p
 	first := make(map[[2]int]string) // paths
 	for i, w := range b.PairWeights {
@@ -75,7 +68,7 @@ func (b setRules) resolveWeights() {
 }
 
 // classOfPair returns the class of one side of a pair.
-func (b setRules) classOfPair(path, name string, set []int, side string) (int, bool) {
+func (b *builder) classOfPair(path, name string, set []int, side string) (int, bool) {
 	k, ok := b.classOf(path, name)
 	if !ok {
 		return 0, false
@@ -88,7 +81,7 @@ func (b setRules) classOfPair(path, name string, set []int, side string) (int, b
 }
 
 // resolveSizes bounds what grows with the classes.
-func (b setRules) resolveSizes() {
+func (b *builder) resolveSizes() {
 	p := b.p
 	if !b.sound("classes") {
 		return
@@ -101,7 +94,7 @@ func (b setRules) resolveSizes() {
 		b.fault("critical", "%d safe x %d critical classes, expected at most %d such pairs: name fewer critical "+
 			"classes, or the safe ones that matter", len(p.Safe), len(p.Critical), MaxPairs)
 	}
-	if !b.given("top_classes", b.TopClasses == 0) {
+	if !b.given("top_classes") {
 		p.TopClasses = min(defaultTopClasses, n)
 	} else if p.TopClasses > n {
 		b.fault("top_classes", "expected at most %d, the number of classes, found %d", n, p.TopClasses)

@@ -1,11 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"slices"
-
-	"github.com/ckd-project/ckd/internal/binomial"
-)
+import "fmt"
 
 // Warnings begin at these values.
 const (
@@ -33,7 +28,6 @@ func (p *Policy) Warnings() []string {
 		w.add("scope", "every class is critical, so with %s no input is ever deferred", PredictedSafe)
 	}
 	w.rules()
-	w.guard()
 	w.identical()
 	if p.Calibration != nil {
 		w.calibration()
@@ -91,14 +85,13 @@ func (w *warnings) gate() {
 
 func (w *warnings) rules() {
 	for _, r := range w.reachable() {
-		if r.HasThreshold && r.Threshold == 0 {
-			w.add(r.field+".threshold", "0 retains only inputs whose %s is exactly 0, and defers nearly all", r.Score)
-		}
-		switch r.Score {
-		case PCritical:
-			w.probability(r)
-		case CBEC:
-			w.confusion(r)
+		switch {
+		case r.Score == PCritical && w.Scope == AllInputs:
+			w.add(r.field+".score", "%s with scope %s defers first what is predicted critical most surely, which nobody misses; "+
+				"with %s it is kept", PCritical, AllInputs, PredictedSafe)
+		case r.Score == CBEC && len(w.Classes) == 2:
+			w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
+				"which class is critical: where it decides, most of the benefit can be lost")
 		}
 	}
 	if w.Primary.HasThreshold && !w.Gate.ReachesPrimary() {
@@ -107,41 +100,6 @@ func (w *warnings) rules() {
 	if w.Fallback.HasThreshold && !w.Gate.ReachesFallback() {
 		w.add("fallback.threshold", "has no effect: with gate %s the fallback score never decides", w.Gate)
 	}
-}
-
-// probability warns about a rule that decides by p_critical.
-func (w *warnings) probability(r reachableRule) {
-	if w.Scope == AllInputs {
-		w.add(r.field+".score", "%s with scope %s defers first what is predicted critical most surely, which nobody misses; "+
-			"with %s it is kept", PCritical, AllInputs, PredictedSafe)
-	}
-	if r.Threshold > 1 {
-		w.add(r.field+".threshold", "%v defers nothing: %s is at most 1", r.Threshold, PCritical)
-	}
-}
-
-// confusion warns about a rule that decides by cbec.
-func (w *warnings) confusion(r reachableRule) {
-	if len(w.Classes) == 2 {
-		w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
-			"which class is critical: where it decides, most of the benefit can be lost")
-	}
-	if w.allWeightsZero() {
-		w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
-	}
-}
-
-// guard warns of a guard that defers nearly all.
-func (w *warnings) guard() {
-	if w.Guard != nil && w.Guard.Threshold == 0 && !w.Observes() {
-		w.add("guard.threshold", "0 defers every input whose %s is not exactly 0, as unfamiliar", w.Guard.Score)
-	}
-}
-
-// allWeightsZero reports whether every pair has weight 0.
-func (p *Policy) allWeightsZero() bool {
-	return len(p.PairWeights) == len(p.Safe)*len(p.Critical) &&
-		!slices.ContainsFunc(p.PairWeights, func(w PairWeight) bool { return w.Weight != 0 })
 }
 
 func (w *warnings) identical() {
@@ -169,42 +127,11 @@ func (w *warnings) earlyStopping() {
 			"the rule is not in force, and all passes decide; learn another with ckd calibrate early-stop", w.HashWithoutEarlyStop())
 		return
 	}
-	const path = "calibrated.early_stopping.certificate."
-	for _, share := range []struct {
-		field  string
-		k, n   int
-		atMost float64
-	}{
-		{"disagreements", c.Disagreements, c.Inputs, c.Disagreement},
-		{"released.released", c.Released.Released, c.Released.Deferred, c.Released.AtMost},
-		{"critical_released.released", c.criticalReleased().Released, c.criticalReleased().Deferred, c.criticalReleased().AtMost},
-	} {
-		if share.n > 0 && c.Groups == 0 && !bearsOut(share.k, share.n, share.atMost, c.Confidence) {
-			w.add(path+share.field, "%d of %d do not bear out a share of at most %v with confidence %v",
-				share.k, share.n, share.atMost, c.Confidence)
-		}
-	}
 	if loose := c.Released.AtMost; loose >= looseRelease {
-		w.add(path+"released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
+		w.add("calibrated.early_stopping.certificate.released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
 			"more of them, or ask that less is decided otherwise", loose)
 	}
 	if w.Calibration != nil && IsEnsemble(w.Calibration.Posterior) && w.EarlyStopping.Order == AnyOrder {
 		w.add("calibrated.early_stopping.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
 	}
-}
-
-// criticalReleased returns the share of critical inputs, or one that says nothing if it is not
-// certified.
-func (c *EarlyStopCertificate) criticalReleased() ReleasedShare {
-	if c.CriticalReleased == nil {
-		return ReleasedShare{AtMost: 1}
-	}
-	return *c.CriticalReleased
-}
-
-// bearsOut reports whether k of n certify a share of at most p > 0: whether k or fewer have a
-// chance of at most 1-confidence if the share is p.
-func bearsOut(k, n int, p, confidence float64) bool {
-	const rounding = 1e-9
-	return p == 1 || binomial.Tail(k, n, p) <= 1-confidence+rounding
 }

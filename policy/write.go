@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 )
 
 // Marshal returns the policy as a file, which Parse reads back as an equal policy. It spells out
@@ -21,8 +20,13 @@ func (p *Policy) Marshal() []byte {
 	if d.TopClasses == min(defaultTopClasses, len(d.Classes)) {
 		d.TopClasses = 0
 	}
-	w := writer{classes: p.Classes}
-	w.entry("  ", reflect.ValueOf(d), modelFields)
+	return d.marshal()
+}
+
+// marshal returns the draft as a file.
+func (d *Draft) marshal() []byte {
+	w := writer{classes: d.Classes}
+	w.entry("  ", reflect.ValueOf(*d), modelFields)
 	return append([]byte(modelsField+":\n"), w.b.Bytes()...)
 }
 
@@ -52,8 +56,6 @@ func (w *writer) fields(indent string, in reflect.Value, fields []field) {
 			for i := range value.Len() {
 				w.entry(indent+"  ", value.Index(i), f.sub)
 			}
-		case f.kind == namesValue:
-			w.b.WriteString(wrapped(indent+f.name+": ", indent, items(value)) + "\n")
 		default:
 			if text := w.literal(f, value); text != "{}" || f.index != nil {
 				w.b.WriteString(indent + f.name + ": " + text + "\n")
@@ -86,12 +88,16 @@ func (f *field) written(value, in reflect.Value) bool {
 		return false
 	case f.flag != "":
 		return in.FieldByName(f.flag).Bool()
-	case f.kind == classValue:
+	case f.kind == classValue && !f.required:
 		return value.Int() != noClass
-	case f.kind == mappingValue || f.required || f.spelled:
+	case f.required && (value.Kind() == reflect.String || value.Kind() == reflect.Slice):
+		return value.Len() > 0 // else it was not given
+	case f.kind == mappingValue || f.required:
 		return true
+	case f.spelled:
+		return !value.IsZero() || f.isPointer(in)
 	case f.standard.IsValid():
-		return !value.Equal(f.standard)
+		return !value.IsZero() && !value.Equal(f.standard)
 	}
 	return f.isPointer(in) || !value.IsZero()
 }
@@ -113,7 +119,10 @@ func (w *writer) literal(f *field, value reflect.Value) string {
 	case numberValue:
 		return decimal(value.Float())
 	case classValue:
-		return quoted(w.classes[value.Int()])
+		if k := value.Int(); k >= 0 && k < int64(len(w.classes)) {
+			return quoted(w.classes[k])
+		}
+		return "null" // of a program that made a mistake
 	case namesValue, quantileValue:
 		return "[" + strings.Join(items(value), ", ") + "]"
 	case mappingValue:
@@ -142,24 +151,6 @@ func items(list reflect.Value) []string {
 	return texts
 }
 
-// wrapped returns a list of names that begins on a line of its own key, on several lines if it is long.
-func wrapped(start, indent string, list []string) string {
-	const wide = 110
-	var text strings.Builder
-	line := start + "["
-	for i, item := range list {
-		if i < len(list)-1 {
-			item += ", "
-		}
-		if len(line)+len(item) > wide && i > 0 {
-			text.WriteString(strings.TrimSuffix(line, " ") + "\n")
-			line = indent + "  "
-		}
-		line += item
-	}
-	return text.String() + line + "]"
-}
-
 func (p *Policy) notCritical() []int {
 	var classes []int
 	for k := range p.Classes {
@@ -173,7 +164,7 @@ func (p *Policy) notCritical() []int {
 // decimal returns the shortest text of a number. It has a point before its exponent, without which
 // other YAML readers take it for a text.
 func decimal(x float64) string {
-	s := strconv.FormatFloat(x, 'g', -1, 64)
+	s := strconv.FormatFloat(x+0, 'g', -1, 64) // -0 + 0 is 0
 	if mantissa, exponent, ok := strings.Cut(s, "e"); ok && !strings.Contains(mantissa, ".") {
 		return mantissa + ".0e" + exponent
 	}
@@ -192,21 +183,5 @@ func quoted(s string) string {
 	if plainText.MatchString(s) && !constant.MatchString(s) {
 		return s
 	}
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08X`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	return strconv.Quote(s) // what it escapes means the same in YAML
 }

@@ -7,108 +7,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/progress"
 	"golang.org/x/term"
 )
 
-// barDelay says how long work takes before its bar shows.
-const barDelay = time.Second
+const (
+	barDelay = time.Second            // how long a stage takes before its progress shows
+	barPause = 100 * time.Millisecond // between two drawings
+)
 
-// bar shows progress on standard error, where that is a terminal.
-type bar struct {
-	what    string
-	lines   io.Writer         // for a line at the beginning and one at the end; nil for none
-	tracker *progress.Tracker // nil without a terminal
-	timer   *time.Timer
-
-	mutex    sync.Mutex // guards the fields below
-	stopped  bool
-	writer   progress.Writer // nil while nothing is shown
-	rendered chan struct{}
-}
-
-// newBar shows a bar at once. Without a terminal it prints one line at the beginning and one at the
-// end.
-func newBar(ctx *cmdContext, what string) *bar {
-	b := newLateBar(ctx, what, 0)
-	if b.tracker == nil {
-		b.lines = ctx.Stderr
-		fmt.Fprintf(b.lines, "%s ...\n", what)
-	}
-	return b
-}
-
-// newLateBar shows a bar once the work has taken some time. Without a terminal it prints nothing.
-func newLateBar(ctx *cmdContext, what string, delay time.Duration) *bar {
-	b := &bar{what: what}
-	if f, isFile := ctx.Stderr.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
-		b.tracker = &progress.Tracker{Message: what, Units: progress.UnitsDefault}
-		b.tracker.Start()
-		b.timer = time.AfterFunc(delay, func() { b.show(ctx.Stderr) })
-	}
-	return b
-}
-
-func (b *bar) show(w io.Writer) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if b.stopped {
-		return
-	}
-	writer, rendered := progress.NewWriter(), make(chan struct{})
-	writer.SetOutputWriter(w)
-	writer.SetAutoStop(false)
-	writer.AppendTracker(b.tracker)
-	go func() {
-		defer close(rendered)
-		writer.Render()
-	}()
-	b.writer, b.rendered = writer, rendered
-}
-
-// update moves the bar. Many goroutines may call it.
-func (b *bar) update(done, total int) {
-	if b.lines != nil && done == total {
-		fmt.Fprintf(b.lines, "%s: %d done\n", b.what, total)
-	}
-	if b.tracker != nil {
-		b.tracker.UpdateTotal(int64(total))
-		b.tracker.SetValue(int64(done))
-	}
-}
-
-// stop ends the bar and returns when its last line is drawn. A second call does nothing.
-func (b *bar) stop() {
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	b.stopped = true
-	if b.writer == nil {
-		return
-	}
-	if !b.tracker.IsDone() { // the work ended before its end
-		b.tracker.MarkAsErrored()
-	}
-	for {
-		b.writer.Stop() // does nothing before the rendering has begun
-		select {
-		case <-b.rendered:
-			b.writer = nil
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-// stageBars shows a late bar for each stage of some work.
+// stageBars shows the progress of each stage of some work on one line of standard error, where that is
+// a terminal. Many goroutines may call its methods.
 type stageBars struct {
 	ctx *cmdContext
 
-	mutex sync.Mutex // guards the fields below
-	stage string
-	bar   *bar // nil before the first stage
+	mutex        sync.Mutex // guards the fields below
+	stage        string
+	began, drawn time.Time // of the stage; drawn is zero while nothing of it is shown
 }
 
 // of returns what moves the bar of a stage.
@@ -116,25 +30,43 @@ func (s *stageBars) of(stage string) func(done, total int) {
 	return func(done, total int) { s.update(stage, done, total) }
 }
 
-// update moves the bar of a stage, and ends the bar of the previous stage. Many goroutines may call
-// it.
+// update moves the bar of a stage, and ends the bar of the previous stage.
 func (s *stageBars) update(stage string, done, total int) {
+	if isTerminal(s.ctx.Stderr) {
+		s.draw(time.Now(), stage, done, total)
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, isFile := w.(*os.File)
+	return isFile && term.IsTerminal(int(f.Fd()))
+}
+
+func (s *stageBars) draw(now time.Time, stage string, done, total int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.bar == nil || s.stage != stage {
-		if s.bar != nil {
-			s.bar.stop()
-		}
-		s.stage, s.bar = stage, newLateBar(s.ctx, stage, barDelay)
+	if s.stage != stage {
+		s.end()
+		s.stage, s.began = stage, now
 	}
-	s.bar.update(done, total)
+	if now.Sub(s.began) < barDelay || done < total && now.Sub(s.drawn) < barPause {
+		return
+	}
+	s.drawn = now
+	fmt.Fprintf(s.ctx.Stderr, "\r%s: %d of %d (%d%%)", stage, done, total, 100*int64(done)/int64(max(total, 1)))
+}
+
+// end leaves the line of the stage. The caller holds mutex.
+func (s *stageBars) end() {
+	if !s.drawn.IsZero() {
+		fmt.Fprintln(s.ctx.Stderr)
+	}
+	s.drawn = time.Time{}
 }
 
 // stop ends the last bar.
 func (s *stageBars) stop() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.bar != nil {
-		s.bar.stop()
-	}
+	s.end()
 }

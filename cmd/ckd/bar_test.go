@@ -3,34 +3,36 @@ package main
 import (
 	"bytes"
 	"testing"
-
-	"github.com/jedib0t/go-pretty/v6/progress"
+	"time"
 )
 
-// TestBarIsNotShownAfterItStopped lets the timer of a late bar fire while the work ends.
-func TestBarIsNotShownAfterItStopped(t *testing.T) {
+// TestBars checks that a stage shows once it takes long, not too often, and on a line of its own.
+func TestBars(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	b := &bar{tracker: &progress.Tracker{Message: "working"}}
-	b.stop()
-	b.show(&out)
-	shown := b.writer != nil
-	b.stop() // waits for what is shown
-	if shown || out.Len() > 0 {
-		t.Errorf("it shows %q", out.String())
+	bars := stageBars{ctx: &cmdContext{Stderr: &out}}
+	now := time.Now()
+	for _, at := range []struct {
+		after       time.Duration
+		stage       string
+		done, total int
+	}{
+		{0, "short", 1, 2},
+		{barDelay / 2, "short", 2, 2},
+		{barDelay, "long", 1, 4},
+		{2 * barDelay, "long", 2, 4},
+		{2*barDelay + barPause/2, "long", 3, 4},
+		{2*barDelay + barPause/2, "long", 4, 4},
+		{3 * barDelay, "next", 0, 0},
+	} {
+		bars.draw(now.Add(at.after), at.stage, at.done, at.total)
 	}
-}
-
-// TestBarIsShown expects a bar to stay until it stops.
-func TestBarIsShown(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	b := &bar{tracker: &progress.Tracker{Message: "working"}}
-	b.show(&out)
-	b.update(3, 4)
-	b.stop()
-	b.stop()
-	if b.writer != nil || !bytes.Contains(out.Bytes(), []byte("working")) {
-		t.Errorf("it showed %q", out.String())
+	bars.stop()
+	if want := "\rlong: 2 of 4 (50%)\rlong: 4 of 4 (100%)\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	out.Reset()
+	if bars.update("not a terminal", 1, 1); out.Len() > 0 {
+		t.Errorf("%q, want nothing without a terminal", out.String())
 	}
 }

@@ -20,14 +20,13 @@ type demoCmd struct {
 
 // Run runs the demo and prints its report.
 func (c *demoCmd) Run(ctx *cmdContext) error {
-	bar := newBar(ctx, "streaming real passes")
-	reading := newBar(ctx, "simulated readers answer")
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
 	err := demo.Run(ctx.Ctx, demo.Options{
 		Keep: c.Keep, Shift: c.Shift, Listen: c.Listen, HTTP: c.HTTP, Admin: c.Admin, Log: ctx.Stderr,
-		Progress: bar.update, Reading: reading.update,
+		Progress: bars.of("streaming real passes"), Reading: bars.of("simulated readers answer"),
 		Ready: func(r *demo.Report) error {
-			bar.stop()
-			reading.stop()
+			bars.stop()
 			if c.JSON {
 				encoder := json.NewEncoder(ctx.Stdout)
 				encoder.SetIndent("", "  ")
@@ -42,8 +41,6 @@ func (c *demoCmd) Run(ctx *cmdContext) error {
 			return nil
 		},
 	})
-	bar.stop()
-	reading.stop()
 	if c.Keep && errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -8,7 +8,7 @@
 //     of a credential is wrong.
 //   - Withdrawing a credential or a model refuses further calls and ends the streams opened with
 //     it.
-//   - Tokens are compared by their SHA-256, all of them, in constant time. No token appears in an
+//   - Tokens are looked up by their SHA-256, so that the time it takes tells nothing of them. No token appears in an
 //     error, a log line or an Outcome.
 //   - JWTs are verified by keys at hand: no call waits for their issuer. A stream does not outlive
 //     its JWT.
@@ -17,5 +17,3 @@
 // Stability: the access file is stable. The Go API follows the daemon and may change between minor
 // versions.
 package auth
-
-//go:generate go test -run TestDocumentedFields . -update

@@ -5,10 +5,8 @@ import (
 	"time"
 )
 
-// Pace sets how long Watch waits for quiet, how long it waits at most, and how often it polls.
-func (s *Store) Pace(quiet, atMost, poll time.Duration) {
-	s.reloader.Quiet, s.reloader.AtMost, s.reloader.Poll = quiet, atMost, poll
-}
+// Pace sets how often Watch looks at the files.
+func (s *Store) Pace(every time.Duration) { s.reloader.Every = every }
 
 // Sessions returns how many calls that may last are in flight.
 func (s *Store) Sessions() int {

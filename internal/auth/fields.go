@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"regexp"
@@ -23,7 +22,7 @@ const (
 
 // Bounds of an access file.
 const (
-	maxTokens  = 1024 // each costs a comparison in every call
+	maxTokens  = 1024
 	maxStreams = 1_000_000
 	maxName    = 512 // bytes of a certificate's name
 	// A shorter token can be guessed; 16 characters of a random one are 96 bits.
@@ -31,86 +30,40 @@ const (
 	mostTokenBytes  = 4096
 )
 
-// field describes a field of the file. Decoding and docs/access.md are both made from the table of
-// fields.
+// field is a field of the file. docs/access.md says what each is for.
 type field struct {
-	name string
-	// words describe the expected value.
-	words    string
-	required bool
-	standard string // value of a field that is left out
-	fields   []field
-	read     func(*draft, strictyaml.Value)
-	doc      string
+	name   string
+	needed string // the expected value of a required field, in words
+	read   func(*draft, strictyaml.Value)
+	fields []field // of each entry, for the documentation
 }
 
-// identityFields returns the fields of an identity. It is a function because the readers of the
-// fields use it.
-func identityFields() []field {
-	return []field{
-		{
-			name: "name", required: true, words: policy.NameForm, read: (*draft).readName,
-			doc: "The identity's name in log lines. Each identity needs a name of its own.",
-		},
-		{
-			name: "tokens", standard: "none", words: "a list of tokens", fields: tokenFields, read: (*draft).readTokens,
-			doc: "The bearer tokens that identify it. Several allow replacing one after the other. The file never contains a token " +
-				"itself.",
-		},
-		{
-			name: "certificates", standard: "none", words: "a list of names", read: (*draft).readCertificates,
-			doc: "The client certificates that identify it: a URI such as `spiffe://cluster/ns/eye/sa/grader`, a DNS name, or " +
-				"`CN=` with the subject's common name. One of them must equal a name in the certificate exactly.",
-		},
-		{
-			name: "jwts", standard: "none", words: "a list of claims", fields: jwtFields, read: (*draft).readJWTs,
-			doc: "The JWTs that identify it: see [Tokens of an issuer](access-issuers.md).",
-		},
-		{
-			name: "models", standard: "none", words: `a list of models, or ["*"] for all`, read: (*draft).readModels,
-			doc: "The models that it may see and use.",
-		},
-		right("admin", func(i *Identity) *bool { return &i.admin },
-			"Allows the pages of the admin address other than probes and `/metrics`."),
-		right("recent", func(i *Identity) *bool { return &i.recent },
-			"Shows the list to review, and the last deferred inputs, of its models on the triage page, with their ids, if the "+
-				"daemon keeps them. The list alone is at `/review`; the page itself, which shows all models, needs `admin`."),
-		right("outcomes", func(i *Identity) *bool { return &i.outcomes },
-			"Allows to report outcomes of its models to the ledger, to read what follows from them and to export them. With "+
-				"`recent` it also allows to enter them on the triage page."),
-		right("clear", func(i *Identity) *bool { return &i.clear },
-			"Allows to clear alarms of its models, and with all models to delete old outcomes."),
-		right("issue", func(i *Identity) *bool { return &i.issue },
-			"Allows a daemon to tell the ledger the policies of its models and what was decided under them. "+
-				"Whoever has it can change what a promise is held against: give it to daemons alone."),
-		limit("streams", "`0`", func(i *Identity) *int { return &i.streams }, "The most streams that it may have open at one time."),
-		limit("calls", "`0`", func(i *Identity) *int { return &i.calls },
-			"The most unary calls that it may have in flight at one time, including those whose reply it has not read."),
-		limit("watches", "as `streams`", func(i *Identity) *int { return &i.watches },
-			"The most health watches that it may have open at one time. A client that balances load holds one for each of its connections."),
-		{
-			name: "bytes", standard: "three quarters", words: shareForm, read: (*draft).readBytes,
-			doc: "The share of `max-open-bytes` that it may hold, such as `25%`. Without it, an identity may hold three quarters, " +
-				"so that there is room for the next one. See [Several tenants](#several-tenants).",
-		},
-	}
+// identityFields are the fields of an identity.
+var identityFields = []field{
+	{name: "name", needed: policy.NameForm, read: (*draft).readName},
+	{name: "tokens", read: (*draft).readTokens, fields: tokenFields},
+	{name: "certificates", read: (*draft).readCertificates},
+	{name: "jwts", read: (*draft).readJWTs, fields: jwtFields},
+	{name: "models", read: (*draft).readModels},
+	right("admin", func(i *Identity) *bool { return &i.admin }),
+	right("recent", func(i *Identity) *bool { return &i.recent }),
+	right("outcomes", func(i *Identity) *bool { return &i.outcomes }),
+	right("clear", func(i *Identity) *bool { return &i.clear }),
+	right("issue", func(i *Identity) *bool { return &i.issue }),
+	limit("streams", func(i *Identity) *int { return &i.streams }),
+	limit("calls", func(i *Identity) *int { return &i.calls }),
+	limit("watches", func(i *Identity) *int { return &i.watches }),
+	{name: "bytes", read: (*draft).readBytes},
 }
 
 // right returns the field of a right, which is off by default.
-func right(name string, allowed func(*Identity) *bool, doc string) field {
-	return field{
-		name: name, standard: "`false`", words: "true or false", doc: doc,
-		read: func(d *draft, v strictyaml.Value) { *allowed(d.identity), _ = v.Bool() },
-	}
+func right(name string, allowed func(*Identity) *bool) field {
+	return field{name: name, read: func(d *draft, v strictyaml.Value) { *allowed(d.identity), _ = v.Bool() }}
 }
 
 // limit returns the field of a limit.
-func limit(name, standard string, most func(*Identity) *int, doc string) field {
-	return field{
-		name: name, standard: standard, words: fmt.Sprintf("a whole number from 0 to %d", maxStreams),
-		doc:  doc + " With 0, only the daemon's own limit applies.",
-		read: func(d *draft, v strictyaml.Value) { *most(d.identity), _ = v.Int(0, maxStreams) },
-	}
+func limit(name string, most func(*Identity) *int) field {
+	return field{name: name, read: func(d *draft, v strictyaml.Value) { *most(d.identity), _ = v.Int(0, maxStreams) }}
 }
 
 // shareForm describes a share.
@@ -132,15 +85,8 @@ func (d *draft) readBytes(v strictyaml.Value) {
 
 // tokenFields holds the fields of a token, which has one of them.
 var tokenFields = []field{
-	{
-		name: "file", words: "a path", standard: "either this", read: (*draft).readTokenFile,
-		doc: fmt.Sprintf("A file that contains only the token: %d to %d letters, digits and `-._~+/`, optionally with `=` at the end. "+
-			"A relative path starts at the folder of the access file.", leastTokenBytes, mostTokenBytes),
-	},
-	{
-		name: "sha256", words: "64 hexadecimal digits in lower case", standard: "or this", read: (*draft).readTokenSum,
-		doc: "The token's SHA-256. Use it only for random tokens: a short or guessable one can be found from its hash.",
-	},
+	{name: "file", read: (*draft).readTokenFile},
+	{name: "sha256", read: (*draft).readTokenSum},
 }
 
 func (d *draft) readName(v strictyaml.Value) {
@@ -193,7 +139,7 @@ func (d *draft) readCertificates(v strictyaml.Value) {
 		case !isCertificateName(name):
 			item.Fault("expected a URI, a DNS name in lower case or CN= with a common name, found %s", strictyaml.Quote(name))
 		case !d.taken(d.certificateAt, name, item, "already a certificate of the identity at %s, expected each of one"):
-			d.certificates = append(d.certificates, name)
+			d.certificates[name], d.known = d.identity, true
 		}
 	}
 }
@@ -281,7 +227,7 @@ func (d *draft) addToken(v strictyaml.Value, sum [sha256.Size]byte) {
 	if d.taken(d.tokenAt, string(sum[:]), v, "the same token as at %s, expected each token once") {
 		return
 	}
-	d.tokens = append(d.tokens, sum)
+	d.tokens[sum], d.known = d.identity, true
 	if len(d.tokenAt) == maxTokens+1 {
 		v.Fault("more than %d tokens, expected at most so many in all", maxTokens)
 	}

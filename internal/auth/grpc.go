@@ -49,7 +49,7 @@ func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 		return err
 	}
 	if call.open {
-		return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx})
+		return handler(srv, &guardedStream{stream, ctx, call})
 	}
 	ctx = call.stay(ctx)
 	defer call.leave()
@@ -161,31 +161,24 @@ func withoutIdentity(ctx context.Context) context.Context {
 type guardedStream struct {
 	grpc.ServerStream
 	ctx     context.Context
-	session *session // nil for a method that is open to all
+	session *session
 }
 
 func (g *guardedStream) Context() context.Context { return g.ctx }
 
 func (g *guardedStream) RecvMsg(to any) error {
 	err := g.ServerStream.RecvMsg(to)
-	if ended := g.ended(); ended != nil {
+	if ended := g.session.ended(); ended != nil {
 		return ended
 	}
 	return err
 }
 
 func (g *guardedStream) SendMsg(from any) error {
-	if ended := g.ended(); ended != nil {
+	if ended := g.session.ended(); ended != nil {
 		return ended
 	}
 	return g.ServerStream.SendMsg(from)
-}
-
-func (g *guardedStream) ended() error {
-	if g.session == nil {
-		return nil
-	}
-	return g.session.ended()
 }
 
 // Outgoing passes the identity of ctx on to a call over the in-process connection. It replaces any

@@ -15,11 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/auth"
@@ -32,7 +30,7 @@ const (
 	tokenB = "token-of-b-0123456789"
 )
 
-// TestAuthentication checks which credential belongs to which identity, by tokens in plaintext and
+// TestAuthentication checks which credential belongs to which identity, by tokens over a unix socket and
 // certificates over TLS, and that every unknown caller gets the same answer.
 func TestAuthentication(t *testing.T) {
 	ca, src, _ := secure(t)
@@ -42,7 +40,7 @@ identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], models: [m], certificates: [spiffe://c/ns/eye/sa/a, a.eye.svc, CN=a of eye]}
 - {name: b, tokens: [{sha256: `+sumOf(tokenB)+`}], models: ["*"], certificates: [b.eye.svc, spiffe://c/ns/eye/sa/b]}
 `)
-	plain, secured := listen(t, "tcp", "127.0.0.1:0"), listen(t, "tcp", "127.0.0.1:0")
+	plain, secured := listen(t, "unix", filepath.Join(t.TempDir(), "s")), listen(t, "tcp", "127.0.0.1:0")
 	serve(t, s, nil, service{}, plain)
 	serve(t, s, src, service{}, secured)
 	token := func(token string) []string { return []string{"authorization", "Bearer " + token} }
@@ -83,7 +81,7 @@ identities:
 	var first *status.Status
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c := dial(t, plain.Addr().String(), nil)
+			c := dial(t, "unix:"+plain.Addr().String(), nil)
 			if test.certs != nil {
 				c = dial(t, secured.Addr().String(), client(t, ca, ca.Client(t, test.certs...)))
 			}
@@ -119,50 +117,6 @@ identities:
 			}
 		})
 	}
-}
-
-// receiver is a stream that receives.
-type receiver interface{ RecvMsg(to any) error }
-
-// TestOpen checks which methods need no credential.
-func TestOpen(t *testing.T) {
-	s, _ := open(t, auth.Options{}, onlyA(tokenA))
-	tcp, unix := listen(t, "tcp", "127.0.0.1:0"), listen(t, "unix", filepath.Join(t.TempDir(), "s"))
-	serve(t, s, nil, service{}, tcp, unix)
-	for _, address := range []string{tcp.Addr().String(), "unix:" + unix.Addr().String()} {
-		c := dial(t, address, nil)
-		if _, err := healthv1.NewHealthClient(c).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
-			t.Error(err)
-		}
-		// A stream holds resources, so even these need a credential.
-		for name, begin := range map[string]func(context.Context) (receiver, error){
-			"watch": func(ctx context.Context) (receiver, error) {
-				return healthv1.NewHealthClient(c).Watch(ctx, &healthv1.HealthCheckRequest{})
-			},
-			"reflection": func(ctx context.Context) (receiver, error) {
-				stream, err := reflectionv1.NewServerReflectionClient(c).ServerReflectionInfo(ctx)
-				if err == nil {
-					_ = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
-				}
-				return stream, err
-			},
-		} {
-			for want, sent := range map[string][]string{"UNAUTHENTICATED": nil, "": {"authorization", "Bearer " + tokenA}} {
-				t.Run(strings.TrimSpace(name+" "+want), func(t *testing.T) {
-					ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(t.Context(), metadata.Pairs(sent...)))
-					defer cancel()
-					stream, err := begin(ctx)
-					if err == nil {
-						err = stream.RecvMsg(&emptypb.Empty{})
-					}
-					expectReason(t, err, want)
-				})
-			}
-		}
-		_, err := call(t, c, "m", "ckd-identity", "a")
-		expectReason(t, err, "UNAUTHENTICATED")
-	}
-	testbed.Eventually(t, "streams ended", func() bool { return s.Sessions() == 0 })
 }
 
 // TestModels checks that an identity may use its models alone, and that a refusal names the model.

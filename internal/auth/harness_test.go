@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
@@ -129,7 +128,6 @@ func serve(t *testing.T, s *auth.Store, src *tlsfiles.Source, impl ckdv1.Uncerta
 	server := grpc.NewServer(grpc.Creds(tlsfiles.Credentials(src)), grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream))
 	ckdv1.RegisterUncertaintyServiceServer(server, impl)
 	healthv1.RegisterHealthServer(server, health.NewServer())
-	reflection.Register(server)
 	start(t, server, listeners...)
 }
 

@@ -66,7 +66,7 @@ func (j *jwtRule) matches(t *issuer.Token) bool {
 func (s *Store) verified(r *roster, c credential) (credential, string) {
 	text := c.text
 	c.text = ""
-	if text == "" || len(r.issuers) == 0 || r.byToken(c.sum) != nil {
+	if text == "" || len(r.issuers) == 0 || r.tokens[c.sum] != nil {
 		return c, ""
 	}
 	if t := s.jwts.get(c.sum); t != nil && slices.Contains(slices.Collect(maps.Values(r.issuers)), t.Issuer()) {
@@ -121,19 +121,12 @@ func (c *jwtCache) get(sum [sha256.Size]byte) *issuer.Token {
 	return t
 }
 
-// put remembers a token. A full cache forgets expired tokens, or else any token.
+// put remembers a token. A full cache forgets any other.
 func (c *jwtCache) put(sum [sha256.Size]byte, t *issuer.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tokens == nil {
 		c.tokens = map[[sha256.Size]byte]*issuer.Token{}
-	}
-	if len(c.tokens) >= mostVerified {
-		for other, of := range c.tokens {
-			if of.Ended() {
-				delete(c.tokens, other)
-			}
-		}
 	}
 	for other := range c.tokens {
 		if len(c.tokens) < mostVerified {

@@ -11,50 +11,20 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// issuerFields returns the fields of an issuer.
-func issuerFields() []field {
-	const address = "an https URL"
-	return []field{
-		{
-			name: "name", required: true, words: policy.NameForm, read: (*draft).readIssuerName,
-			doc: "The issuer's name, for the identities' `jwts`.",
-		},
-		{
-			name: "url", required: true, words: address, read: (*draft).readIssuerURL,
-			doc: "The issuer, exactly as its tokens have it in the claim `iss`.",
-		},
-		{
-			name: "audience", required: true, words: "a text", read: (*draft).readAudience,
-			doc: "What the claim `aud` of a token must be or contain. Ask for an audience of the daemon's own: " +
-				"a token meant for another service must not open this one.",
-		},
-		{
-			name: "keys", standard: "discovered", words: address, read: (*draft).readKeysURL,
-			doc: "The issuer's key set (JWKS). By default its `/.well-known/openid-configuration` names it.",
-		},
-		{
-			name: "ca", standard: "the system's", words: "a path", read: (*draft).readCA,
-			doc: "A file with the CAs, in PEM, that the issuer's certificate leads to.",
-		},
-		{
-			name: "token", standard: "none", words: "a path", read: (*draft).readIssuerToken,
-			doc: "A file with a bearer token to present when fetching the keys. It is read each time, and goes only to the hosts of " +
-				"`url` and `keys`.",
-		},
-	}
+// issuerFields are the fields of an issuer.
+var issuerFields = []field{
+	{name: "name", needed: policy.NameForm, read: (*draft).readIssuerName},
+	{name: "url", needed: "an https URL", read: func(d *draft, v strictyaml.Value) { readHTTPS(v, &d.issuer.URL) }},
+	{name: "audience", needed: "a text", read: (*draft).readAudience},
+	{name: "keys", read: func(d *draft, v strictyaml.Value) { readHTTPS(v, &d.issuer.Keys) }},
+	{name: "ca", read: (*draft).readCA},
+	{name: "token", read: func(d *draft, v strictyaml.Value) { d.readPath(v, &d.issuer.TokenFile) }},
 }
 
-// jwtFields holds the fields of an entry of jwts.
+// jwtFields holds the fields of an entry of jwts, which readJWTs reads together.
 var jwtFields = []field{
-	{
-		name: "issuer", required: true, words: "the name of an issuer", read: func(*draft, strictyaml.Value) {},
-		doc: "The issuer whose tokens these are.",
-	},
-	{
-		name: "claims", required: true, words: "a mapping of claims to texts", read: func(*draft, strictyaml.Value) {},
-		doc: "What a token must claim, all of it: each claim must be the text, or a list that contains it. A name with slashes leads " +
-			"into nested claims, as in `kubernetes.io/namespace`.",
-	},
+	{name: "issuer", needed: "the name of an issuer", read: func(*draft, strictyaml.Value) {}},
+	{name: "claims", needed: "a mapping of claims to texts", read: func(*draft, strictyaml.Value) {}},
 }
 
 func (d *draft) readIssuerName(v strictyaml.Value) {
@@ -67,10 +37,6 @@ func (d *draft) readIssuerName(v strictyaml.Value) {
 		d.taken(d.issuerAt, name, v, "already the name of the issuer at %s, expected one of its own")
 	}
 }
-
-func (d *draft) readIssuerURL(v strictyaml.Value)   { readHTTPS(v, &d.issuer.URL) }
-func (d *draft) readKeysURL(v strictyaml.Value)     { readHTTPS(v, &d.issuer.Keys) }
-func (d *draft) readIssuerToken(v strictyaml.Value) { d.readPath(v, &d.issuer.TokenFile) }
 
 // readHTTPS reads a URL that keys may be fetched from.
 func readHTTPS(v strictyaml.Value, target *string) {
@@ -135,7 +101,7 @@ func (d *draft) readJWTs(v strictyaml.Value) {
 		if !ok {
 			continue
 		}
-		var rule jwtRule
+		rule := jwtRule{identity: d.identity}
 		if v, given := m.Get("issuer"); given {
 			rule.issuer, ok = v.Text()
 			if _, known := d.issuerAt[rule.issuer]; ok && !known {
@@ -145,8 +111,8 @@ func (d *draft) readJWTs(v strictyaml.Value) {
 		if v, given := m.Get("claims"); given {
 			rule.claims = readClaims(v)
 		}
-		d.jwts = append(d.jwts, rule)
-		if d.rules++; d.rules == mostRules+1 {
+		d.known = true
+		if d.rules = append(d.rules, rule); len(d.rules) == mostRules+1 {
 			item.Fault("more than %d entries of jwts, expected at most so many in all", mostRules)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // roster holds the contents of an access file and its token files.
 type roster struct {
 	identities   map[string]*Identity
-	tokens       []token
+	tokens       map[[sha256.Size]byte]*Identity // by the token's hash
 	certificates map[string]*Identity
 	rules        []jwtRule
 	configs      map[string]issuer.Config  // of token issuers, by name
@@ -21,12 +21,6 @@ type roster struct {
 	contents     [sha256.Size]byte         // of the file and its token files
 	hash         string                    // of the file alone; not a secret
 	warnings     []string
-}
-
-// token identifies the bearer of a token by its hash.
-type token struct {
-	sum      [sha256.Size]byte
-	identity *Identity
 }
 
 // commonName begins the name of a certificate that gives its subject's common name.
@@ -38,47 +32,38 @@ func parse(file string, data []byte, find func(path string) ([]byte, error)) (r 
 	d := &drafts{
 		file: file, find: find,
 		nameAt: map[string]string{}, tokenAt: map[string]string{}, certificateAt: map[string]string{}, issuerAt: map[string]string{},
-		configs: map[string]issuer.Config{},
+		roster: &roster{
+			identities: map[string]*Identity{}, tokens: map[[sha256.Size]byte]*Identity{}, certificates: map[string]*Identity{},
+			configs: map[string]issuer.Config{},
+		},
 	}
 	d.readFile(data)
 	if len(d.faults) > 0 {
 		d.faults.Sort()
 		return nil, d.tokenFiles, d.faults
 	}
-	return d.roster(), d.tokenFiles, nil
+	return d.roster, d.tokenFiles, nil
 }
 
-// drafts collects the identities of a file while it is read.
+// drafts collects the contents of a file while it is read.
 type drafts struct {
+	*roster
 	file       string
 	find       func(path string) ([]byte, error)
-	entries    []*entry
 	tokenFiles []string
 	faults     Faults
-	warnings   []string
 
 	// Where names, tokens and certificates were first given, as line:col.
 	nameAt, tokenAt, certificateAt, issuerAt map[string]string
-
-	configs map[string]issuer.Config
-	rules   int // in all
 }
 
-// entry is an identity with its credentials.
-type entry struct {
-	identity     *Identity
-	tokens       [][sha256.Size]byte
-	certificates []string
-	jwts         []jwtRule
-}
-
-// draft is the entry that is being read.
+// draft is the identity or issuer that is being read.
 type draft struct {
 	*drafts
-	*entry
-	issuer issuer.Config // the issuer that is read
-	place  strictyaml.Value
-	report func(strictyaml.Fault)
+	identity *Identity
+	known    bool // by a credential
+	issuer   issuer.Config
+	report   func(strictyaml.Fault)
 }
 
 func (d *drafts) readFile(data []byte) {
@@ -109,15 +94,16 @@ func (d *drafts) readFile(data []byte) {
 
 func (d *drafts) readIdentity(v strictyaml.Value) {
 	name := peekName(v)
-	draft := &draft{drafts: d, entry: &entry{identity: &Identity{models: map[string]bool{}, watches: -1}}}
-	draft.report = d.reporter(v, "identity", name)
-	draft.place = v.Under("", draft.report)
-	if _, ok := draft.readFields(draft.place, identityFields()); !ok {
+	i := &Identity{models: map[string]bool{}, watches: -1, use: new(use)}
+	draft := &draft{drafts: d, identity: i, report: d.reporter(v, "identity", name)}
+	place := v.Under("", draft.report)
+	if _, ok := draft.readFields(place, identityFields); !ok {
 		return
 	}
-	d.entries = append(d.entries, draft.entry)
-	if len(draft.tokens)+len(draft.certificates)+len(draft.jwts) == 0 {
-		draft.warn(draft.place, "neither tokens nor certificates nor jwts: nobody is known as it")
+	i.use.share.set(i.bytes)
+	d.identities[i.name] = i
+	if !draft.known {
+		draft.warn(place, "neither tokens nor certificates nor jwts: nobody is known as it")
 	}
 }
 
@@ -144,10 +130,8 @@ func (d *drafts) readIssuers(v strictyaml.Value) {
 	}
 	for _, item := range items {
 		name := peekName(item)
-		draft := &draft{drafts: d, entry: &entry{identity: &Identity{}}}
-		draft.report = d.reporter(item, "issuer", name)
-		draft.place = item.Under("", draft.report)
-		if _, ok := draft.readFields(draft.place, issuerFields()); ok && name != "" {
+		draft := &draft{drafts: d, report: d.reporter(item, "issuer", name)}
+		if _, ok := draft.readFields(item.Under("", draft.report), issuerFields); ok && name != "" {
 			d.configs[name] = draft.issuer
 		}
 	}
@@ -181,8 +165,8 @@ func (d *draft) readFields(v strictyaml.Value, fields []field) (strictyaml.Mappi
 		switch {
 		case given:
 			f.read(d, value)
-		case f.required:
-			m.Need(f.name, f.words)
+		case f.needed != "":
+			m.Need(f.name, f.needed)
 		}
 	}
 	return m, true
@@ -216,25 +200,4 @@ func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
 		entry = fmt.Sprintf("identity %q", d.identity.name)
 	}
 	d.warnings = append(d.warnings, d.complete(entry, warning).Error())
-}
-
-// roster returns the entries of a file without faults.
-func (d *drafts) roster() *roster {
-	r := &roster{identities: map[string]*Identity{}, certificates: map[string]*Identity{}, configs: d.configs, warnings: d.warnings}
-	for _, e := range d.entries {
-		e.identity.use = new(use)
-		e.identity.use.share.set(e.identity.bytes)
-		r.identities[e.identity.name] = e.identity
-		for _, sum := range e.tokens {
-			r.tokens = append(r.tokens, token{sum, e.identity})
-		}
-		for _, name := range e.certificates {
-			r.certificates[name] = e.identity
-		}
-		for _, rule := range e.jwts {
-			rule.identity = e.identity
-			r.rules = append(r.rules, rule)
-		}
-	}
-	return r
 }

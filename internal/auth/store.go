@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -67,7 +66,7 @@ type KeyFetch = issuer.Fetch
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, options: o, open: map[*session]struct{}{}}
 	s.files.Store(&[]string{})
-	s.reloader = watch.NewReloader(s.places, s.replace)
+	s.reloader = watch.NewReloader(s.paths, s.replace)
 	s.issuers = newIssuers(s.fetched)
 	r, err := s.load()
 	if err != nil {
@@ -115,10 +114,8 @@ func (s *Store) Recheck() {
 	}
 }
 
-// places returns where the access file and the token files are.
-func (s *Store) places() *watch.Places {
-	return watch.PlacesOf(append([]string{s.path}, *s.files.Load()...)...)
-}
+// paths returns the access file and the files that it names.
+func (s *Store) paths() []string { return append([]string{s.path}, *s.files.Load()...) }
 
 // replace puts the files' present contents in force.
 func (s *Store) replace() (watch.Result, error) {
@@ -205,7 +202,7 @@ func (s *Store) who(r *roster, c credential) (*Identity, string) {
 	case c.jwt != nil:
 		return r.byJWT(c.jwt)
 	case c.isToken:
-		if i := r.byToken(c.sum); i != nil {
+		if i := r.tokens[c.sum]; i != nil {
 			return i, ""
 		}
 		return nil, unknownToken
@@ -216,19 +213,6 @@ func (s *Store) who(r *roster, c credential) (*Identity, string) {
 		return r.byCertificate(c.tls.PeerCertificates[0])
 	}
 	return nil, noCredential
-}
-
-// byToken compares with every token, so that it takes the same time whichever it is.
-func (r *roster) byToken(sum [sha256.Size]byte) *Identity {
-	found := -1
-	for n := range r.tokens {
-		equal := subtle.ConstantTimeCompare(sum[:], r.tokens[n].sum[:])
-		found = subtle.ConstantTimeSelect(equal, n, found)
-	}
-	if found < 0 {
-		return nil
-	}
-	return r.tokens[found].identity
 }
 
 // byCertificate returns the only identity that has one of the certificate's names.

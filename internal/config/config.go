@@ -76,7 +76,7 @@ type Debugging struct {
 // Tracing holds where spans of calls go.
 type Tracing struct {
 	TraceEndpoint string  `default:"off" placeholder:"URL" env:"CKD_TRACE_ENDPOINT,OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" help:"OpenTelemetry collector that spans of calls are sent to, http://HOST:PORT in plaintext or https://HOST:PORT, or \"off\". Set it where callers trace. (${default})"`
-	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE,OTEL_TRACES_SAMPLER_ARG" help:"Share of calls to trace among those without a trace from their caller. Raise it while looking for something. (${default})"`
+	TraceSample   float64 `default:"0.01" placeholder:"SHARE" env:"CKD_TRACE_SAMPLE" help:"Share of calls to trace among those without a trace from their caller. Raise it while looking for something. (${default})"`
 }
 
 // Logging holds what is logged, and how.

@@ -216,27 +216,9 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// FuzzFile checks that reading any file ends in settings or in faults.
-func FuzzFile(f *testing.F) {
-	f.Add("policy: [p.yaml]\nmax-streams: 7\n")
-	f.Add("listen: {a: b}\nadmin: off\nshutdown-grace: 1m\n")
-	f.Add("a: &x [*x]\n")
-	path := filepath.Join(f.TempDir(), "ckd.yaml")
-	f.Fuzz(func(t *testing.T, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := parse("--config", path)
-		if err == nil && c.Validate() != nil {
-			t.Errorf("accepted, and not valid: %v", c.Validate())
-		}
-	})
-}
-
 // TestStandardVariables checks that OpenTelemetry's own variables count, and that ours and flags win.
 func TestStandardVariables(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4317")
-	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
 	read := func(args ...string) *config.Config {
 		t.Helper()
 		c, err := parse(append([]string{"--policy", "p.yaml"}, args...)...)
@@ -245,8 +227,8 @@ func TestStandardVariables(t *testing.T) {
 		}
 		return c
 	}
-	if c := read(); c.TraceEndpoint != "http://all:4317" || c.TraceSample != 0.5 {
-		t.Errorf("%s, %v", c.TraceEndpoint, c.TraceSample)
+	if c := read(); c.TraceEndpoint != "http://all:4317" {
+		t.Errorf("%s, want the one of all", c.TraceEndpoint)
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4317")
 	if c := read(); c.TraceEndpoint != "http://traces:4317" {
@@ -256,8 +238,8 @@ func TestStandardVariables(t *testing.T) {
 	if c := read(); c.TraceEndpoint != "http://ours:4317" {
 		t.Errorf("%s, want ours", c.TraceEndpoint)
 	}
-	if c := read("--trace-endpoint", "off", "--trace-sample", "1"); c.TraceEndpoint != config.Off || c.TraceSample != 1 {
-		t.Errorf("%s, %v, want the flags", c.TraceEndpoint, c.TraceSample)
+	if c := read("--trace-endpoint", "off"); c.TraceEndpoint != config.Off {
+		t.Errorf("%s, want the flag", c.TraceEndpoint)
 	}
 }
 
@@ -284,46 +266,26 @@ func TestUnusableEnvironment(t *testing.T) {
 		{[]string{endpoint + "= http://collector:4317 "}, nil, endpoint + "=http://collector:4317"},
 		{[]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=", endpoint + "=http://c:1"}, []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}, endpoint + "=http://c:1"},
 
-		{[]string{"OTEL_SDK_DISABLED=true", endpoint + "=http://c:1"}, nil, endpoint},
-		{[]string{"OTEL_SDK_DISABLED=1", endpoint + "=http://c:1"}, []string{"OTEL_SDK_DISABLED"}, endpoint + "=http://c:1"},
-		{[]string{"OTEL_TRACES_EXPORTER=none", endpoint + "=http://c:1"}, nil, endpoint},
+		{[]string{"OTEL_SDK_DISABLED=true", endpoint + "=http://c:1"}, []string{endpoint}, endpoint},
+		{[]string{"OTEL_SDK_DISABLED=1", endpoint + "=http://c:1"}, nil, endpoint + "=http://c:1"},
+		{[]string{"OTEL_TRACES_EXPORTER=none", endpoint + "=http://c:1"}, []string{endpoint}, endpoint},
 		{[]string{"OTEL_TRACES_EXPORTER=console, otlp", endpoint + "=http://c:1"}, nil, endpoint + "=http://c:1"},
-		{[]string{"OTEL_TRACES_EXPORTER=jaeger", endpoint + "=http://c:1"}, []string{"OTEL_TRACES_EXPORTER"}, endpoint},
-		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", endpoint + "=http://c:4318"}, []string{"OTEL_EXPORTER_OTLP_PROTOCOL"}, endpoint},
+		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", endpoint + "=http://c:4318"}, []string{endpoint}, endpoint},
 		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc", endpoint + "=http://c:1"}, nil, endpoint + "=http://c:1"},
-		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http", endpoint + "=http://c:1"}, []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"}, endpoint},
-
-		{[]string{"OTEL_TRACES_SAMPLER="}, []string{"OTEL_TRACES_SAMPLER"}, "OTEL_TRACES_SAMPLER"},
-		{[]string{"OTEL_TRACES_SAMPLER=jaeger_remote"}, []string{"OTEL_TRACES_SAMPLER"}, "OTEL_TRACES_SAMPLER"},
-		{[]string{"OTEL_TRACES_SAMPLER=ParentBased_TraceIDRatio", "OTEL_TRACES_SAMPLER_ARG=0.5"}, nil, "OTEL_TRACES_SAMPLER=ParentBased_TraceIDRatio"},
-		{[]string{"OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=10%"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER"},
-		{[]string{"OTEL_TRACES_SAMPLER=always_on", "OTEL_TRACES_SAMPLER_ARG=abc"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER=always_on"},
-		{[]string{"OTEL_TRACES_SAMPLER_ARG="}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
-		{[]string{"OTEL_TRACES_SAMPLER_ARG=0,05"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
-		{[]string{"OTEL_TRACES_SAMPLER_ARG=1.5"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
-		{[]string{"OTEL_TRACES_SAMPLER_ARG=NaN"}, []string{"OTEL_TRACES_SAMPLER_ARG"}, "OTEL_TRACES_SAMPLER_ARG"},
+		{[]string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http", endpoint + "=http://c:1"}, []string{endpoint}, endpoint},
 
 		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=Bearer " + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
-		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=%zz" + secret + ",b=" + secret + ","}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS=b=" + secret},
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=%zz" + secret + ",b=" + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
 		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=%0A" + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
 		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=x y=" + secret}, []string{"OTEL_EXPORTER_OTLP_HEADERS"}, "OTEL_EXPORTER_OTLP_HEADERS"},
-		{[]string{"OTEL_RESOURCE_ATTRIBUTES=team,a=b, c=d"}, []string{"OTEL_RESOURCE_ATTRIBUTES"}, "OTEL_RESOURCE_ATTRIBUTES=a=b, c=d"},
-		{[]string{"OTEL_RESOURCE_ATTRIBUTES=a=%zz"}, []string{"OTEL_RESOURCE_ATTRIBUTES"}, "OTEL_RESOURCE_ATTRIBUTES"},
-		{[]string{"OTEL_RESOURCE_ATTRIBUTES=a=b,"}, nil, "OTEL_RESOURCE_ATTRIBUTES=a=b"},
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=a=b,c=" + secret}, nil, "OTEL_EXPORTER_OTLP_HEADERS=a=b,c=" + secret},
+		{[]string{"OTEL_RESOURCE_ATTRIBUTES=team,a=b"}, []string{"OTEL_RESOURCE_ATTRIBUTES"}, "OTEL_RESOURCE_ATTRIBUTES"},
+		{[]string{"OTEL_RESOURCE_ATTRIBUTES=a=b, c=d"}, nil, "OTEL_RESOURCE_ATTRIBUTES=a=b, c=d"},
 		{[]string{"OTEL_SERVICE_NAME=\xff"}, []string{"OTEL_SERVICE_NAME"}, "OTEL_SERVICE_NAME"}, // protobuf takes no such text
-
-		{[]string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, []string{"OTEL_EXPORTER_OTLP_TIMEOUT"}, "OTEL_EXPORTER_OTLP_TIMEOUT"},
-		{[]string{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT=0"}, []string{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"}, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"},
-		{[]string{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd"}, []string{"OTEL_EXPORTER_OTLP_COMPRESSION"}, "OTEL_EXPORTER_OTLP_COMPRESSION"},
 		{[]string{"OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere.pem"}, []string{"OTEL_EXPORTER_OTLP_CERTIFICATE"}, "OTEL_EXPORTER_OTLP_CERTIFICATE"},
 		{[]string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + fifo}, []string{"OTEL_EXPORTER_OTLP_CERTIFICATE"}, "OTEL_EXPORTER_OTLP_CERTIFICATE"},
-		{[]string{"OTEL_EXPORTER_OTLP_CLIENT_KEY=/k"}, []string{"OTEL_EXPORTER_OTLP_CLIENT_KEY"}, "OTEL_EXPORTER_OTLP_CLIENT_KEY"},
-		{[]string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=/c"}, []string{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"}, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"},
-		{[]string{"OTEL_BSP_MAX_QUEUE_SIZE=-1"}, []string{"OTEL_BSP_MAX_QUEUE_SIZE"}, "OTEL_BSP_MAX_QUEUE_SIZE"}, // a panic
-		{[]string{"OTEL_BSP_SCHEDULE_DELAY=0"}, []string{"OTEL_BSP_SCHEDULE_DELAY"}, "OTEL_BSP_SCHEDULE_DELAY"},
-		{[]string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=many"}, []string{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"}, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"},
-		{[]string{"OTEL_PROPAGATORS=b3"}, []string{"OTEL_PROPAGATORS"}, "OTEL_PROPAGATORS"},
-		{[]string{"OTEL_METRICS_EXPORTER=prometheus", "OTEL_PROPAGATORS=b3,tracecontext"}, nil, "OTEL_METRICS_EXPORTER=prometheus"},
+		{[]string{"OTEL_BSP_MAX_QUEUE_SIZE=-1"}, nil, "OTEL_BSP_MAX_QUEUE_SIZE"}, // a panic of the SDK
+		{[]string{"OTEL_TRACES_SAMPLER=always_on"}, nil, "OTEL_TRACES_SAMPLER"},
 
 		{[]string{"CKD_MAX_STREAMS="}, []string{"CKD_MAX_STREAMS"}, "CKD_MAX_STREAMS"},
 		{[]string{"CKD_ADMIN= ", "CKD_SHUTDOWN_GRACE=", "CKD_CLASS_BUCKETS=", "CKD_CONFIG=", "CKD_LOG_LEVEL="},

@@ -64,25 +64,20 @@ func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, err
 	if !ok {
 		return nil, faults
 	}
-	var names, fractions []string
+	var names []string
 	for _, f := range flags {
-		if f.Name == "config" || f.Name == "help" {
-			continue
-		}
-		names = append(names, f.Name)
-		if f.Target.Kind() == reflect.Float64 {
-			fractions = append(fractions, f.Name)
+		if f.Name != "config" && f.Name != "help" {
+			names = append(names, f.Name)
 		}
 	}
-	fields, _ := root.Fractions(fractions...).Mapping(names...)
+	fields, _ := root.Mapping(names...)
 	settings := map[string]setting{}
 	for _, flag := range flags {
 		v, given := fields.Get(flag.Name)
-		if !given || flag.Name == "config" || flag.Name == "help" {
+		if !given {
 			continue
 		}
-		value, ok := decode(v, flag)
-		if ok {
+		if value, ok := decode(v, flag); ok {
 			settings[flag.Name] = setting{value, strictyaml.Fault{File: path, Line: v.Line(), Col: v.Col()}}
 		}
 	}

@@ -97,17 +97,17 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 
 // newModel creates the series of a model, or finds those that exist.
 func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Model {
-	labels := newClassLabels(p, o.ClassLabels)
+	labels, traffic := newClassLabels(p, o.ClassLabels), c.traffic.model(p.Name)
 	m := &Model{
 		name: p.Name, version: p.Version, hash: p.Hash,
 		recorders: make([]Recorder, len(c.shards)),
 
-		inputs:       c.inputs.of(p),
+		inputs:       c.inputs.of(p, traffic.onDemand),
 		risks:        c.risks.of(p),
 		reviews:      c.reviews.of(p, &o),
 		classes:      c.classes.of(p, labels, plan.Pairs()),
 		drift:        c.drift.of(p, &labels),
-		modelTraffic: c.traffic.model(p.Name),
+		modelTraffic: traffic,
 		earlyStop:    c.earlyStop.of(p),
 	}
 	for i := range m.recorders {

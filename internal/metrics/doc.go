@@ -7,9 +7,9 @@
 //
 // Invariants:
 //   - A series exists from the start, at zero, where an alert or a share needs its rate from the first
-//     event on: decisions that the policy can take, what classes share, what is lost or abandoned, faulty inputs, reviews, memory, panics.
-//     These are few for a model. Every other series appears with its cause: a reason to
-//     refuse, a drift alarm, a window that is full.
+//     event on: retained and deferred inputs, what classes share, what is lost or abandoned, faulty inputs, reviews, memory, panics.
+//     These are few for a model. Every other series appears with its cause: another reason to
+//     decide, a reason to refuse, a drift alarm, a window that is full.
 //   - Labels come from policies and from lists fixed in the code, never from what a client sent; the
 //     number of series is bounded whatever the number of classes. Fifty models of a hundred classes
 //     have fewer than 15,000 samples, by a test.

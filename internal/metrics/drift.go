@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -51,10 +52,11 @@ func declareDrift(t *table) driftWatches {
 // the waiting inputs of all shards. So inputs share no memory between processors, and a scrape lacks
 // at most BlockInputs-1 inputs. The order of inputs does not matter.
 type driftWatch struct {
-	model   string
-	inputs  int // number of inputs in the reference
-	classes []watchedClass
-	shards  []driftInputs // each under the lock of its shard
+	families  *driftWatches
+	model     string
+	reference *policy.Reference // of the watched classes
+	classes   []watchedClass
+	shards    []driftInputs // each under the lock of its shard
 
 	mu      sync.Mutex // may be locked while a shard is locked
 	retired bool       // another watch has replaced this one, and late inputs are dropped
@@ -67,9 +69,8 @@ type driftWatch struct {
 // watchedClass is a class of the reference, with its series.
 type watchedClass struct {
 	name                string
-	reference           policy.ClassReference
+	class               int // index in the policy
 	epistemic, skewness *drift.Ranks
-	series              [driftSignals]signalSeries
 }
 
 // These are the signals of drift; signalNames has the values of their label.
@@ -82,25 +83,6 @@ const (
 
 var signalNames = [driftSignals]string{"epistemic", "skewness", "predicted"}
 
-// signalSeries holds the series of one signal of one class.
-type signalSeries struct {
-	z, shift [len(drift.Windows)]gaugeSample
-	alarm    gaugeSample
-	raised   func()
-}
-
-// modelDrift compares the inputs of one policy. It is nil without a reference.
-type modelDrift struct {
-	*driftWatch
-	compared []comparedClass
-}
-
-// comparedClass is a watched class under the index that one policy has for it.
-type comparedClass struct {
-	class               int // index in the policy
-	epistemic, skewness *drift.Ranks
-}
-
 // driftInputs holds inputs that wait until there is a block of them.
 type driftInputs struct {
 	n      int
@@ -108,27 +90,25 @@ type driftInputs struct {
 	_      [96]byte      // pads to two cache lines, so that no shard waits for another's
 }
 
-// of returns the watch of a policy, or nil if it has no reference. A policy with the same reference
-// as its predecessor keeps the predecessor's watch.
-func (f *driftWatches) of(p *policy.Policy, labels *classLabels) *modelDrift {
-	inputs, classes := watchedClasses(p, labels)
+// of returns the watch of a policy, or nil if it has no reference. A policy with the same classes and
+// reference as its predecessor keeps the predecessor's watch.
+func (f *driftWatches) of(p *policy.Policy, labels *classLabels) *driftWatch {
+	reference, names := watchedReference(p, labels)
 	w := f.watches[p.Name]
-	if w == nil || !w.comparesWith(inputs, classes) {
-		if w != nil {
-			f.remove(p.Name)
-			f.dropCounters(w, classes)
-		}
-		if len(classes) == 0 {
-			return nil
-		}
-		w = f.newWatch(p.Name, inputs, classes)
-		f.watches[p.Name] = w
+	if w != nil && slices.EqualFunc(w.classes, names, func(c watchedClass, name string) bool { return c.name == name }) &&
+		reflect.DeepEqual(w.reference, reference) {
+		return w
 	}
-	m := &modelDrift{driftWatch: w}
-	for _, c := range w.classes {
-		m.compared = append(m.compared, comparedClass{slices.Index(p.Classes, c.name), c.epistemic, c.skewness})
+	if w != nil {
+		f.remove(p.Name)
+		f.dropCounters(w, names)
 	}
-	return m
+	if len(names) == 0 {
+		return nil
+	}
+	w = f.newWatch(p.Name, reference, names)
+	f.watches[p.Name] = w
+	return w
 }
 
 // remove ends the watch of a model. Its counters stay.
@@ -139,48 +119,32 @@ func (f *driftWatches) remove(model string) {
 	}
 }
 
-// watchedClasses returns the classes of the policy's reference that have labels of their own, and
-// the number of inputs of the reference.
-func watchedClasses(p *policy.Policy, labels *classLabels) (inputs int, classes []watchedClass) {
+// watchedReference returns the policy's reference of the classes that have labels of their own, and
+// their names.
+func watchedReference(p *policy.Policy, labels *classLabels) (reference *policy.Reference, names []string) {
 	if p.Calibration == nil || p.Calibration.Reference == nil {
-		return 0, nil
+		return nil, nil
 	}
+	reference = &policy.Reference{Inputs: p.Calibration.Reference.Inputs}
 	for _, class := range p.Calibration.Reference.Classes {
 		if !labels.isCut(class.Class) {
-			classes = append(classes, watchedClass{name: p.Classes[class.Class], reference: class})
+			reference.Classes, names = append(reference.Classes, class), append(names, p.Classes[class.Class])
 		}
 	}
-	return p.Calibration.Reference.Inputs, classes
-}
-
-// comparesWith reports whether w compares with this reference. The order of the policy's classes
-// does not matter.
-func (w *driftWatch) comparesWith(inputs int, classes []watchedClass) bool {
-	return w.inputs == inputs && slices.EqualFunc(w.classes, classes, func(a, b watchedClass) bool {
-		return a.name == b.name && a.reference.Predicted == b.reference.Predicted &&
-			slices.Equal(a.reference.Epistemic, b.reference.Epistemic) && slices.Equal(a.reference.Skewness, b.reference.Skewness)
-	})
+	return reference, names
 }
 
 // newWatch returns a watch with its series.
-func (f *driftWatches) newWatch(model string, inputs int, classes []watchedClass) *driftWatch {
-	reference := &policy.Reference{Inputs: inputs}
-	for i := range classes {
+func (f *driftWatches) newWatch(model string, reference *policy.Reference, names []string) *driftWatch {
+	classes := make([]watchedClass, len(names))
+	for i, name := range names {
+		of := &reference.Classes[i]
 		c := &classes[i]
-		reference.Classes = append(reference.Classes, c.reference)
-		c.epistemic, c.skewness = drift.NewRanks(c.reference.Epistemic), drift.NewRanks(c.reference.Skewness)
-		for signal, name := range signalNames {
-			series := &c.series[signal]
-			series.alarm = f.alarm.with(model, c.name, name)
-			series.raised = func() { f.alarms.WithLabelValues(model, c.name, name).Inc() }
-			for w, inputs := range drift.Windows {
-				series.z[w] = f.z.with(model, c.name, name, strconv.Itoa(inputs))
-				series.shift[w] = f.shift.like(series.z[w])
-			}
-		}
+		c.name, c.class = name, of.Class
+		c.epistemic, c.skewness = drift.NewRanks(of.Epistemic), drift.NewRanks(of.Skewness)
 	}
 	return &driftWatch{
-		model: model, inputs: inputs, classes: classes, shards: make([]driftInputs, f.shards),
+		families: f, model: model, reference: reference, classes: classes, shards: make([]driftInputs, f.shards),
 		monitor: drift.NewMonitor(reference),
 		waiting: newDriftInputs(len(classes)),
 		block:   make([]drift.Block, len(classes)),
@@ -197,9 +161,9 @@ func (w *driftWatch) retire() {
 
 // dropCounters deletes the counters of classes of a watch that are not among the next ones. Its
 // other series go with the watch.
-func (f *driftWatches) dropCounters(before *driftWatch, next []watchedClass) {
+func (f *driftWatches) dropCounters(before *driftWatch, next []string) {
 	for _, c := range before.classes {
-		if slices.ContainsFunc(next, func(n watchedClass) bool { return n.name == c.name }) {
+		if slices.Contains(next, c.name) {
 			continue
 		}
 		for _, signal := range signalNames {
@@ -239,16 +203,16 @@ func (w *driftWatch) bind(shard int) *driftInputs {
 }
 
 // observe adds an input to those that wait in a shard, whose lock the caller holds.
-func (m *modelDrift) observe(in *driftInputs, res *decomp.Result) {
+func (w *driftWatch) observe(in *driftInputs, res *decomp.Result) {
 	into := in.next()
 	for i := range into {
-		class := &m.compared[i]
+		class := &w.classes[i]
 		into[i] = drift.Block{
 			Epistemic: class.epistemic.Of(res.C[class.class]), Skewness: class.skewness.Of(res.Skewness[class.class]),
 			Predicted: oneIf(class.class == res.Predicted),
 		}
 	}
-	m.count(in)
+	w.count(in)
 }
 
 // collectShard collects the inputs that wait in a shard, whose lock the caller holds.
@@ -284,10 +248,10 @@ func (w *driftWatch) compare(in *driftInputs) {
 		return
 	}
 	for k, now := range w.monitor.Alarms() {
-		before, series := w.alarms[k], &w.classes[k].series
+		before := w.alarms[k]
 		count := func(signal int, now, before bool) {
 			if now && !before {
-				series[signal].raised()
+				w.families.alarms.WithLabelValues(w.model, w.classes[k].name, signalNames[signal]).Inc()
 			}
 		}
 		count(epistemicSignal, now.Epistemic, before.Epistemic)
@@ -299,28 +263,29 @@ func (w *driftWatch) compare(in *driftInputs) {
 
 // collect sends a scrape what all windows show at one time.
 func (w *driftWatch) collect(to chan<- prometheus.Metric) {
-	var found []*gaugeSample
-	set := func(of gaugeSample, value float64) { found = append(found, of.at(value)) }
+	var signals [len(drift.Windows)][]drift.Signals
 	w.mu.Lock()
 	for i := range drift.Windows {
-		if !w.monitor.Filled(i) {
-			continue
+		if w.monitor.Filled(i) {
+			signals[i] = w.monitor.Signals(i)
 		}
-		for k, s := range w.monitor.Signals(i) {
+	}
+	alarms := slices.Clone(w.monitor.Alarms())
+	w.mu.Unlock()
+	f := w.families
+	for i, window := range drift.Windows {
+		for k, s := range signals[i] {
 			for signal, value := range [driftSignals]drift.Signal{s.Epistemic, s.Skewness, s.Predicted} {
-				set(w.classes[k].series[signal].z[i], value.Z)
-				set(w.classes[k].series[signal].shift[i], value.Shift)
+				labels := []string{w.model, w.classes[k].name, signalNames[signal], strconv.Itoa(window)}
+				f.z.send(to, value.Z, labels...)
+				f.shift.send(to, value.Shift, labels...)
 			}
 		}
 	}
-	for k, a := range w.monitor.Alarms() {
-		for signal, is := range [driftSignals]bool{a.Epistemic, a.Skewness, a.Predicted} {
-			set(w.classes[k].series[signal].alarm, oneIf(is))
+	for k, a := range alarms {
+		for signal, raised := range [driftSignals]bool{a.Epistemic, a.Skewness, a.Predicted} {
+			f.alarm.send(to, oneIf(raised), w.model, w.classes[k].name, signalNames[signal])
 		}
-	}
-	w.mu.Unlock()
-	for _, one := range found {
-		to <- one
 	}
 }
 

@@ -15,23 +15,13 @@ var passesEdges = []float64{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}
 // earlyStops declares what early stopping saves and what full-pass checks of it say. Only models
 // whose policy has a rule in force have these series.
 type earlyStops struct {
-	counts earlyStopCounts
-	gauges checkGauges
+	used                           *prometheus.HistogramVec // passes
+	saved                          *prometheus.CounterVec   // passes
+	checked, disagreements, lost   *prometheus.CounterVec
+	disagreement, evidence, halted *computedGauge
 
 	inForce map[string]bool                                    // the models with a rule in force, under the collector's lock
 	checks  *atomic.Pointer[func() map[string]fullpass.Status] // holds nil until there is somebody to ask
-}
-
-// earlyStopCounts declares what is counted of inputs that may be stopped early.
-type earlyStopCounts struct {
-	used                         *prometheus.HistogramVec // passes
-	saved                        *prometheus.CounterVec   // passes
-	checked, disagreements, lost *prometheus.CounterVec
-}
-
-// checkGauges declares what full-pass checks say at a scrape.
-type checkGauges struct {
-	disagreement, evidence, halted *computedGauge
 }
 
 func declareEarlyStops(t *table) earlyStops {
@@ -39,40 +29,36 @@ func declareEarlyStops(t *table) earlyStops {
 	passes := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: used, Help: usedHelp, Buckets: passesEdges}, []string{"model"})
 	t.add(used, "histogram", usedHelp, []string{"model"}, passes)
 	return earlyStops{
-		counts: earlyStopCounts{
-			used: passes,
-			saved: t.counter("ckd_passes_saved_total",
-				"Passes that inputs decided early did not use. Checked inputs use all, and "+
-					"save none.",
-				"model"),
-			checked: t.counter("ckd_early_stop_checked_total",
-				"Inputs that ran on to their last pass to compare the early decision with "+
-					"that of all passes.",
-				"model"),
-			disagreements: t.counter("ckd_early_stop_disagreements_total",
-				"Checked inputs whose early decision differs from that of all passes, by how.",
-				"model", "verdict"),
-			lost: t.counter("ckd_early_stop_checks_lost_total",
-				"Inputs chosen for a full-pass check that ended without their last pass: nothing could "+
-					"be compared.",
-				"model"),
-		},
-		gauges: checkGauges{
-			disagreement: t.computed("ckd_early_stop_disagreement",
-				"A share: for all, of inputs decided early otherwise than by all passes; for "+
-					"deferred, among inputs that all passes defer, of those that would be retained "+
-					"early. The ends low and high of its 95% interval, valid at all times at once, "+
-					"and its certified upper bound, if there is one.",
-				"model", "inputs", "bound"),
-			evidence: t.computed("ckd_early_stop_evidence",
-				"Evidence from full-pass checks that a certified share is exceeded; at 1 the daemon "+
-					"stops deciding early.",
-				"model"),
-			halted: t.computed("ckd_early_stop_halted",
-				"1 if the daemon has stopped deciding early because full-pass checks disagreed, until "+
-					"the policy changes; else 0.",
-				"model"),
-		},
+		used: passes,
+		saved: t.counter("ckd_passes_saved_total",
+			"Passes that inputs decided early did not use. Checked inputs use all, and "+
+				"save none.",
+			"model"),
+		checked: t.counter("ckd_early_stop_checked_total",
+			"Inputs that ran on to their last pass to compare the early decision with "+
+				"that of all passes.",
+			"model"),
+		disagreements: t.counter("ckd_early_stop_disagreements_total",
+			"Checked inputs whose early decision differs from that of all passes, by how.",
+			"model", "verdict"),
+		lost: t.counter("ckd_early_stop_checks_lost_total",
+			"Inputs chosen for a full-pass check that ended without their last pass: nothing could "+
+				"be compared.",
+			"model"),
+		disagreement: t.computed("ckd_early_stop_disagreement",
+			"A share: for all, of inputs decided early otherwise than by all passes; for "+
+				"deferred, among inputs that all passes defer, of those that would be retained "+
+				"early. The ends low and high of its 95% interval, valid at all times at once, "+
+				"and its certified upper bound, if there is one.",
+			"model", "inputs", "bound"),
+		evidence: t.computed("ckd_early_stop_evidence",
+			"Evidence from full-pass checks that a certified share is exceeded; at 1 the daemon "+
+				"stops deciding early.",
+			"model"),
+		halted: t.computed("ckd_early_stop_halted",
+			"1 if the daemon has stopped deciding early because full-pass checks disagreed, until "+
+				"the policy changes; else 0.",
+			"model"),
 		inForce: make(map[string]bool),
 		checks:  new(atomic.Pointer[func() map[string]fullpass.Status]),
 	}
@@ -94,16 +80,15 @@ func (f *earlyStops) of(p *policy.Policy) *modelEarlyStop {
 		return nil
 	}
 	f.inForce[p.Name] = true
-	c := &f.counts
 	m := &modelEarlyStop{
-		used:          c.used.WithLabelValues(p.Name),
-		saved:         c.saved.WithLabelValues(p.Name),
-		checked:       c.checked.WithLabelValues(p.Name),
-		lost:          c.lost.WithLabelValues(p.Name),
+		used:          f.used.WithLabelValues(p.Name),
+		saved:         f.saved.WithLabelValues(p.Name),
+		checked:       f.checked.WithLabelValues(p.Name),
+		lost:          f.lost.WithLabelValues(p.Name),
 		disagreements: make(map[fullpass.Verdict]prometheus.Counter),
 	}
 	for _, v := range []fullpass.Verdict{fullpass.WronglyRetained, fullpass.WronglyDeferred, fullpass.OtherSide} {
-		m.disagreements[v] = c.disagreements.WithLabelValues(p.Name, v.String())
+		m.disagreements[v] = f.disagreements.WithLabelValues(p.Name, v.String())
 	}
 	return m
 }
@@ -114,8 +99,7 @@ func (f *earlyStops) remove(model string) {
 		return
 	}
 	delete(f.inForce, model)
-	c := &f.counts
-	for _, v := range []vec{c.used, c.saved, c.checked, c.disagreements, c.lost} {
+	for _, v := range []vec{f.used, f.saved, f.checked, f.disagreements, f.lost} {
 		v.DeletePartialMatch(prometheus.Labels{"model": model})
 	}
 }
@@ -132,20 +116,19 @@ func (f *earlyStops) readChecks() map[string]fullpass.Status {
 // collect sends a scrape what full-pass checks say, unless the rule they are about went out of
 // force since.
 func (f *earlyStops) collect(checks map[string]fullpass.Status, to chan<- prometheus.Metric) {
-	g := &f.gauges
 	for model, now := range checks {
 		if !f.inForce[model] {
 			continue
 		}
 		for inputs, rate := range map[string]fullpass.Rate{"all": now.All, "deferred": now.Deferred} {
-			to <- g.disagreement.with(model, inputs, "low").at(rate.Low)
-			to <- g.disagreement.with(model, inputs, "high").at(rate.High)
+			f.disagreement.send(to, rate.Low, model, inputs, "low")
+			f.disagreement.send(to, rate.High, model, inputs, "high")
 			if rate.Certified > 0 {
-				to <- g.disagreement.with(model, inputs, "certified").at(rate.Certified)
+				f.disagreement.send(to, rate.Certified, model, inputs, "certified")
 			}
 		}
-		to <- g.evidence.with(model).at(now.Evidence / now.RunLength)
-		to <- g.halted.with(model).at(oneIf(now.Stop != nil))
+		f.evidence.send(to, now.Evidence/now.RunLength, model)
+		f.halted.send(to, oneIf(now.Stop != nil), model)
 	}
 }
 

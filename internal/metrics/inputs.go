@@ -43,24 +43,18 @@ func declareInputs(t *table) inputs {
 
 // modelInputs holds the series of the inputs of one model.
 type modelInputs struct {
-	families                                *inputs
+	decisions                               *sharded.CounterVec
+	onDemand                                *onDemand
 	model                                   string
-	decisions                               []decisionSeries
-	scores                                  [1 + policy.ByFallback]policy.Score // by outcome of the gate; 0 is the guard's
 	mutualInformation, entropy              *sharded.Histogram
 	fallback, passes, degenerate, saturated *sharded.Counter
 }
 
-// decisionSeries is the counter of a decision that the policy can take.
-type decisionSeries struct {
-	decision
-	counter *sharded.Counter
-}
-
-// of creates the series of a model, or finds those that exist.
-func (f *inputs) of(p *policy.Policy) *modelInputs {
+// of creates the series of a model, or finds those that exist. Of decisions it creates the usual ones;
+// any other appears when it is first taken.
+func (f *inputs) of(p *policy.Policy, o *onDemand) *modelInputs {
 	m := &modelInputs{
-		families: f, model: p.Name,
+		decisions: f.decisions, onDemand: o, model: p.Name,
 		mutualInformation: f.mutualInformation.With(p.Name),
 		entropy:           f.entropy.With(p.Name),
 		fallback:          f.fallback.With(p.Name),
@@ -68,25 +62,39 @@ func (f *inputs) of(p *policy.Policy) *modelInputs {
 		degenerate:        f.degenerate.With(p.Name),
 		saturated:         f.saturated.With(p.Name),
 	}
-	m.scores[policy.ByPrimary], m.scores[policy.ByFallback] = p.Primary.Score, p.Fallback.Score
-	if p.Guard != nil {
-		m.scores[0] = p.Guard.Score // the gate chooses neither where the guard decides
+	usual := func(score policy.Score) {
+		if p.Observes() {
+			m.counter(policy.Observe, score, policy.Observing)
+			return
+		}
+		m.counter(policy.Retain, score, policy.UnderThreshold)
+		m.counter(policy.Defer, score, policy.AboveThreshold)
 	}
-	for _, d := range decisionsOf(p) {
-		m.decisions = append(m.decisions, decisionSeries{d, m.counter(d)})
+	if p.Gate.ReachesPrimary() {
+		usual(p.Primary.Score)
+	}
+	if p.Gate.ReachesFallback() {
+		usual(p.Fallback.Score)
 	}
 	return m
 }
 
-func (m *modelInputs) counter(d decision) *sharded.Counter {
-	return m.families.decisions.With(m.model, d.action.String(), string(d.score), d.reason.String())
+// counter returns the counter of a decision, and creates it if need be; nil for a model that was removed.
+func (m *modelInputs) counter(a policy.Action, s policy.Score, r policy.Reason) *sharded.Counter {
+	m.onDemand.mu.Lock()
+	defer m.onDemand.mu.Unlock()
+	if m.onDemand.removed {
+		return nil
+	}
+	return m.decisions.With(m.model, a.String(), string(s), r.String())
 }
 
 // inputParts holds the parts of modelInputs in one shard.
 type inputParts struct {
+	of                   *modelInputs
 	total, entropyLayout *sharded.Layout
 
-	decisions                               [1 + policy.ByFallback][policy.Reasons]*float64 // nil where the policy cannot decide so
+	decisions                               [1 + policy.ByFallback][policy.Reasons]*float64 // nil until one is taken
 	mutualInformation, entropy              *sharded.Counts
 	fallback, passes, degenerate, saturated *float64
 }
@@ -95,29 +103,25 @@ type inputParts struct {
 func (m *modelInputs) bind(b *sharded.Binder) inputParts {
 	layouts := sharded.Layouts()
 	parts := inputParts{
-		total: layouts.Total, entropyLayout: layouts.Entropy,
+		of: m, total: layouts.Total, entropyLayout: layouts.Entropy,
 		mutualInformation: b.Histogram(m.mutualInformation),
 		entropy:           b.Histogram(m.entropy),
-	}
-	for _, d := range m.decisions {
-		n := b.Counter(d.counter)
-		for gate, score := range m.scores {
-			if d.score == score {
-				parts.decisions[gate][d.reason] = n
-			}
-		}
 	}
 	parts.passes, parts.fallback = b.Counter(m.passes), b.Counter(m.fallback)
 	parts.degenerate, parts.saturated = b.Counter(m.degenerate), b.Counter(m.saturated)
 	return parts
 }
 
-// observe counts a decided input, and reports whether its decision has a counter.
-func (p *inputParts) observe(res *decomp.Result, d *policy.Decision) bool {
-	decided := p.decisions[d.Gate][d.Reason]
-	if decided != nil {
-		*decided++
+// observe counts a decided input in the shard of that index, which the caller has locked.
+func (p *inputParts) observe(shard int, res *decomp.Result, d *policy.Decision) {
+	decided := &p.decisions[d.Gate][d.Reason]
+	if *decided == nil {
+		*decided = new(float64) // counts into nothing, where the model was removed
+		if counter := p.of.counter(d.Action, d.Score, d.Reason); counter != nil {
+			*decided = sharded.NewBinder(shard).Counter(counter)
+		}
 	}
+	**decided++
 	p.mutualInformation.Observe(p.total, res.MI)
 	p.entropy.Observe(p.entropyLayout, res.Entropy)
 	if d.Gate == policy.ByFallback {
@@ -130,11 +134,4 @@ func (p *inputParts) observe(res *decomp.Result, d *policy.Decision) bool {
 	if res.Saturated {
 		*p.saturated++
 	}
-	return decided != nil
-}
-
-// observeUnforeseen counts a decision that decisionsOf missed, in a shard that the caller has
-// locked.
-func (m *modelInputs) observeUnforeseen(shard int, d *policy.Decision) {
-	*sharded.NewBinder(shard).Counter(m.counter(decision{d.Action, d.Score, d.Reason}))++
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -137,80 +136,35 @@ func TestNumberOfSeries(t *testing.T) {
 	}
 }
 
-// TestDecisionsOf checks that exactly the decisions that Decide takes have a counter, over all
-// kinds of policies and evidence.
-func TestDecisionsOf(t *testing.T) {
-	forEach := func(values ...string) []string { return values }
-	tried := 0
-	for _, kind := range forEach("probabilities", "dirichlet") {
-		for _, gate := range forEach("any-critical", "always", "never") {
-			for _, scope := range forEach("all", "predicted-safe") {
-				for _, degenerate := range forEach("defer", "retain", "score") {
-					for _, saturated := range forEach("defer", "retain", "score") {
-						for _, rules := range forEach(
-							"primary: {score: c_crit_max, threshold: 0.5}\nfallback: {score: cbec, threshold: 0.5}",
-							"primary: {score: mi, threshold: 0.5}\nfallback: {score: mi, threshold: 0.5}",
-							"primary: {score: mi}",
-						) {
-							p, m := parse(t, fmt.Sprintf("name: m\nclasses: [a, b, c]\ncritical: [b]\nkind: %s\ngate: %s\n"+
-								"scope: %s\ndegenerate: %s\nsaturated: %s\n%s", kind, gate, scope, degenerate, saturated, rules))
-							checkDecisions(t, p, m)
-							tried++
-						}
-					}
-				}
-			}
+// TestDecisions checks which decisions have a series from the start, and that any other has one once it
+// is taken.
+func TestDecisions(t *testing.T) {
+	const series = `ckd_decisions_total{action=%q,model="m",reason=%q,score=%q}`
+	thresholds := func(gate string) string {
+		return "name: m\nclasses: [a, b, c]\ncritical: [b]\ngate: " + gate +
+			"\nprimary: {score: mi, threshold: 0.5}\nfallback: {score: cbec, threshold: 0.5}"
+	}
+	retainMI, deferMI := fmt.Sprintf(series, "retain", "under_threshold", "mi"), fmt.Sprintf(series, "defer", "above_threshold", "mi")
+	retainCBEC, deferCBEC := fmt.Sprintf(series, "retain", "under_threshold", "cbec"), fmt.Sprintf(series, "defer", "above_threshold", "cbec")
+	for text, want := range map[string][]string{
+		thresholds("any-critical"):                   {deferCBEC, deferMI, retainCBEC, retainMI},
+		thresholds("always"):                         {deferCBEC, retainCBEC},
+		thresholds("never"):                          {deferMI, retainMI},
+		"name: m\nclasses: [a, b, c]\ncritical: [b]": {fmt.Sprintf(series, "observe", "observing", "c_crit_max"), fmt.Sprintf(series, "observe", "observing", "cbec")},
+	} {
+		d := newDaemon(t, 0)
+		p, m := parse(t, text)
+		model := d.put(p, m)
+		if got := namesOf(d.values(t), "ckd_decisions_total"); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+		r := m.Plan().NewResult()
+		r.C, r.Skewness, r.Dominant = make([]float64, 3), make([]float64, 3), -1
+		for range 2 {
+			model.Observe(0, r, policy.Decision{Action: policy.Defer, Score: policy.MI, Gate: policy.ByPrimary, Reason: policy.IsDegenerate, Class: -1})
+		}
+		if got := d.values(t)[fmt.Sprintf(series, "defer", "degenerate", "mi")]; got != 2 {
+			t.Errorf("%s: %v degenerate inputs, want 2", text, got)
 		}
 	}
-	if tried != 2*3*2*3*3*3 {
-		t.Errorf("%d policies tried", tried)
-	}
-}
-
-func checkDecisions(t *testing.T, p *policy.Policy, m *engine.Model) {
-	t.Helper()
-	possible := make(map[string]bool)
-	for _, e := range evidence(p) {
-		d := p.Decide(e)
-		possible[fmt.Sprintf(`ckd_decisions_total{action=%q,model="m",reason=%q,score=%q}`, d.Action, d.Reason, d.Score)] = true
-	}
-	d := newDaemon(t, 0)
-	d.put(p, m)
-	declared := namesOf(d.values(t), "ckd_decisions_total")
-	for _, name := range declared {
-		if !possible[name] {
-			t.Errorf("%s is declared, and cannot be: %+v", name, p)
-		}
-		delete(possible, name)
-	}
-	for name := range possible {
-		t.Errorf("%s is not declared: %+v", name, p)
-	}
-}
-
-// evidence returns all kinds of evidence under the policy.
-func evidence(p *policy.Policy) []policy.Evidence {
-	var all []policy.Evidence
-	for predicted := range p.Classes {
-		if p.Kind != policy.Dirichlet {
-			alike := policy.Evidence{PrimaryClass: -1, FallbackClass: -1, Predicted: predicted, Degenerate: true}
-			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} { // of passes that hardly differ
-				alike.Skewness = []float64{skewness, skewness, skewness}
-				for _, alike.SoftmaxTwice = range []bool{false, true} {
-					all = append(all, alike)
-				}
-			}
-			alike.Skewness, alike.Saturated, alike.SoftmaxTwice = make([]float64, len(p.Classes)), true, false
-			all = append(all, alike)
-		}
-		for _, value := range []float64{0, 1} {
-			for _, skewness := range []float64{0, decomp.SkewnessCap(30, decomp.Sample)} {
-				all = append(all, policy.Evidence{
-					Predicted: predicted, Primary: value, Fallback: value,
-					PrimaryClass: 1, FallbackClass: 1, Skewness: []float64{skewness, skewness, skewness},
-				})
-			}
-		}
-	}
-	return all
 }

@@ -45,7 +45,7 @@ type Model struct {
 	risks   *modelRisks   // nil without a risk model
 	reviews *modelReviews // nil without receipts
 	classes *modelClasses
-	drift   *modelDrift // nil without a reference
+	drift   *driftWatch // nil without a reference
 	modelTraffic
 	earlyStop *modelEarlyStop // nil without a rule in force
 }

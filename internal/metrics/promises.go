@@ -68,33 +68,33 @@ func (f *promises) readPromises() []*ledger.Promise {
 // collect sends a scrape what outcomes say.
 func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
 	if stated := f.stated.Load(); stated != nil {
-		to <- f.age.with().at(max(0, time.Since((*stated)()).Seconds()))
+		f.age.send(to, max(0, time.Since((*stated)()).Seconds()))
 	}
 	for _, p := range all {
 		policy := hex.EncodeToString(p.Policy[:])
 		for v := ledger.NoLine; v <= ledger.Violated; v++ {
-			to <- f.state.with(p.Model, policy, p.Version, v.String()).at(oneIf(p.Verdict == v))
+			f.state.send(to, oneIf(p.Verdict == v), p.Model, policy, p.Version, v.String())
 		}
 		for _, s := range p.Strata {
 			labels := []string{p.Model, policy, p.Version, s.Stratum.String()}
 			if !math.IsNaN(s.Expected) {
-				to <- f.reviews.with(append(labels, "issued")...).at(float64(s.Reviews))
+				f.reviews.send(to, float64(s.Reviews), append(labels, "issued")...)
 			}
-			to <- f.reviews.with(append(labels, "due")...).at(float64(s.Due))
-			to <- f.reviews.with(append(labels, "answered")...).at(float64(s.Arrived))
+			f.reviews.send(to, float64(s.Due), append(labels, "due")...)
+			f.reviews.send(to, float64(s.Arrived), append(labels, "answered")...)
 			if s.Lately.Known() {
-				to <- f.overdue.with(labels...).at(s.Lately.Value)
+				f.overdue.send(to, s.Lately.Value, labels...)
 			}
 		}
 		for _, figure := range append([]ledger.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {
 			labels := []string{p.Model, policy, p.Version, figure.Risk.String(), figure.Class}
 			for bound, value := range map[string]float64{"estimate": figure.Value, "low": figure.Low, "high": figure.High, "line": figure.Line} {
 				if !math.IsNaN(value) {
-					to <- f.share.with(append(labels[:len(labels):len(labels)], bound)...).at(value)
+					f.share.send(to, value, append(labels[:len(labels):len(labels)], bound)...)
 				}
 			}
 			if figure.Monitor != nil {
-				to <- f.evidence.with(labels...).at(figure.Monitor.LogEvidence)
+				f.evidence.send(to, figure.Monitor.LogEvidence, labels...)
 			}
 		}
 	}

@@ -68,9 +68,7 @@ func (r *Recorder) ObserveUnsampled(res *decomp.Result, d *policy.Decision) {
 	if off {
 		return
 	}
-	if !r.inputs.observe(res, d) {
-		r.model.inputs.observeUnforeseen(r.index, d)
-	}
+	r.inputs.observe(r.index, res, d)
 	r.classes.observe(res, d)
 }
 

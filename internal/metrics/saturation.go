@@ -37,9 +37,9 @@ func (s *saturation) collect(to chan<- prometheus.Metric) {
 	defer s.mu.Unlock()
 	for _, read := range s.reads {
 		for _, use := range read() {
-			to <- s.inUse.with(use.Resource).at(float64(use.InUse))
+			s.inUse.send(to, float64(use.InUse), use.Resource)
 			if use.Limit != 0 {
-				to <- s.limit.with(use.Resource).at(float64(use.Limit))
+				s.limit.send(to, float64(use.Limit), use.Resource)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ckd-project/ckd/internal/metrics/internal/sharded"
 )
@@ -81,14 +80,9 @@ func (t *table) deleteModel(name string) {
 // computedGauge is a family of gauges whose values a scrape computes. It keeps no series.
 type computedGauge struct{ desc *prometheus.Desc }
 
-// with returns the series with the given label values, at zero.
-func (g *computedGauge) with(values ...string) gaugeSample {
-	return gaugeSample{desc: g.desc, labels: prometheus.MakeLabelPairs(g.desc, values)}
-}
-
-// like returns the series with the label values of one of another family, which shares them.
-func (g *computedGauge) like(other gaugeSample) gaugeSample {
-	return gaugeSample{desc: g.desc, labels: other.labels}
+// send sends a scrape the value of the series with the given label values.
+func (g *computedGauge) send(to chan<- prometheus.Metric, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
 }
 
 // Describe implements vec.
@@ -99,25 +93,3 @@ func (*computedGauge) DeleteLabelValues(...string) bool { return false }
 
 // DeletePartialMatch implements vec: there is nothing to delete.
 func (*computedGauge) DeletePartialMatch(prometheus.Labels) int { return 0 }
-
-// gaugeSample is the value of one gauge at a scrape. It implements prometheus.Metric.
-type gaugeSample struct {
-	desc   *prometheus.Desc
-	labels []*dto.LabelPair
-	value  float64
-}
-
-// at returns the sample with a value.
-func (s gaugeSample) at(value float64) *gaugeSample {
-	s.value = value
-	return &s
-}
-
-// Desc implements prometheus.Metric.
-func (s *gaugeSample) Desc() *prometheus.Desc { return s.desc }
-
-// Write implements prometheus.Metric.
-func (s *gaugeSample) Write(into *dto.Metric) error {
-	into.Label, into.Gauge = s.labels, &dto.Gauge{Value: &s.value}
-	return nil
-}

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -26,9 +25,6 @@ func Parse(data []byte, report func(Fault)) (Value, bool) {
 	}
 	if len(data) > MaxBytes {
 		return fail(1, 1, "too large, expected at most %d bytes", MaxBytes)
-	}
-	if line, col, reason := checkCharacters(data); reason != "" {
-		return fail(line, col, "%s", reason)
 	}
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
@@ -58,27 +54,6 @@ func decode(from *yaml.Decoder, node *yaml.Node) (err error) {
 		}
 	}()
 	return from.Decode(node)
-}
-
-// checkCharacters returns the place of the first character that a YAML stream must not have, and
-// what is wrong with it. The reason is empty if there is none.
-func checkCharacters(data []byte) (line, col int, reason string) {
-	line, col = 1, 1
-	for i := 0; i < len(data); {
-		r, width := utf8.DecodeRune(data[i:])
-		switch {
-		case r == utf8.RuneError && width == 1:
-			return line, col, fmt.Sprintf("byte 0x%02x is not UTF-8, expected UTF-8 text", data[i])
-		case r < ' ' && r != '\t' && r != '\n' && r != '\r', r >= 0x7f && r <= 0x9f && r != 0x85, r == 0xfffe, r == 0xffff:
-			return line, col, fmt.Sprintf("control character U+%04X, expected printable text", r)
-		}
-		i += width
-		col++
-		if r == '\n' {
-			line, col = line+1, 1
-		}
-	}
-	return 0, 0, ""
 }
 
 var syntaxError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)

@@ -29,11 +29,8 @@ func TestParseFaults(t *testing.T) {
 		{"too large", strings.Repeat("#", MaxBytes+1), "1:1: : too large, expected at most 4194304 bytes"},
 		{"second document", "a: 1\n---\nb: 2\n", "2:1: : a second document, expected only one"},
 		{"empty second document", "a: 1\n---\n", "2:1: : a second document, expected only one"},
-		{"not UTF-8", "a: 1\nüb: \xff\n", "2:5: : byte 0xff is not UTF-8, expected UTF-8 text"},
-		{"UTF-16", "\xff\xfea\x00", "1:1: : byte 0xff is not UTF-8, expected UTF-8 text"},
-		{"NUL", "a: \x00", "1:4: : control character U+0000, expected printable text"},
-		{"C1 control", "a: \u0080", "1:4: : control character U+0080, expected printable text"},
-		{"noncharacter", "a: \uffff", "1:4: : control character U+FFFF, expected printable text"},
+		{"not UTF-8", "a: 1\nüb: \xff\n", "2:1: : not YAML near here: invalid leading UTF-8 octet"},
+		{"NUL", "a: \x00", "1:1: : not YAML near here: control characters are not allowed"},
 
 		{"tab", "a:\n\tb: 1\n", "2:1: : not YAML near here: found character that cannot start any token"},
 		{"indentation", "a:\n  - b: 1\n   c: 2\nd: 3\n", "3:1: : not YAML near here: did not find expected '-' indicator"},
@@ -85,8 +82,6 @@ func TestGetters(t *testing.T) {
 	}{
 		{"text", "no", "no"},
 		{"text", "1e3", "1e3"},
-		{"text", "2026-11-21", "2026-11-21"},
-		{"text", "0x1F", "0x1F"},
 		{"text", "<<", "<<"},
 		{"text", `"null"`, "null"},
 		{"text", "''", ""},
@@ -104,7 +99,6 @@ func TestGetters(t *testing.T) {
 		{"enum", "'always'", "always"},
 		{"enum", "Never", fault + `expected one of never, always, found "Never", did you mean "never"?`},
 		{"enum", "no", fault + `expected one of never, always, found "no"`},
-		{"enum", "3", fault + `expected one of never, always, found "3"`},
 
 		{"bool", "true", true},
 		{"bool", "False", false},
@@ -117,21 +111,17 @@ func TestGetters(t *testing.T) {
 		{"int", "-5", -5},
 		{"int", "2000", 2000},
 		{"int", "2001", fault + "expected a whole number from -5 to 2000, found 2001"},
-		{"int", "-6", fault + "expected a whole number from -5 to 2000, found -6"},
 		{"int", "99999999999999999999", fault + "expected a whole number from -5 to 2000, found 99999999999999999999"},
 		{"int", "010", fault + "expected a whole number from -5 to 2000, found 010"},
 		{"int", "0x10", fault + "expected a whole number from -5 to 2000, found 0x10"},
 		{"int", "1_000", fault + "expected a whole number from -5 to 2000, found 1_000"},
 		{"int", "1e3", fault + "expected a whole number from -5 to 2000, found 1e3"},
-		{"int", "2.0", fault + "expected a whole number from -5 to 2000, found 2.0"},
 		{"int", `"2"`, fault + `expected a whole number from -5 to 2000, found text "2"`},
 		{"int", "", fault + "expected a whole number from -5 to 2000, found nothing"},
 
 		{"float", "1e-3", 1e-3},
 		{"float", ".5", 0.5},
-		{"float", "3.", 3.0},
 		{"float", "+1E+2", 100.0},
-		{"float", "7", 7.0},
 		{"float", "4.9e-324", 5e-324},
 		{"float", "0", fault + "expected a finite number > 0, found 0"},
 		{"float", "1e-400", fault + "expected a finite number > 0, found 1e-400"},
@@ -139,16 +129,13 @@ func TestGetters(t *testing.T) {
 		{"float", ".nan", fault + "expected a finite number > 0, found .nan"},
 		{"float", ".inf", fault + "expected a finite number > 0, found .inf"},
 		{"float", "1e309", fault + "expected a finite number > 0, found 1e309"},
-		{"float", "Inf", fault + `expected a finite number > 0, found text "Inf"`},
 		{"float", "0x1p3", fault + `expected a finite number > 0, found text "0x1p3"`},
-		{"float", "0x10", fault + "expected a finite number > 0, found 0x10"},
 		{"float", "1_0.5", fault + "expected a finite number > 0, found 1_0.5"},
 		{"float", "'1'", fault + `expected a finite number > 0, found text "1"`},
 		{"float", "1,5", fault + `expected a finite number > 0, found text "1,5" (a decimal comma? write 1.5)`},
 		{"float", "0,05 # five percent", fault + `expected a finite number > 0, found text "0,05" (a decimal comma? write 0.05)`},
 		{"float", "-,5", fault + `expected a finite number > 0, found text "-,5" (a decimal comma? write -.5)`},
 		{"float", "1,000,5", fault + `expected a finite number > 0, found text "1,000,5"`},
-		{"float", "'0,05'", fault + `expected a finite number > 0, found text "0,05" (a decimal comma? write 0.05)`},
 
 		{"zero", "0", math.Inf(1)},
 		{"zero", "-0.0", math.Inf(1)}, // 1/-0 would be -Inf
@@ -242,19 +229,16 @@ list: [a, {b: c}, [d]]
 }
 
 // TestDecimalCommaInBraces checks the message about a decimal comma in braces, where it separates
-// fields. The message asks about one if the field before can hold a fraction.
+// fields.
 func TestDecimalCommaInBraces(t *testing.T) {
 	for text, want := range map[string]string{
 		"{score: mi, threshold: 0,05}": `1:26: 05: unknown field (a decimal comma? write 0.05)`,
 		"{threshold: 1,5, score: mi}":  `1:15: 5: unknown field (a decimal comma? write 1.5)`,
-		"{passes: 10,5}":               `1:13: 5: unknown field`,
-		"{threshold: 0, 05}":           `1:16: 05: unknown field`,
 		"{threshold: 0,05: 1}":         `1:15: 05: unknown field`,
 		"{score: mi,05}":               `1:12: 05: unknown field`,
-		"threshold: 0\n05:":            `2:1: 05: unknown field`,
 	} {
 		root, _, faults := collect(text)
-		root.Fractions("threshold").Mapping("score", "threshold", "passes")
+		root.Mapping("score", "threshold")
 		if got := strings.Join(*faults, "\n"); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
@@ -315,7 +299,6 @@ func TestSuggest(t *testing.T) {
 		{"Threshold", "threshold"},
 		{"c-crit-max", "c_crit_max"},
 		{"ccritmax", "c_crit_max"},
-		{"fewset", "fewest"},
 		{"MI", "mi"},
 		{"m", ""},
 		{"something", ""},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,8 +17,6 @@ type Value struct {
 	node   *yaml.Node
 	path   string
 	report func(Fault)
-
-	fractions []string // see Fractions
 }
 
 // Line returns the line where the value begins, from 1.
@@ -133,13 +130,6 @@ func (v Value) List() ([]Value, bool) {
 	return items, true
 }
 
-// Fractions returns the same value, with the names of the fields that can hold a fraction.
-// Mapping then asks about a decimal comma if a key that is unknown follows such a field.
-func (v Value) Fractions(fields ...string) Value {
-	v.fractions = fields
-	return v
-}
-
 // Mapping returns the fields of a mapping that may have only the given ones. It reports unknown and
 // repeated keys and leaves them out.
 func (v Value) Mapping(fields ...string) (Mapping, bool) {
@@ -189,18 +179,13 @@ func (v Value) Names() (names []string) {
 	return names
 }
 
-// splitNumber asks whether the key at i of a mapping in braces is the end of a number with a
-// decimal comma: {threshold: 0,05} is a threshold of 0 and a field 05. It returns an empty
-// text if the field before cannot hold a fraction.
+// splitNumber asks whether the key at i is the end of a number with a decimal comma: {threshold: 0,05}
+// is a threshold of 0 and a field 05. It returns an empty text if the two make no number.
 func (v Value) splitNumber(i int) string {
-	if i == 0 || v.node.Style&yaml.FlowStyle == 0 || !isNull(v.node.Content[i+1]) {
+	if i == 0 || !isNull(v.node.Content[i+1]) {
 		return ""
 	}
-	field, before, key := v.node.Content[i-2], v.node.Content[i-1], v.node.Content[i]
-	if !slices.Contains(v.fractions, field.Value) || before.Kind != yaml.ScalarNode || before.Line != key.Line || before.Column+len(before.Value)+1 != key.Column {
-		return ""
-	}
-	return DecimalComma(before.Value + "," + key.Value)
+	return DecimalComma(v.node.Content[i-1].Value + "," + v.node.Content[i].Value)
 }
 
 // Mapping holds the fields of a mapping.

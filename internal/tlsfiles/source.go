@@ -38,7 +38,7 @@ type Source struct {
 // Load reads the files. It fails if they are faulty or the certificate is not valid now.
 func Load(o Options) (*Source, error) {
 	s := &Source{options: o, now: time.Now, open: map[net.Conn]tls.ConnectionState{}}
-	s.reloader = watch.NewReloader(func() *watch.Places { return watch.PlacesOf(o.paths()...) }, s.replace)
+	s.reloader = watch.NewReloader(o.paths, s.replace)
 	st, err := o.load()
 	if err == nil {
 		err = st.valid(s.now())

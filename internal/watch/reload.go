@@ -2,11 +2,12 @@ package watch
 
 import (
 	"context"
+	"io/fs"
+	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // Result describes the effect of reading the files again.
@@ -30,21 +31,17 @@ type Outcome struct {
 	// At holds when the reload ended. It never precedes the time of an earlier reload, so that
 	// receivers can tell the latest outcome.
 	At time.Time
-	// WatchErr says why Watch finds changes only by polling. Only Watch sets it, and the files are
-	// not at fault.
-	WatchErr error
 }
 
 // Reloader reads files again, one reload after another, when it is asked to or when they change.
 // Its methods may be called concurrently.
 type Reloader struct {
-	// Watch reloads once the files have been quiet for Quiet, at most AtMost after the first
-	// change, and polls every Poll. Notifications opens the source of changes. Set them before
-	// calling Watch.
-	Quiet, AtMost, Poll time.Duration
-	Notifications       func() (*fsnotify.Watcher, error)
+	// Watch looks at the files at each interval Every. It reads files that have changed once two looks
+	// agree, at most AtMost after the first change; without a change it reads them at each interval
+	// Poll, for changes that keep size and age. Set them before calling Watch.
+	Every, AtMost, Poll time.Duration
 
-	places  func() *Places
+	paths   func() []string
 	replace func() (Result, error)
 
 	reloading sync.Mutex
@@ -57,17 +54,13 @@ type news struct {
 	warnings []string
 }
 
-// NewReloader returns a reloader of the files at places, which returns where they lead at each
-// moment. replace reads the files and puts their contents in force. On an error it must have changed
-// nothing, and its result describes the contents that stay.
-func NewReloader(places func() *Places, replace func() (Result, error)) *Reloader {
+// NewReloader returns a reloader of the files that paths returns at each moment. replace reads the
+// files and puts their contents in force. On an error it must have changed nothing, and its result
+// describes the contents that stay.
+func NewReloader(paths func() []string, replace func() (Result, error)) *Reloader {
 	return &Reloader{
-		Quiet:         200 * time.Millisecond,
-		AtMost:        2 * time.Second,
-		Poll:          time.Minute,
-		Notifications: fsnotify.NewWatcher,
-		places:        places,
-		replace:       replace,
+		Every: 500 * time.Millisecond, AtMost: 2 * time.Second, Poll: time.Minute,
+		paths: paths, replace: replace,
 	}
 }
 
@@ -89,56 +82,75 @@ func (r *Reloader) reload(trigger string) (out Outcome, otherwise bool) {
 	return out, otherwise
 }
 
-// Watch reloads when the files change, until ctx ends, and then leaves nothing running. It takes
-// changes together: it waits until the files have been quiet for a moment, but not for long. A slow
-// poll finds changes that the system does not report. Watch begins with a reload, for earlier
-// changes.
+// Watch reloads when the files change, until ctx ends. It waits until they have come to rest, but not
+// for long. It begins with a reload, for earlier changes.
 //
-// Watch calls report with news alone: a change, a failure, the first success after one, other
-// warnings, or a new WatchErr. A failure that a poll finds again is not news. The trigger is
+// Watch calls report with news alone: a change, a failure, the first success after one, or other
+// warnings. A failure that is found again in files that have not changed is not news. The trigger is
 // "watch".
 func (r *Reloader) Watch(ctx context.Context, report func(Outcome)) {
-	n := &notifier{open: r.Notifications, wake: make(chan struct{}, 1)}
-	defer n.close()
-	poll := time.NewTicker(r.Poll)
-	defer poll.Stop()
-	quiet := time.NewTimer(0)
-	defer quiet.Stop()
-	var (
-		since    time.Time // the first change since the last reload; zero for none
-		watchErr string    // reported last
-	)
-	for {
-		polled := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.wake:
-			if since.IsZero() {
-				since = time.Now()
-			}
-			quiet.Reset(min(r.Quiet, r.AtMost-time.Since(since)))
-			continue
-		case <-poll.C:
-			if !since.IsZero() {
-				continue // a reload is about to happen, and the files are not quiet yet
-			}
-			polled = true
-		case <-quiet.C:
-			since = time.Time{}
-		}
-		// Listen before reading: a change between the two wakes the loop again.
-		err := n.follow(r.places)
+	tick := time.NewTicker(r.Every)
+	defer tick.Stop()
+	for changed := true; ctx.Err() == nil; {
+		seen := r.look() // before the reading: the next look finds a change after this one
 		out, otherwise := r.reload("watch")
-		out.WatchErr = err
-		if out.Changed || otherwise || out.Err != nil && !polled || text(err) != watchErr {
+		if out.Changed || otherwise || out.Err != nil && changed {
 			report(out)
 		}
-		watchErr = text(err)
-		if followed := n.places.Load(); err == nil && !followed.equal(r.places()) {
-			n.poke() // the files now name others, which were not followed yet
-		}
+		changed = r.wait(ctx, tick.C, seen)
 	}
+}
+
+// wait waits until files that were last read as seen have changed and come to rest, and returns true;
+// or it returns false after Poll, or when ctx ends.
+func (r *Reloader) wait(ctx context.Context, tick <-chan time.Time, seen state) bool {
+	poll := time.Now().Add(r.Poll)
+	var since time.Time // the first change; zero for none
+	for before := seen; ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick:
+		}
+		now := r.look()
+		if since.IsZero() && !now.equal(seen) {
+			since = time.Now()
+		}
+		switch {
+		case since.IsZero():
+			if time.Now().After(poll) {
+				return false
+			}
+		case now.equal(before), time.Since(since) >= r.AtMost:
+			return true
+		}
+		before = now
+	}
+}
+
+// state holds what the system says of files, by path; nil for a file that cannot be found.
+type state map[string]fs.FileInfo
+
+// look returns the present state of the files.
+func (r *Reloader) look() state {
+	s := state{}
+	for _, path := range r.paths() {
+		info, err := os.Stat(path)
+		if err != nil {
+			info = nil
+		}
+		s[path] = info
+	}
+	return s
+}
+
+func (s state) equal(other state) bool {
+	return maps.EqualFunc(s, other, func(a, b fs.FileInfo) bool {
+		if a == nil || b == nil {
+			return a == b
+		}
+		return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+	})
 }
 
 func text(err error) string {

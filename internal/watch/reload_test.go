@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
-	"github.com/fsnotify/fsnotify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,7 +31,7 @@ func TestReloadOtherwise(t *testing.T) {
 		Result
 		err error
 	}
-	r := NewReloader(func() *Places { return PlacesOf() }, func() (Result, error) { return next.Result, next.err })
+	r := NewReloader(func() []string { return nil }, func() (Result, error) { return next.Result, next.err })
 	for i, test := range []struct {
 		warnings []string
 		err      error
@@ -56,128 +56,89 @@ func TestReloadOtherwise(t *testing.T) {
 	}
 }
 
-// TestWatchPolls checks a watch that the system does not notify: polls find changes, a failure that
-// they find again is no news, and the outcomes say why there is no watch until there is one.
-func TestWatchPolls(t *testing.T) {
+// TestWatch checks that a watch reads files that have changed and come to rest, that it reads one that
+// never rests all the same, that it finds by polling what a look cannot show, and that a failure that
+// it finds again is no news.
+func TestWatch(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	put(t, file, "one")
-	var (
-		reads atomic.Int64
-		can   atomic.Bool
-		held  string
-	)
-	r := NewReloader(func() *Places { return PlacesOf(file) }, func() (Result, error) {
-		reads.Add(1)
-		text, err := os.ReadFile(file)
-		if err == nil && string(text) == "bad" {
-			err = fs.ErrInvalid
-		}
-		if err != nil || string(text) == held {
-			return Result{}, err
-		}
-		held = string(text)
-		return Result{Changed: true, Hash: held}, nil
-	})
-	r.Quiet, r.AtMost, r.Poll = time.Millisecond, time.Second, 5*time.Millisecond
-	r.Notifications = func() (*fsnotify.Watcher, error) {
-		if !can.Load() {
-			return nil, errors.New("too many open files")
-		}
-		return fsnotify.NewWatcher()
-	}
-	replace := func(text string) {
-		put(t, file+"~", text)
-		if err := os.Rename(file+"~", file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	outcomes := make(chan Outcome, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Watch(ctx, func(o Outcome) { outcomes <- o })
-	}()
-	expect := func(hash string, fault error, watched bool) {
-		t.Helper()
-		if o := <-outcomes; o.Hash != hash || !errors.Is(o.Err, fault) || (o.WatchErr == nil) != watched {
-			t.Fatalf("%+v, want %q, %v, watched %t", o, hash, fault, watched)
-		}
-	}
-	polled := func() {
-		t.Helper()
-		before := reads.Load()
-		testbed.Eventually(t, "10 more polls", func() bool { return reads.Load() > before+10 })
-	}
-	expect("one", nil, false)
-	replace("bad")
-	expect("", fs.ErrInvalid, false)
-	polled()
-	replace("one")
-	expect("", nil, false)
-	can.Store(true)
-	expect("", nil, true)
-	polled()
-	cancel()
-	<-done
-	if len(outcomes) > 0 {
-		t.Errorf("%+v is reported, and no news", <-outcomes)
-	}
-}
-
-// TestWatchWaitsForQuiet checks that a watch does not read a file that still changes, not even by a
-// poll, that it reads one that never rests after the longest wait, and that it reads all files when
-// the system reports that it dropped events.
-func TestWatchWaitsForQuiet(t *testing.T) {
-	systems := make(chan *fsnotify.Watcher, 2)
-	watched := func(atMost, poll time.Duration) (file string, reads *atomic.Int64) {
-		file, reads = filepath.Join(t.TempDir(), "file"), new(atomic.Int64)
-		put(t, file, "")
-		r := NewReloader(func() *Places { return PlacesOf(file) }, func() (Result, error) {
+	watched := func(t *testing.T, every, atMost, poll time.Duration, looks ...string) (reads *atomic.Int64, outcomes chan Outcome) {
+		reads, outcomes = new(atomic.Int64), make(chan Outcome, 100)
+		var held string
+		r := NewReloader(func() []string { return looks }, func() (Result, error) {
 			reads.Add(1)
-			return Result{}, nil
+			text, err := os.ReadFile(file)
+			if err == nil && string(text) == "bad" {
+				err = fs.ErrInvalid
+			}
+			if err != nil || string(text) == held {
+				return Result{}, err
+			}
+			held = string(text)
+			return Result{Changed: true, Hash: held}, nil
 		})
-		r.Quiet, r.AtMost, r.Poll = time.Hour, atMost, poll
-		r.Notifications = func() (*fsnotify.Watcher, error) {
-			system, err := fsnotify.NewWatcher()
-			systems <- system
-			return system, err
-		}
+		r.Every, r.AtMost, r.Poll = every, atMost, poll
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			r.Watch(ctx, func(Outcome) {})
+			r.Watch(ctx, func(o Outcome) { outcomes <- o })
 		}()
 		t.Cleanup(func() {
 			cancel()
 			<-done
-		})
-		testbed.Eventually(t, "the watch has begun", func() bool { return reads.Load() > 0 })
-		return file, reads
-	}
-	rested := func(reads *atomic.Int64) func() bool {
-		return func() bool {
-			before, tick := reads.Load(), time.NewTicker(time.Millisecond) // as rare as polls, also on a busy machine
-			defer tick.Stop()
-			for range 200 {
-				<-tick.C
+			if len(outcomes) > 0 {
+				t.Errorf("%+v is reported, and no news", <-outcomes)
 			}
-			return reads.Load() == before
+		})
+		if o := <-outcomes; o.Hash == "" || o.Err != nil || o.Trigger != "watch" {
+			t.Fatalf("%+v, want a first reload", o)
+		}
+		return reads, outcomes
+	}
+	textOf := func(i int) string { return strings.Repeat("x", 10+i) }
+	change := func(i int) { put(t, file, textOf(i)) }
+	expect := func(t *testing.T, outcomes <-chan Outcome, i int) {
+		t.Helper()
+		for o := range outcomes {
+			if o.Hash == textOf(i) {
+				return
+			}
 		}
 	}
-	file, reads := watched(time.Hour, time.Millisecond)
-	put(t, file, "x")
-	testbed.Eventually(t, "no more polls", rested(reads))
-	<-systems
-	file, reads = watched(50*time.Millisecond, time.Hour)
-	before := reads.Load()
-	testbed.Eventually(t, "a reload of a file that never rests", func() bool {
-		put(t, file, "y")
-		return reads.Load() > before
+
+	t.Run("polls", func(t *testing.T) {
+		reads, outcomes := watched(t, time.Millisecond, time.Hour, 5*time.Millisecond)
+		for _, step := range []struct {
+			text string
+			want error
+		}{{"bad", fs.ErrInvalid}, {"two", nil}} {
+			put(t, file, step.text)
+			if o := <-outcomes; !errors.Is(o.Err, step.want) || o.Changed != (step.want == nil) {
+				t.Errorf("%s: %+v, want %v", step.text, o, step.want)
+			}
+			before := reads.Load()
+			testbed.Eventually(t, "10 more polls", func() bool { return reads.Load() > before+10 })
+		}
 	})
-	testbed.Eventually(t, "no more reloads", rested(reads))
-	before = reads.Load()
-	(<-systems).Errors <- fsnotify.ErrEventOverflow
-	testbed.Eventually(t, "a reload after dropped events", func() bool { return reads.Load() > before })
+	t.Run("rest", func(t *testing.T) {
+		reads, outcomes := watched(t, 100*time.Millisecond, time.Hour, time.Hour, file)
+		const changes = 1000
+		for i := range changes {
+			change(i)
+			time.Sleep(time.Millisecond)
+		}
+		expect(t, outcomes, changes-1)
+		if n := reads.Load(); n > 5 { // and not 2, as a busy machine may pause the changes
+			t.Errorf("%d reads, want one of the file as it came to rest", n)
+		}
+	})
+	t.Run("never rests", func(t *testing.T) {
+		_, outcomes := watched(t, time.Millisecond, 50*time.Millisecond, time.Hour, file)
+		last := 0
+		for ; len(outcomes) == 0; last++ {
+			change(last)
+		}
+		expect(t, outcomes, last-1)
+	})
 }

@@ -104,41 +104,24 @@ func (t *Term) Place() int {
 	return Place(of, times)
 }
 
-// Check reports what is wrong with a form that was read from somewhere.
+// Check reports what is wrong with a form whose numbers are each within their range.
 func (f *Form) Check() error {
-	if len(f.Boundaries) == 0 {
-		return fmt.Errorf("no boundaries: expected at least one")
-	}
 	for i, b := range f.Boundaries {
-		switch {
-		case i > 0 && b.Passes <= f.Boundaries[i-1].Passes:
+		if i > 0 && b.Passes <= f.Boundaries[i-1].Passes {
 			return fmt.Errorf("boundary after %d passes: expected more than at the one before, %d", b.Passes, f.Boundaries[i-1].Passes)
-		case b.Passes < 1:
-			return fmt.Errorf("boundary after %d passes: expected at least 1", b.Passes)
-		case !within(b.Retain) || !within(b.Defer):
-			return fmt.Errorf("boundary after %d passes: %v and %v, expected numbers within %v", b.Passes, b.Retain, b.Defer, Never)
 		}
 	}
 	for _, terms := range [][]Term{f.Retain, f.Defer} {
 		var seen [Terms]bool
 		for _, t := range terms {
-			switch at := t.Place(); {
-			case at == 0:
-				return fmt.Errorf("term of %q and %q: expected one of %v, or two of them", t.Of, t.Times, StatisticNames)
-			case seen[at]:
+			if seen[t.Place()] {
 				return fmt.Errorf("term of %q and %q: expected it once", t.Of, t.Times)
-			case !within(t.Weight) || !within(t.AtLast()):
-				return fmt.Errorf("term of %q and %q: weight %v to %v, expected numbers within %v", t.Of, t.Times, t.Weight, t.AtLast(), Never)
-			default:
-				seen[at] = true
 			}
+			seen[t.Place()] = true
 		}
 	}
 	return nil
 }
-
-// within reports whether v is a number that a rule may have.
-func within(v float64) bool { return math.Abs(v) <= Never } // false for NaN
 
 // Rule returns the rule in the form, for inputs of the given number of passes, which has to be
 // above that of the last boundary. The form has to be one that Check accepts.

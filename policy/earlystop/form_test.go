@@ -28,9 +28,6 @@ func TestFormRule(t *testing.T) {
 		t.Errorf("%d numbers, expected 9", got)
 	}
 	r := f.Rule(40, 8)
-	if err := r.Check(); err != nil {
-		t.Fatal(err)
-	}
 	if r.Fewest != 2 || r.Last() != 32 || r.Patience != 8 || r.Passes != 40 || r.Form != f {
 		t.Errorf("rule from %d to %d of %d passes, patience %v", r.Fewest, r.Last(), r.Passes, r.Patience)
 	}
@@ -62,16 +59,9 @@ func TestFormRule(t *testing.T) {
 // TestFormCheck checks the faults of a form.
 func TestFormCheck(t *testing.T) {
 	bounds := []earlystop.Boundary{{Passes: 2}, {Passes: 3}}
-	nan := math.NaN()
 	for want, f := range map[string]earlystop.Form{
-		"no boundaries":                {},
-		"more than at the one before":  {Boundaries: []earlystop.Boundary{{Passes: 2}, {Passes: 2}}},
-		"expected at least 1":          {Boundaries: []earlystop.Boundary{{}}},
-		"NaN and 0, expected numbers":  {Boundaries: []earlystop.Boundary{{Passes: 2, Retain: nan}}},
-		`term of "peek" and ""`:        {Boundaries: bounds, Retain: []earlystop.Term{{Of: "peek"}}},
-		`term of "own" and "owns"`:     {Boundaries: bounds, Defer: []earlystop.Term{{Of: "own", Times: "owns"}}},
-		"expected it once":             {Boundaries: bounds, Defer: []earlystop.Term{{Of: "own", Times: "peak"}, {Of: "peak", Times: "own"}}},
-		"weight 1 to NaN, expected nu": {Boundaries: bounds, Retain: []earlystop.Term{{Of: "own", Weight: 1, Last: &nan}}},
+		"more than at the one before": {Boundaries: []earlystop.Boundary{{Passes: 2}, {Passes: 2}}},
+		"expected it once":            {Boundaries: bounds, Defer: []earlystop.Term{{Of: "own", Times: "peak"}, {Of: "peak", Times: "own"}}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			if err := f.Check(); err == nil || !strings.Contains(err.Error(), want) {

@@ -6,10 +6,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Pace sets how long Watch waits for quiet, how long it waits at most, and how often it polls.
-func (s *Store) Pace(quiet, atMost, poll time.Duration) {
-	s.reloader.Quiet, s.reloader.AtMost, s.reloader.Poll = quiet, atMost, poll
-}
+// Pace sets how often Watch looks at the files.
+func (s *Store) Pace(every time.Duration) { s.reloader.Every = every }
 
 // Set returns the set in force.
 func (s *Store) Set() *policy.Set { return s.current.Load() }

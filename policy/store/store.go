@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 
@@ -15,7 +13,7 @@ import (
 // Store keeps the set of policies that is in force, and replaces it as a whole. Several goroutines
 // may call its methods.
 type Store struct {
-	paths    []string
+	given    []string // paths of files and directories
 	apply    func(*policy.Set) error
 	current  atomic.Pointer[policy.Set]
 	reloader *watch.Reloader
@@ -34,8 +32,8 @@ func Open(apply func(*policy.Set) error, paths ...string) (*Store, error) {
 	if err := apply(set); err != nil {
 		return nil, fmt.Errorf("policies refused: %w", err)
 	}
-	s := &Store{paths: slices.Clone(paths), apply: apply}
-	s.reloader = watch.NewReloader(s.places, s.replace)
+	s := &Store{given: slices.Clone(paths), apply: apply}
+	s.reloader = watch.NewReloader(s.paths, s.replace)
 	s.current.Store(set)
 	return s, nil
 }
@@ -46,18 +44,17 @@ func Open(apply func(*policy.Set) error, paths ...string) (*Store, error) {
 // reload, only goes into the outcome.
 func (s *Store) Reload(trigger string) watch.Outcome { return s.reloader.Reload(trigger) }
 
-// Watch reloads when the files change, until ctx ends; then it leaves nothing running. It begins with
-// a reload, for what changed before. Changes are taken together: Watch waits until the files have been
-// quiet for a moment, but not for long. A slow poll finds what the system does not report.
+// Watch reloads when the files change, until ctx ends. It begins with a reload, for what changed
+// before. Changes are taken together: Watch waits until the files have come to rest, but not for long.
 //
-// Watch calls report with what is new: a changed set, a failure, the first success after one, or a new
-// WatchErr. A failure that a poll finds again is not reported. The trigger is "watch".
+// Watch calls report with what is new: a changed set, a failure, or the first success after one. The
+// trigger is "watch".
 func (s *Store) Watch(ctx context.Context, report func(watch.Outcome)) { s.reloader.Watch(ctx, report) }
 
 // replace replaces the set in force by that of the files, if they differ.
 func (s *Store) replace() (watch.Result, error) {
 	before := watch.Result{Hash: s.current.Load().Hash()}
-	set, err := Load(s.paths...)
+	set, err := Load(s.given...)
 	if err != nil || set.Hash() == before.Hash {
 		return before, err
 	}
@@ -68,17 +65,10 @@ func (s *Store) replace() (watch.Result, error) {
 	return watch.Result{Changed: true, Hash: set.Hash()}, nil
 }
 
-// places returns the places that the paths lead to now.
-func (s *Store) places() *watch.Places {
-	p := watch.NewPlaces(isPolicy)
-	for _, path := range s.paths {
-		p.Trace(path)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			p.Trace(filepath.Join(path, dataLink))
-		}
+// paths returns the files that the given paths lead to now.
+func (s *Store) paths() (paths []string) {
+	for _, found := range find(s.given) {
+		paths = append(paths, found.path)
 	}
-	for _, found := range find(s.paths) {
-		p.Trace(found.path)
-	}
-	return p
+	return paths
 }

@@ -29,22 +29,10 @@ func NewQuantiles(values []float64) Quantiles {
 	return q
 }
 
-// Below returns the share of the distribution below x, plus half of what equals x: P(Y < x) + P(Y =
-// x)/2, in [0,1].
-func (q Quantiles) Below(x float64) float64 {
-	under, upTo := q.share(x, false), q.share(x, true)
-	return (under + upTo) / 2
-}
-
-// share returns P(Y < x), or P(Y <= x) if included.
-func (q Quantiles) share(x float64, included bool) float64 {
+// below returns the share of the distribution below x: P(Y < x).
+func (q Quantiles) below(x float64) float64 {
 	n := len(q) - 1
-	var index int // index of the first quantile beyond x
-	if included {
-		index = sort.Search(len(q), func(i int) bool { return q[i] > x })
-	} else {
-		index = sort.SearchFloat64s(q, x)
-	}
+	index := sort.SearchFloat64s(q, x) // of the first quantile that is not below x
 	switch {
 	case index == 0:
 		return 0
@@ -59,14 +47,8 @@ func (q Quantiles) share(x float64, included bool) float64 {
 	return (float64(index-1) + min(max(within, 0), 1)) / float64(n)
 }
 
-// between returns the mean of Below over what the distribution has from low up to, but not
-// including, high.
-func (q Quantiles) between(low, high float64) float64 {
-	return (q.share(low, false) + q.share(high, false)) / 2
-}
-
-// Ranks tabulates Below of a distribution: for all values with the same exponent and first bits of
-// the mantissa it has their mean.
+// Ranks tabulates the rank of a value in a distribution, which is the share below it plus half of what
+// equals it: for all values with the same exponent and first bits of the mantissa it has their mean.
 type Ranks [(maxOctave - minOctave) << perOctave]float32
 
 const (
@@ -80,19 +62,19 @@ const (
 // NewRanks returns the table of a distribution.
 func NewRanks(q Quantiles) *Ranks {
 	r := new(Ranks)
-	low := math.Inf(-1)
+	low := 0.0
 	for cell := range r {
-		high := math.Inf(1)
+		high := 1.0
 		if cell < len(r)-1 {
-			high = math.Float64frombits(uint64(minRank+cell+1) << rankShift)
+			high = q.below(math.Float64frombits(uint64(minRank+cell+1) << rankShift))
 		}
-		r[cell] = float32(q.between(low, high))
+		r[cell] = float32((low + high) / 2)
 		low = high
 	}
 	return r
 }
 
-// Of returns the mean of Below over the values in the cell of v, which is at least 0; the result is
+// Of returns the mean rank of the values in the cell of v, which is at least 0; the result is
 // in [0,1]. For NaN it is 1/2, as if nothing had moved.
 func (r *Ranks) Of(v float64) float64 {
 	if v != v {

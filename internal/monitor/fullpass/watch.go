@@ -164,7 +164,7 @@ type Stop struct {
 	Recent Count
 }
 
-// Status returns a snapshot. It computes two intervals, which takes some 100 microseconds.
+// Status returns a snapshot. It computes two intervals.
 func (w *Watch) Status() Status {
 	s := Status{
 		Evidence: w.evidence(), RunLength: w.options.RunLength,

@@ -129,8 +129,8 @@ func TestWatch(t *testing.T) {
 			s.Deferred.Count != (Count{counts[SameDefer] + counts[WronglyRetained], counts[WronglyRetained]}) {
 			t.Fatalf("%+v, expected %v", s, counts)
 		}
-		if low, high := interval(disagreements, total, 0.95); s.All.Low != low || s.All.High != high {
-			t.Fatalf("[%v, %v], expected [%v, %v]", s.All.Low, s.All.High, low, high)
+		if low, high := interval(disagreements, total, 0.95); s.All != (Rate{o.Disagreement, s.All.Count, low, high}) || s.Deferred.Certified != o.Retained {
+			t.Fatalf("%+v and %+v, expected [%v, %v]", s.All, s.Deferred, low, high)
 		}
 		if s.Stop != nil {
 			if r := s.Stop.Recent; r.Checked == 0 || r.Disagreements == 0 || r.Disagreements > r.Checked || r.Checked > s.Stop.Checked {
@@ -138,29 +138,6 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestStatus checks that a Status has what was certified, and does not change with the
-// Watch.
-func TestStatus(t *testing.T) {
-	w := newWatch(t, Options{Disagreement: 0.01, Retained: 0.02, RunLength: 100})
-	for range 20 {
-		w.Add(WronglyRetained)
-	}
-	s := w.Status()
-	if s.All.Certified != 0.01 || s.Deferred.Certified != 0.02 || !w.Stopped() {
-		t.Errorf("%+v", s)
-	}
-	if low, high := interval(20, 20, 0.95); s.Deferred.Low != low || s.Deferred.High != high {
-		t.Errorf("[%v, %v] at 95%%, expected [%v, %v]", s.Deferred.Low, s.Deferred.High, low, high)
-	}
-	s.Stop.Checked, s.Verdicts[0] = 1e6, 1e6
-	if s := w.Status(); s.Stop.Checked > 20 || s.Verdicts[0] != 0 {
-		t.Error("a change to a status changed the Watch")
-	}
-	if s := newWatch(t, Options{Disagreement: 0.01}).Status(); s.Stop != nil || s.All.Low != 0 || s.All.High != 1 {
-		t.Errorf("of a new Watch, %+v", s)
-	}
 }
 
 // stream draws verdicts: deferred is the share of inputs that all passes defer; retained of these,
@@ -263,15 +240,5 @@ func TestStopTells(t *testing.T) {
 	t.Logf("the rise is placed %.0f checks off, and its share is %.4f", off, share)
 	if off > 180 || share < 0.03 || share > 0.04 {
 		t.Errorf("the rise is placed %.0f checks off, and its share is %.4f", off, share)
-	}
-}
-
-func BenchmarkStatus(b *testing.B) {
-	w, _ := NewWatch(Options{Disagreement: 0.01, Retained: 0.02})
-	for i := range 10_000 {
-		w.Add(Verdict(i % 97 / 95 * 2))
-	}
-	for b.Loop() {
-		w.Status()
 	}
 }

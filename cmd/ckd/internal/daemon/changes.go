@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/ckd-project/ckd/policy"
 )
@@ -36,25 +35,18 @@ func logChanges(log *zap.Logger, before, now []*policy.Policy) {
 // mostChanges bounds the changes logged for one model: a calibration has hundreds of numbers.
 const mostChanges = 20
 
-// changesOf returns how two policies of a model differ, by the paths of the fields:
-// fallback.threshold 0.02 -> 0.001.
+// changesOf returns the lines of a model's policy file that are gone, after "- ", and those that are new,
+// after "+ ".
 func changesOf(before, now *policy.Policy) (changes []string) {
-	was, order := fieldsOf(before)
-	fields, added := fieldsOf(now)
-	for _, path := range added {
-		if _, known := was[path]; !known {
-			order = append(order, path)
-		}
-	}
-	text := func(values map[string]string, path string) string {
-		if value, given := values[path]; given {
-			return shorten(value)
-		}
-		return "none"
-	}
-	for _, path := range order {
-		if was[path] != fields[path] {
-			changes = append(changes, fmt.Sprintf("%s %s -> %s", path, text(was, path), text(fields, path)))
+	was, is := linesOf(before), linesOf(now)
+	for _, side := range []struct {
+		sign         string
+		lines, other []string
+	}{{"- ", was, is}, {"+ ", is, was}} {
+		for _, line := range side.lines {
+			if !slices.Contains(side.other, line) {
+				changes = append(changes, side.sign+shorten(strings.TrimSpace(line)))
+			}
 		}
 	}
 	if left := len(changes) - mostChanges; left > 0 {
@@ -63,50 +55,11 @@ func changesOf(before, now *policy.Policy) (changes []string) {
 	return changes
 }
 
-// fieldsOf returns the fields of a policy as its file would hold them, by path, and the paths in
-// their order.
-func fieldsOf(p *policy.Policy) (fields map[string]string, order []string) {
-	var file struct{ Models []yaml.Node }
-	fields = map[string]string{}
-	if yaml.Unmarshal(p.Marshal(), &file) != nil || len(file.Models) != 1 { // never: a policy can read what it writes
-		return fields, nil
-	}
-	var walk func(path string, n *yaml.Node)
-	walk = func(path string, n *yaml.Node) {
-		if n.Kind == yaml.MappingNode {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				walk(strings.TrimPrefix(path+"."+n.Content[i].Value, "."), n.Content[i+1])
-			}
-			return
-		}
-		fields[path] = textOf(n)
-		order = append(order, path)
-	}
-	walk("", &file.Models[0])
-	return fields, order
-}
+func linesOf(p *policy.Policy) []string { return strings.Split(string(p.Marshal()), "\n") }
 
-// textOf returns a value on one line.
-func textOf(n *yaml.Node) string {
-	var parts []string
-	switch n.Kind {
-	case yaml.SequenceNode:
-		for _, item := range n.Content {
-			parts = append(parts, textOf(item))
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case yaml.MappingNode:
-		for pair := range slices.Chunk(n.Content, 2) {
-			parts = append(parts, pair[0].Value+": "+textOf(pair[1]))
-		}
-		return "{" + strings.Join(parts, ", ") + "}"
-	}
-	return n.Value
-}
-
-// shorten cuts a long value, most likely a list.
+// shorten cuts a long line, most likely a list.
 func shorten(value string) string {
-	const most = 80
+	const most = 120
 	if len(value) <= most {
 		return value
 	}

@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/httperror"
 )
 
@@ -38,26 +36,6 @@ func (f *failedReloads) lines() (lines string) {
 		}
 	}
 	return lines
-}
-
-// publicCause returns why certificates or identities were refused. /healthz needs no
-// credentials, so faults come with their places but without what the file says there, which
-// could be a secret. The log has that.
-func publicCause(err error) string {
-	var faults auth.Faults
-	if !errors.As(err, &faults) {
-		return firstLines(err.Error())
-	}
-	public := slices.Clone(faults)
-	for i := range public {
-		f := &public[i]
-		f.Entry, f.Field = "", ""
-		f.Reason, _, _ = strings.Cut(f.Reason, ", found ")
-		if syntax, _, quoted := strings.Cut(f.Reason, "not YAML near here: "); quoted {
-			f.Reason = syntax + "not YAML near here"
-		}
-	}
-	return firstLines(public.Error())
 }
 
 // firstLines shortens a list of faults: the log has all of them, but this text is sent to every

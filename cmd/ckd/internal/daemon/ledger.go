@@ -330,12 +330,8 @@ func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
 	}
 	return r, func() {
 		maps.Copy(k.sealed, sealed)
-		for hash, text := range texts {
-			k.policies[hash] = text
-		}
-		for key, n := range counts {
-			k.counts[key] = n
-		}
+		maps.Copy(k.policies, texts)
+		maps.Copy(k.counts, counts)
 	}
 }
 

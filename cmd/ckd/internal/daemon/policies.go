@@ -63,9 +63,6 @@ func (p *policies) reloaded(o watch.Outcome) {
 	default:
 		p.log.Info("policies are unchanged", fields...)
 	}
-	if o.WatchErr != nil {
-		p.log.Warn("policy files cannot be watched; changes are found by a slow poll", zap.Error(o.WatchErr))
-	}
 }
 
 // note publishes how a load ended to /healthz, the metrics and the triage page.

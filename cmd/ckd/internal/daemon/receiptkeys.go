@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"sync/atomic"
 
@@ -12,10 +11,10 @@ import (
 
 // receiptKeys keeps the key file of receipts in force.
 type receiptKeys struct {
-	path     string
-	use      func(*receipt.Keys)
-	current  atomic.Pointer[keysOfFile]
-	reloader *watch.Reloader
+	*watch.Reloader
+	path    string
+	use     func(*receipt.Keys)
+	current atomic.Pointer[keysOfFile]
 }
 
 // keysOfFile holds keys and the text that they were read from.
@@ -31,13 +30,10 @@ const mostKeyBytes = 64 << 10
 // first ones now.
 func openReceiptKeys(path string, use func(*receipt.Keys)) (*receiptKeys, error) {
 	k := &receiptKeys{path: path, use: use}
-	k.reloader = watch.NewReloader(func() *watch.Places { return watch.PlacesOf(path) }, k.replace)
+	k.Reloader = watch.NewReloader(func() []string { return []string{path} }, k.replace)
 	k.current.Store(&keysOfFile{})
 	_, err := k.replace()
-	if err != nil {
-		return nil, err
-	}
-	return k, nil
+	return k, err
 }
 
 // keys returns the keys in force; nil without a key file.
@@ -68,9 +64,4 @@ func (k *receiptKeys) replace() (watch.Result, error) {
 	k.current.Store(&keysOfFile{keys, text})
 	k.use(keys)
 	return watch.Result{Changed: true}, nil
-}
-
-// watch reads the file again when it changes, until ctx ends.
-func (k *receiptKeys) watch(ctx context.Context, report func(watch.Outcome)) {
-	k.reloader.Watch(ctx, report)
 }

@@ -114,7 +114,7 @@ func TestReloadTellsChanges(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"models:\n" + m("0.001", "sum_tolerance: 0.01, "), []string{"policy changed m [fallback.threshold 0.02 -> 0.001 sum_tolerance none -> 0.01]"}},
+		{"models:\n" + m("0.001", "sum_tolerance: 0.01, "), []string{"policy changed m [- fallback: {score: cbec, threshold: 0.02} + sum_tolerance: 0.01 + fallback: {score: cbec, threshold: 0.001}]"}},
 		{"models:\n  - {name: n, classes: [a, b], critical: [b]}\n", []string{"policy added n <nil>", "policy removed m <nil>"}},
 	} {
 		got := reload(c.text)

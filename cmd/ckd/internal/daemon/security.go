@@ -27,6 +27,16 @@ type security struct {
 	metrics      *metrics.Metrics
 	refusals     *server.Refusals
 	failed       *failedReloads
+	files        []secretFiles // of what is not nil
+}
+
+// secretFiles are files that are read again when they change.
+type secretFiles struct {
+	what   string
+	source interface {
+		Watch(context.Context, func(watch.Outcome))
+		Reload(trigger string) watch.Outcome
+	}
 }
 
 // newSecurity loads the certificates and the identities that the settings name.
@@ -44,6 +54,7 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals
 			return nil, fmt.Errorf("certificates: %w", err)
 		}
 		s.certificates, options.CheckCertificate = source, source.Check
+		s.files = append(s.files, secretFiles{certificateFiles, source})
 		m.CertificateNotAfter(source.NotAfter())
 		if c.TLSClientCA == "" && c.Access == "" {
 			log.Warn("TLS without tls-client-ca or access: whoever reaches the daemon may use it")
@@ -56,6 +67,7 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals
 			return nil, fmt.Errorf("access: %w", err)
 		}
 		s.access = store
+		s.files = append(s.files, secretFiles{"access", store})
 		log.Info("identities in force", zap.String("hash", store.Hash()))
 	}
 	return s, nil
@@ -70,6 +82,7 @@ func (s *security) useReceiptKeys(path string, use func(*receipt.Keys)) (err err
 	if s.receipts, err = openReceiptKeys(path, use); err != nil {
 		return fmt.Errorf("receipt-keys: %w", err)
 	}
+	s.files = append(s.files, secretFiles{"receipt-keys", s.receipts})
 	return nil
 }
 
@@ -86,39 +99,17 @@ func (s *security) refused(_ context.Context, r auth.Refusal) {
 func (s *security) watch(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	if s.certificates != nil {
-		watching.Go(func() { s.certificates.Watch(ctx, s.certificatesReloaded) })
-	}
-	if s.access != nil {
-		watching.Go(func() { s.access.Watch(ctx, s.accessReloaded) })
-	}
-	if s.receipts != nil {
-		watching.Go(func() { s.receipts.watch(ctx, s.receiptKeysReloaded) })
+	for _, f := range s.files {
+		watching.Go(func() { f.source.Watch(ctx, func(o watch.Outcome) { s.reloaded(f.what, o) }) })
 	}
 }
 
 // reload reads the files now. The trigger is for the log.
 func (s *security) reload(trigger string) {
-	if s.certificates != nil {
-		s.certificatesReloaded(s.certificates.Reload(trigger))
-	}
-	if s.access != nil {
-		s.accessReloaded(s.access.Reload(trigger))
-	}
-	if s.receipts != nil {
-		s.receiptKeysReloaded(s.receipts.reloader.Reload(trigger))
+	for _, f := range s.files {
+		s.reloaded(f.what, f.source.Reload(trigger))
 	}
 }
-
-func (s *security) certificatesReloaded(o watch.Outcome) {
-	s.reloaded("certificates", o, zap.Time("not_after", s.certificates.NotAfter()))
-	s.metrics.CertificateNotAfter(s.certificates.NotAfter())
-	if o.Changed && s.access != nil {
-		s.access.Recheck() // ends calls whose certificate is no longer valid
-	}
-}
-
-func (s *security) accessReloaded(o watch.Outcome) { s.reloaded("access", o) }
 
 // issuerKeysFetched publishes in the log, the metrics and /healthz a fetch of the keys of a token
 // issuer. /healthz needs no credentials, so the cause is in the log alone.
@@ -138,18 +129,26 @@ func (s *security) issuerKeysFetched(f auth.KeyFetch) {
 	s.log.Error("keys of a token issuer not fetched; "+left, append(fields, zap.Error(f.Err))...)
 }
 
-func (s *security) receiptKeysReloaded(o watch.Outcome) { s.reloaded("receipt-keys", o) }
+// certificateFiles names the files of certificates.
+const certificateFiles = "certificates"
 
 // reloaded publishes the outcome of a reload in the log, the metrics and /healthz.
-func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
-	fields = append(fields, zap.String("trigger", o.Trigger), zap.String("files", what))
+func (s *security) reloaded(what string, o watch.Outcome) {
+	fields := []zap.Field{zap.String("trigger", o.Trigger), zap.String("files", what)}
+	if what == certificateFiles {
+		fields = append(fields, zap.Time("not_after", s.certificates.NotAfter()))
+		s.metrics.CertificateNotAfter(s.certificates.NotAfter())
+		if o.Changed && s.access != nil {
+			s.access.Recheck() // ends calls whose certificate is no longer valid
+		}
+	}
 	if o.Hash != "" {
 		fields = append(fields, zap.String("hash", o.Hash))
 	}
 	switch {
 	case o.Err != nil:
 		s.metrics.SecurityReloadFailed(what)
-		s.failed.set(what, what+": not reloaded, what was in force stays: "+publicCause(o.Err))
+		s.failed.set(what, what+": not reloaded, what was in force stays: see the log") // /healthz needs no credentials
 		s.log.Error("not reloaded; what was in force stays", append(fields, zap.Error(o.Err))...)
 	case o.Changed:
 		s.log.Info("reloaded", fields...)
@@ -159,8 +158,5 @@ func (s *security) reloaded(what string, o watch.Outcome, fields ...zap.Field) {
 	}
 	for _, warning := range o.Warnings {
 		s.log.Warn(warning, fields...)
-	}
-	if o.WatchErr != nil {
-		s.log.Warn("files cannot be watched; changes are found by a slow poll", append(fields, zap.Error(o.WatchErr))...)
 	}
 }

@@ -3,7 +3,6 @@ package tracing
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
@@ -22,8 +21,7 @@ type Options struct {
 	// Endpoint is the URL of a collector that takes OTLP over gRPC: http://HOST:PORT for plaintext,
 	// or https://HOST:PORT.
 	Endpoint string
-	// Sample is the share of calls that are sampled among those without a trace of their own, unless
-	// the environment names another sampler.
+	// Sample is the share of calls that are sampled among those without a trace of their own.
 	Sample float64
 	// Version names the build of the daemon in the spans.
 	Version string
@@ -37,10 +35,9 @@ type Tracer struct {
 }
 
 // New starts a tracer. The environment's OTEL_EXPORTER_OTLP_* say more about the exporter, such as
-// headers, and OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES about the daemon. OTEL_TRACES_SAMPLER
-// and its _ARG take the place of Options.Sample. Values that cannot be used must have been removed:
-// see [config.CleanEnvironment]. If the collector cannot be reached, the tracer drops spans and logs a
-// line.
+// headers, and OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES about the daemon. Values that cannot be
+// used must have been removed: see [config.CleanEnvironment]. If the collector cannot be reached, the
+// tracer drops spans and logs a line.
 func New(o Options) (*Tracer, error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Logger.Warn("spans were not sent", zap.Error(err))
@@ -55,11 +52,10 @@ func New(o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(daemon)}
-	if os.Getenv("OTEL_TRACES_SAMPLER") == "" {
-		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))))
-	}
-	return &Tracer{exporter, sdktrace.NewTracerProvider(options...)}, nil
+	return &Tracer{exporter, sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(daemon),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(o.Sample))),
+	)}, nil
 }
 
 // Handler returns a handler that makes a span of every call, except the frequent health checks.

@@ -159,20 +159,26 @@ type verification struct {
 	unknown    bool // the key is not at hand
 }
 
-// VerifySignature implements oidc.KeySet. The caller has checked the algorithm.
+// VerifySignature implements oidc.KeySet. The caller has checked the algorithm. A token need not name
+// its key.
 func (v *verification) VerifySignature(_ context.Context, text string) ([]byte, error) {
 	signed, err := jose.ParseSignedCompact(text, algorithms)
 	if err != nil {
 		return nil, err
 	}
 	header := signed.Signatures[0].Header
-	k := v.keys.find(header.KeyID, header.Algorithm)
-	if k == nil {
-		v.unknown = true
-		return nil, ErrNoKeys
+	v.unknown = true
+	for _, k := range v.keys.list() {
+		if header.KeyID != "" && k.id != header.KeyID || k.algorithm != "" && k.algorithm != header.Algorithm {
+			continue
+		}
+		v.unknown = false
+		if payload, err := signed.Verify(k.public); err == nil {
+			v.thumbprint = k.thumbprint
+			return payload, nil
+		}
 	}
-	v.thumbprint = k.thumbprint
-	return signed.Verify(k.public)
+	return nil, errInvalid
 }
 
 // Claimed returns the issuer that a text claims to be of, unverified, if the text has the form of a

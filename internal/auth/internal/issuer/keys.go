@@ -3,15 +3,13 @@ package issuer
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -42,37 +40,12 @@ type key struct {
 	public         crypto.PublicKey
 }
 
-// find returns the key that signs with the algorithm and has the id. A token need not name its key
-// if there is only one that it can be.
-func (s *keySet) find(id, algorithm string) *key {
+// list returns the keys.
+func (s *keySet) list() []key {
 	if s == nil {
 		return nil
 	}
-	var found *key
-	for n := range s.keys {
-		k := &s.keys[n]
-		switch {
-		case id != "" && k.id != id, k.algorithm != "" && k.algorithm != algorithm, !suits(k.public, algorithm):
-		case found != nil:
-			return nil
-		default:
-			found = k
-		}
-	}
-	return found
-}
-
-// suits reports whether the key is of the algorithm's kind.
-func suits(public crypto.PublicKey, algorithm string) bool {
-	switch public.(type) {
-	case *rsa.PublicKey:
-		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
-	case *ecdsa.PublicKey:
-		return strings.HasPrefix(algorithm, "ES")
-	case ed25519.PublicKey:
-		return algorithm == string(jose.EdDSA)
-	}
-	return false
+	return s.keys
 }
 
 // readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. A document
@@ -123,7 +96,7 @@ func (i *Issuer) Run(ctx context.Context) {
 		now, next := i.keys.Load(), i.refresh
 		switch {
 		case err == nil:
-			if failure != "" || !now.same(before) {
+			if failure != "" || before == nil || !maps.Equal(now.thumbprints, before.thumbprints) {
 				i.fetched(Fetch{URL: i.config.URL, Keys: now.size()})
 			}
 			wait, failure = first, ""
@@ -178,41 +151,22 @@ func (i *Issuer) beforeEmpty(now time.Time) time.Duration {
 
 // rest waits for the next fetch. It returns false when ctx ends.
 func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
-	least, full := time.NewTimer(min(i.least, next)), time.NewTimer(next)
-	defer least.Stop()
-	defer full.Stop()
+	least := min(i.least, next)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-least.C:
+	case <-time.After(least):
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-full.C:
+	case <-time.After(next - least):
 	case <-i.wake:
 	}
 	return true
 }
 
-func (s *keySet) size() int {
-	if s == nil {
-		return 0
-	}
-	return len(s.keys)
-}
-
-func (s *keySet) same(other *keySet) bool {
-	if s.size() != other.size() {
-		return false
-	}
-	for thumbprint := range s.thumbprints {
-		if !other.thumbprints[thumbprint] {
-			return false
-		}
-	}
-	return true
-}
+func (s *keySet) size() int { return len(s.list()) }
 
 // fetch returns the keys that the issuer publishes now.
 func (i *Issuer) fetch(ctx context.Context) (*keySet, error) {

@@ -1,7 +1,6 @@
 package sharded
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -16,10 +15,6 @@ import (
 // Loops over many values may count them into Cells and Sum directly, and call Counted at the end;
 // all else calls Observe.
 type Counts struct {
-	// Values outside the layout, by native bucket: from Top up, and below minus the zero threshold.
-	// They are rare.
-	above, below map[int]uint64
-
 	exemplars []exemplar // by classic bucket; nil until there is one
 
 	Sum   float64
@@ -76,21 +71,16 @@ func (c *Counts) ObserveUnlessNaN(l *Layout, v float64) float64 {
 	return counted
 }
 
-// observeOutside counts a value that is outside the layout. It ignores NaN, which would make the
-// sum NaN for good.
+// observeOutside counts a value that is outside the layout as the nearest that is within. It ignores
+// NaN, which would make the sum NaN for good.
 func (c *Counts) observeOutside(l *Layout, v float64) {
-	if math.IsNaN(v) {
-		return
-	}
-	v = min(v, l.Largest)
-	c.Sum += v
 	switch {
-	case v > l.ZeroThreshold:
-		increase(&c.above, nativeKey(v), 1)
-	case v < -l.ZeroThreshold:
-		increase(&c.below, nativeKey(-v), 1)
-	default:
+	case math.IsNaN(v):
+	case v < l.Top: // below 0
 		c.Cells[FirstCell]++
+	default:
+		c.Cells[l.cells-1]++
+		c.Sum += l.Top
 	}
 }
 
@@ -118,12 +108,6 @@ func (c *Counts) add(other *Counts) {
 	for cell, n := range other.Cells {
 		c.Cells[cell] += n
 	}
-	for key, n := range other.above {
-		increase(&c.above, key, n)
-	}
-	for key, n := range other.below {
-		increase(&c.below, key, n)
-	}
 	if c.exemplars == nil && other.exemplars != nil {
 		c.exemplars = make([]exemplar, len(other.exemplars))
 	}
@@ -134,33 +118,17 @@ func (c *Counts) add(other *Counts) {
 	}
 }
 
-func increase(in *map[int]uint64, key int, n uint64) {
-	if *in == nil {
-		*in = make(map[int]uint64)
-	}
-	(*in)[key] += n
-}
-
 // histogram returns the counts as client_golang would: with native buckets and, if asked for, classic
 // ones beside them. Without classic buckets the exemplars are those of the native ones.
 func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Timestamp) *dto.Histogram {
-	var below, above nativeBuckets
+	var native nativeBuckets
 	classic := make([]uint64, len(l.Edges)+1)
-	for _, key := range slices.Sorted(maps.Keys(c.below)) {
-		below.add(key, c.below[key])
-		classic[0] += c.below[key]
-	}
 	for cell := FirstCell; cell < l.cells; cell++ {
 		classic[l.classic[cell]] += c.Cells[cell]
 		if cell > FirstCell {
-			above.add(l.keys[cell], c.Cells[cell])
+			native.add(l.keys[cell], c.Cells[cell])
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.above)) {
-		above.add(key, c.above[key])
-		classic[len(l.Edges)] += c.above[key]
-	}
-
 	h := &dto.Histogram{
 		SampleSum:        &c.Sum,
 		CreatedTimestamp: created,
@@ -184,8 +152,7 @@ func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Time
 		}
 	}
 	h.SampleCount = new(samples)
-	h.NegativeSpan, h.NegativeDelta = below.encode()
-	h.PositiveSpan, h.PositiveDelta = above.encode()
+	h.PositiveSpan, h.PositiveDelta = native.encode()
 	return h
 }
 

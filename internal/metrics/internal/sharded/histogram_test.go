@@ -24,7 +24,7 @@ func TestLayout(t *testing.T) {
 	for name, s := range scales {
 		l := NewLayout(s)
 		fraction, _ := math.Frexp(s.Top)
-		if fraction != 0.5 || s.Top <= s.Edges[len(s.Edges)-1] || s.Top > s.Largest || l.cells > maxCells {
+		if fraction != 0.5 || s.Top <= s.Edges[len(s.Edges)-1] || l.cells > maxCells {
 			t.Errorf("%s: top %v, %d cells", name, s.Top, l.cells)
 		}
 		for cell := FirstCell + 1; cell < l.cells; cell++ {
@@ -56,7 +56,7 @@ func TestHistogramOfOne(t *testing.T) {
 // Corners returns the bounds of a scale, their neighbours, and the extremes of float64, with both
 // signs.
 func Corners(s Scale) []float64 {
-	bounds := append([]float64{s.ZeroThreshold, s.Top, largestSkewness, 1e-300, 1e300}, s.Edges...)
+	bounds := append([]float64{s.ZeroThreshold, s.Top, 1e-300, 1e300}, s.Edges...)
 	for key := -170; key <= 170; key++ {
 		bounds = append(bounds, nativeBound(key))
 	}
@@ -82,7 +82,7 @@ func TestCountedOutside(t *testing.T) {
 		c.Cells[l.Cell(math.Float64bits(v))]++
 	}
 	c.Counted(l, values, math.NaN())
-	if c.Cells[0] != 0 || c.Cells[1] != 0 || c.Sum != 0.5+largestSkewness-1+0.25 {
+	if c.Cells[0] != 0 || c.Cells[1] != 0 || c.Sum != 0.5+Ratio.Top+0.25 {
 		t.Errorf("sum %v, %d values without a cell", c.Sum, c.Cells[0]+c.Cells[1])
 	}
 }
@@ -139,10 +139,10 @@ func NewReference(of Scale) prometheus.Histogram {
 	})
 }
 
-// ObserveReference observes a value as Counts should: without NaN, and at most the largest value.
+// ObserveReference observes a value as Counts should: from 0 to Top, and without NaN.
 func ObserveReference(h prometheus.Histogram, of Scale, v float64) {
 	if !math.IsNaN(v) {
-		h.Observe(min(v, of.Largest))
+		h.Observe(min(max(v, 0), of.Top))
 	}
 }
 

@@ -79,9 +79,6 @@ func (l *Layout) Cell(bits uint64) uint8 {
 // nativeKey returns the number of the native bucket of a positive value. As in client_golang,
 // bucket 0 ends at 1.
 func nativeKey(v float64) int {
-	if math.IsInf(v, 1) {
-		return nativeKey(math.MaxFloat64) + 1
-	}
 	fraction, exponent := math.Frexp(v)
 	return sort.SearchFloat64s(eighths[:], fraction) + (exponent-1)<<nativeSchema
 }

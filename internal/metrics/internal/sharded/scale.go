@@ -1,9 +1,6 @@
 package sharded
 
-import (
-	"math"
-	"sync"
-)
+import "sync"
 
 // Scale says how a histogram divides its range: into a few classic buckets, which every Prometheus
 // can read, and into native ones. All models share the edges, so that their histograms aggregate.
@@ -14,8 +11,7 @@ import (
 type Scale struct {
 	Edges         []float64 // upper edges of the classic buckets, ascending, at most 12
 	ZeroThreshold float64
-	Top           float64 // a power of two that values seldom reach; those below it are counted fastest
-	Largest       float64 // larger values are observed as this one; at least Top
+	Top           float64 // a power of two that values seldom reach; larger ones are observed as this one
 }
 
 // zeroNats is a hundredth of the lowest classic edge. Thresholds on C_k and its sums lie between 1e-4
@@ -28,36 +24,32 @@ var (
 	// many. Thresholds lie between 1e-4 and 1.
 	Contribution = Scale{
 		[]float64{1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1},
-		zeroNats, 2, math.Inf(1),
+		zeroNats, 2,
 	}
 
 	// Total is for mutual information and the sum of C_k, in nats, so that they compare side by side.
 	// Mutual information is at most log K for K classes; the sum can exceed it.
 	Total = Scale{
 		[]float64{1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5},
-		zeroNats, 1 << 10, math.Inf(1),
+		zeroNats, 1 << 10,
 	}
 
 	// Entropy is for entropies in nats, at most log K for K classes. The edges from 0.7 on lie just
 	// above log K of 2, 3, 4, 10, 100 and 1000 classes.
 	Entropy = Scale{
 		[]float64{0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.1, 1.4, 2.4, 4.7, 7},
-		zeroNats, 1 << 5, math.Inf(1),
+		zeroNats, 1 << 5,
 	}
 
 	// Ratio is for skewness, at most (S-1)(S-2)/(3S) for S passes: 0.8 at S = 5, 9 at 30, 32 at 100.
 	// The default reliability threshold is 0.3; 0.1, 0.2 and 0.5 are in use, too. Under a thousandth,
-	// hundreds of times below them, C_k is as good as exact.
+	// hundreds of times below them, C_k is as good as exact. Concentrations near 0 have ratios up to the
+	// largest float, which would spoil the sum.
 	Ratio = Scale{
 		[]float64{0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1, 2, 4, 8, 16, 32},
-		1e-3, 1 << 19, largestSkewness,
+		1e-3, 1 << 19,
 	}
 )
-
-// largestSkewness stands for all larger ratios. Passes never reach it: their ratio is under S/3. But
-// concentrations near 0 have ratios up to the largest float, which would spoil the sum and make
-// thousands of native buckets.
-const largestSkewness = 1e6
 
 // Layouts returns the layouts of the four scales. They are made once, when first needed.
 var Layouts = sync.OnceValue(func() (l struct{ Contribution, Total, Entropy, Ratio *Layout }) {

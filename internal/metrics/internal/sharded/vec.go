@@ -1,6 +1,9 @@
 package sharded
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -161,35 +164,37 @@ type Scrape interface {
 	Collect(to chan<- prometheus.Metric)
 }
 
-// Scrape begins a scrape of the series that there are now.
-func (v *Vec[P]) Scrape() Scrape {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s := &scrape[P]{of: v, sums: make([]P, len(v.series))}
-	for _, one := range v.series {
-		s.series = append(s.series, one)
-	}
-	return s
-}
+// Scrape begins a scrape.
+func (v *Vec[P]) Scrape() Scrape { return &scrape[P]{v, make(map[*Series[P]]*P)} }
 
 // scrape implements Scrape.
 type scrape[P any] struct {
-	of     *Vec[P]
-	series []*Series[P]
-	sums   []P
+	of   *Vec[P]
+	sums map[*Series[P]]*P // of series that were counted in
 }
 
+// Add finds the series that there are now: one may be created by what is counted under the lock of a shard.
 func (s *scrape[P]) Add(shard int) {
-	for i, one := range s.series {
-		if part := one.parts[shard]; part != nil {
-			s.of.sum(&s.sums[i], part)
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	for _, one := range s.of.series {
+		part := one.parts[shard]
+		if part == nil {
+			continue
 		}
+		if s.sums[one] == nil {
+			s.sums[one] = new(P)
+		}
+		s.of.sum(s.sums[one], part)
 	}
 }
 
 func (s *scrape[P]) Collect(to chan<- prometheus.Metric) {
-	for i, one := range s.series {
-		to <- &sample[P]{s.of, one, &s.sums[i]}
+	s.of.mu.Lock()
+	all := slices.Collect(maps.Values(s.of.series))
+	s.of.mu.Unlock()
+	for _, one := range all {
+		to <- &sample[P]{s.of, one, cmp.Or(s.sums[one], new(P))}
 	}
 }
 
