@@ -8,8 +8,7 @@ import (
 
 // State is the page's view of the daemon and of one of its models.
 //
-// /triage/state answers with it, and each event of /triage/events carries one. It has counts, and
-// leaves shares to the page.
+// /triage/state answers with it. It has counts, and leaves shares to the page.
 type State struct {
 	At     time.Time `json:"at"`
 	Daemon Daemon    `json:"daemon"`

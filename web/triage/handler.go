@@ -30,16 +30,15 @@ var headers = map[string]string{
 // Handler returns the handler of the page. All but one path are for GET and HEAD:
 //
 //   - / is the page, /triage/NAME its other files.
-//   - /triage/state?model=NAME is a State as JSON; without a model, of the first.
+//   - /triage/state?model=NAME is a State as JSON; without a model, of the first; with since=AT, the time of
+//     a State that the sender has, of the history only what is new.
 //   - /triage/reviews?model=NAME is a ReviewList as JSON, of all models without a name; with since=VERSION,
 //     204 if it has not changed. /triage/reviews.csv is the same as a file, of one state with state=STATE.
 //   - POST /triage/outcome enters an Entry, and answers with what is Entered.
-//   - /triage/events?model=NAME is a stream of server-sent events, each named state, with a State.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.serveAsset(w, r, "index.html") })
 	mux.HandleFunc("GET /triage/state", p.serveState)
-	mux.HandleFunc("GET /triage/events", p.serveEvents)
 	mux.HandleFunc("GET /triage/reviews", p.serveReviews)
 	mux.HandleFunc("GET /triage/reviews.csv", p.serveReviewFile)
 	mux.HandleFunc("POST /triage/outcome", p.serveEntry)
@@ -61,14 +60,10 @@ func (p *Page) Handler() http.Handler {
 
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	p.refresh()
-	model := p.look(r.URL.Query().Get("model"))
-	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.maySeeRecent(r, model)})
-	if err != nil {
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(state) // a client that left needs no answer
+	query := r.URL.Query()
+	model := p.look(query.Get("model"))
+	since, _ := time.Parse(time.RFC3339Nano, query.Get("since")) // none, or no time, asks for the whole history
+	writeJSON(w, http.StatusOK, p.state(model, since, p.maySeeRecent(r, model)))
 }
 
 // asset is a file of the page.

@@ -29,7 +29,6 @@ func TestHandler(t *testing.T) {
 		{"GET", "/triage/state?model=m", 200, "application/json"},
 		{"GET", "/triage/state?model=other", 200, "application/json"},
 		{"HEAD", "/triage/state", 200, "application/json"},
-		{"HEAD", "/triage/events", 200, "text/event-stream"},
 		{"GET", "/triage/", 404, ""},
 		{"GET", "/triage/index.html", 404, ""},
 		{"GET", "/triage/sub", 404, ""},
@@ -39,7 +38,6 @@ func TestHandler(t *testing.T) {
 		{"GET", "/other", 404, ""},
 		{"POST", "/", 405, ""},
 		{"POST", "/triage/state", 405, ""},
-		{"PUT", "/triage/events", 405, ""},
 		{"DELETE", "/triage/sub/a.js", 405, ""},
 		{"OPTIONS", "/triage/state", 405, ""},
 	} {

@@ -142,7 +142,7 @@ func (h *history) readCreated(at time.Time) {
 
 // end ends a scrape: it adds the counts since the scrape before to the current step. over ends
 // the step, too.
-func (h *history) end(scraped time.Time, sample uint64, over bool) {
+func (h *history) end(scraped time.Time, over bool) {
 	if h.skip || h.policy == nil {
 		return
 	}
@@ -162,7 +162,7 @@ func (h *history) end(scraped time.Time, sample uint64, over bool) {
 	}
 	s := &h.steps[len(h.steps)-1]
 	s.seconds += max(0, scraped.Sub(h.latest).Seconds())
-	s.over, s.changed = over, sample
+	s.over, s.changed = over, scraped
 	h.counters.addTo(s)
 	h.counters.end()
 	h.latest = scraped

@@ -1,12 +1,9 @@
 package triage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -555,11 +552,11 @@ func TestScrapeFails(t *testing.T) {
 // TestCostlySamples checks that costly samples are taken less often, but at the end of every step.
 func TestCostlySamples(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ takes, unwatched, watched time.Duration }{
-		{10 * time.Millisecond, 14990 * time.Millisecond, 1990 * time.Millisecond},
-		{100 * time.Millisecond, 14900 * time.Millisecond, 4900 * time.Millisecond},
-		{time.Second, 14 * time.Second, 14 * time.Second},
-		{time.Minute, 0, 0},
+	for _, c := range []struct{ takes, pause, fresh time.Duration }{
+		{10 * time.Millisecond, 14990 * time.Millisecond, 2 * time.Second},
+		{100 * time.Millisecond, 14900 * time.Millisecond, 5 * time.Second},
+		{time.Second, 14 * time.Second, 15 * time.Second},
+		{time.Minute, 0, 15 * time.Second},
 	} {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 		d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
@@ -567,55 +564,39 @@ func TestCostlySamples(t *testing.T) {
 			return metrics.Gather()
 		})
 		d.page.sample()
-		if pause := d.page.pause(); pause != c.unwatched {
-			t.Errorf("after %v: %v, expected %v", c.takes, pause, c.unwatched)
+		if pause := d.page.pause(); pause != c.pause {
+			t.Errorf("after %v: %v, expected %v", c.takes, pause, c.pause)
 		}
-		d.page.watchers.tokens <- struct{}{}
-		if pause := d.page.pause(); pause != c.watched {
-			t.Errorf("after %v, watched: %v, expected %v", c.takes, pause, c.watched)
+		if fresh := d.page.schedule.rest(); fresh != c.fresh {
+			t.Errorf("after %v: fresh for %v, expected %v", c.takes, fresh, c.fresh)
 		}
 	}
 }
 
-// TestRun checks that Run samples every 15 s, and every 2 s while somebody watches.
+// TestRun checks that Run samples every 15 s, and that who asks every 2 s gets a new sample.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 		d.page.now = time.Now
-		began := time.Now()
-		sampled := func() (n uint64) {
-			synctest.Wait()
-			d.page.mu.Lock()
-			defer d.page.mu.Unlock()
-			return d.page.latest.number
-		}
+		began, sampled := time.Now(), 0
+		d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
+			sampled++
+			return metrics.Gather()
+		})
 		go d.page.Run(t.Context())
 		time.Sleep(61 * time.Second) // by the fake clock
-		if n := sampled(); n != 5 {
-			t.Errorf("%d samples in a minute, expected 5", n)
+		synctest.Wait()
+		if sampled != 5 {
+			t.Errorf("%d samples in a minute, expected 5", sampled)
 		}
-		time.Sleep(3 * time.Second) // so that the last sample is not fresh
-		watching, leave := context.WithCancel(t.Context())
-		go d.page.Handler().ServeHTTP(&recorder{ResponseRecorder: httptest.NewRecorder(), now: time.Now},
-			httptest.NewRequestWithContext(watching, http.MethodGet, "/triage/events", nil))
-		if n := sampled(); n != 6 {
-			t.Errorf("%d samples at once, expected 1", n-5)
+		for range 30 {
+			d.state(t, "m")
+			time.Sleep(2 * time.Second)
 		}
-		time.Sleep(4 * time.Second)
-		if n := sampled(); n != 8 {
-			t.Errorf("%d samples in 4 seconds that were watched, expected 2", n-6)
-		}
-		time.Sleep(60 * time.Second)
-		if n := sampled(); n < 8+30 || n > 8+36 {
-			t.Errorf("%d samples in a minute that was watched, expected about 32", n-8)
-		}
-		leave()
-		time.Sleep(time.Minute)
-		before := sampled()
-		time.Sleep(time.Minute)
-		if n := sampled() - before; n != 4 {
-			t.Errorf("%d samples in a minute after it, expected 4", n)
+		synctest.Wait()
+		if n := sampled - 5; n < 30 || n > 34 {
+			t.Errorf("%d samples in a minute of questions, expected one for each and those of Run", n)
 		}
 		m := d.state(t, "m").Model
 		for i, s := range m.History {
