@@ -183,7 +183,7 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	}
 	n, ok := elements(h.shape)
 	if !ok || n > math.MaxInt/2/h.width {
-		return nil, src.fail(h.shapeAt, "shape %s has too many elements to count", tuple(h.shape))
+		return nil, src.fail(h.at, "shape %s has too many elements to count", tuple(h.shape))
 	}
 	start := src.offset
 	needs, end := h.needs(n), start+int64(n*h.width)
