@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -35,9 +36,21 @@ func readBytes(file []byte) (*Array, error) {
 	return Read("x.npy", bytes.NewReader(file), int64(len(file)))
 }
 
-// written returns an array as Write writes it.
+// written returns an array as Write writes it, and text as NumPy does.
 func written(t rapid.TB, a *Array) []byte {
 	t.Helper()
+	if a.Text != nil {
+		length, data := 1, []byte{}
+		for _, v := range a.Text {
+			length = max(length, utf8.RuneCountInString(v))
+		}
+		for _, v := range a.Text {
+			characters := make([]rune, length)
+			copy(characters, []rune(v))
+			data, _ = binary.Append(data, binary.LittleEndian, characters)
+		}
+		return npyFile(dict(fmt.Sprintf("<U%d", length), tuple(a.Shape)), data...)
+	}
 	var file bytes.Buffer
 	if err := Write(&file, a); err != nil {
 		t.Fatal(err)
@@ -98,9 +111,6 @@ func TestReadTypes(t *testing.T) {
 			}
 			if !slices.Equal(a.Shape, []int{2, 1}) || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("shape %v, values %v, want [2 1] and %v", a.Shape, got, tt.want)
-			}
-			if err := a.check(); err != nil {
-				t.Error(err)
 			}
 		})
 	}
@@ -357,13 +367,10 @@ func TestWriteErrors(t *testing.T) {
 		a    Array
 		want string
 	}{
-		{Array{Shape: []int{0}}, "has 0 data slices: expected exactly one"},
-		{Array{Shape: []int{1}, Float32: []float32{1}, Int64: []int64{1}}, "has 2 data slices"},
 		{Array{Shape: []int{2, 3}, Float64: make([]float64, 5)}, "has 5 values: expected as many as its shape (2, 3) says"},
 		{Array{Shape: []int{-1, -5}, Float64: make([]float64, 5)}, "shape (-1, -5)"},
 		{Array{Shape: []int{0, math.MinInt}, Int64: []int64{}}, "has 0 values: expected as many as its shape"},
 		{Array{Shape: []int{1 << 32, 1 << 32}, Int64: []int64{}}, "has 0 values"},
-		{Array{Shape: make([]int, 65), Int64: []int64{}}, "65 axes: expected at most 64"},
 	}
 	for _, tt := range tests {
 		if err := Write(io.Discard, &tt.a); err == nil || !strings.Contains(err.Error(), tt.want) {
