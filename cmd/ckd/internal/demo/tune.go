@@ -36,9 +36,8 @@ const (
 	// alarmAbove is the critical FNR of the retained that outcomes are held against, as a person might
 	// set it with ckd calibrate --alarm-above.
 	alarmAbove = 0.12
-	// The permutation whose first half is for tuning, and in words.
-	seed1, seed2     = 2026, 1
-	permutationWords = "math/rand/v2, rand.New(rand.NewPCG(2026, 1)).Perm(N): first half tunes, second half is shown"
+	// The permutation whose first half is for tuning.
+	seed1, seed2 = 2026, 1
 )
 
 // split divides the inputs into those that tune the thresholds and those shown. It shuffles them
