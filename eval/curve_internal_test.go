@@ -172,7 +172,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 	}
 	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
 	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r)
-	s := newSamples(Options{Bootstrap: 1, Bands: true})
+	s := newSamples(Options{Bootstrap: 1})
 	var counted [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {
 		resample.draw(1, 2)

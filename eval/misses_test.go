@@ -191,19 +191,6 @@ func TestWorseThanChance(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfAreas expects p-values from 20,000 resamples on.
-func TestVerdictsOfAreas(t *testing.T) {
-	passes, labels := gradedRecording(12, 2, 3)
-	drawn := table(t, passes, decomp.Spec{Critical: []int{2}, Safe: []int{0, 1}})
-	for resamples, want := range map[int]bool{eval.VerdictResamples - 1: false, eval.VerdictResamples: true} {
-		for _, p := range evaluate(t, drawn, labels, eval.Options{Bootstrap: resamples}).Pairwise {
-			if p.PHolm.Defined() != want {
-				t.Fatalf("%d resamples: p %v", resamples, p.PHolm)
-			}
-		}
-	}
-}
-
 // TestFigureAsJSON reads back what it writes.
 func TestFigureAsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

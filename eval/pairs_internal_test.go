@@ -3,27 +3,10 @@ package eval
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
-
-// TestHolm follows the procedure by hand: the smallest times 4, the next times 3, and so on, never
-// falling.
-func TestHolm(t *testing.T) {
-	for _, c := range []struct{ p, want []float64 }{
-		{nil, []float64{}},
-		{[]float64{0.03}, []float64{0.03}},
-		{[]float64{0.04, 0.01, 0.02, 0.03}, []float64{0.06, 0.04, 0.06, 0.06}},
-		{[]float64{0.5, 0.001, 0.9}, []float64{1, 0.003, 1}},
-	} {
-		got := holm(c.p)
-		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
-			t.Errorf("%v: %v, want %v", c.p, got, c.want)
-		}
-	}
-}
 
 // TestSameRanking expects keys that rise together to be one ranking, also where rounding exchanges
 // neighbours, and any others not to be.
