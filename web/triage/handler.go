@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"path"
-	"strings"
 	"time"
 )
 
 //go:embed assets
-var assetFiles embed.FS
+var embedded embed.FS
 
 // headers go with every answer: the page loads nothing from elsewhere, sends nothing elsewhere, and
 // no other page may frame it.
@@ -66,56 +64,15 @@ func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, p.state(model, since, p.maySeeRecent(r, model)))
 }
 
-// asset is a file of the page.
-type asset struct {
-	data      []byte
-	kind, tag string
-}
-
-// kinds lists content types by file extension. The system's own list differs from machine to
-// machine.
-var kinds = map[string]string{
-	".html": "text/html; charset=utf-8",
-	".css":  "text/css; charset=utf-8",
-	".js":   "text/javascript; charset=utf-8",
-	".svg":  "image/svg+xml",
-}
-
-// embedded returns the files of the page by path.
-func embedded() map[string]*asset {
-	const root = "assets"
-	found := make(map[string]*asset)
-	err := fs.WalkDir(assetFiles, root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := assetFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		kind, ok := kinds[path.Ext(name)]
-		if !ok {
-			kind = "text/plain; charset=utf-8"
-		}
-		found[strings.TrimPrefix(name, root+"/")] = &asset{data, kind, fmt.Sprintf(`"%x"`, sha256.Sum256(data))}
-		return nil
-	})
-	if err != nil {
-		panic(err) // the files are part of the binary
-	}
-	return found
-}
-
 // serveAsset serves a file. Browsers revalidate it each time, so that they never mix files of two
 // versions.
 func (p *Page) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
-	a, ok := p.assets[name]
-	if !ok {
+	data, err := fs.ReadFile(p.assets, name)
+	if err != nil {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", a.kind)
 	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("ETag", a.tag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(data)))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }

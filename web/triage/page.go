@@ -3,6 +3,7 @@ package triage
 import (
 	"cmp"
 	"context"
+	"io/fs"
 	"net/http"
 	"slices"
 	"sync"
@@ -51,7 +52,7 @@ type Options struct {
 // Page serves the triage page and keeps its history. It is safe for concurrent use.
 type Page struct {
 	options Options
-	assets  map[string]*asset // by path under assets/
+	assets  fs.FS
 	now     func() time.Time
 
 	sampling sync.Mutex // held for a whole sample, so that they come in order
@@ -81,7 +82,11 @@ func New(o Options) *Page {
 	if o.Source == nil {
 		o.Source = func(context.Context) string { return "" }
 	}
-	return &Page{options: o, assets: embedded(), now: time.Now, models: newModels()}
+	assets, err := fs.Sub(embedded, "assets")
+	if err != nil {
+		panic(err) // the files are part of the binary
+	}
+	return &Page{options: o, assets: assets, now: time.Now, models: newModels()}
 }
 
 // Run samples the metrics at the end of every step until ctx ends.
