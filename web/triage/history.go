@@ -74,8 +74,8 @@ func (h *history) begin(p *policy.Policy) {
 	if h.skip = !ok; h.skip {
 		return
 	}
-	if h.policy != p || !slices.Equal(labels, h.labels) {
-		h.follow(p, newRows(labels, h.scraped.cut > 0, p))
+	if h.policy != p || !slices.Equal(labels, h.classes) {
+		h.follow(p, newRows(labels, h.scraped.cut))
 	}
 	h.counters.begin()
 	clear(h.gauges)
@@ -83,7 +83,7 @@ func (h *history) begin(p *policy.Policy) {
 
 // follow goes on under a policy. The history begins anew unless the rows stay the same.
 func (h *history) follow(p *policy.Policy, r rows) {
-	if h.policy == nil || !h.equal(&r) {
+	if h.policy == nil || !slices.Equal(h.classes, r.classes) {
 		from := h.from
 		if h.policy != nil {
 			from = time.Time{}
@@ -99,15 +99,11 @@ func (h *history) follow(p *policy.Policy, r rows) {
 	}
 }
 
-// read adds the value of a counter. Classes that share a row add up.
+// read adds the value of a counter.
 func (h *history) read(s seriesOf, v float64) {
-	if h.skip || !finite(v) || s.kind == pairSum && !h.pair(s.a, s.b) {
-		return
+	if !h.skip && finite(v) {
+		h.counters.add(s, v)
 	}
-	if s.kind >= classSum && s.kind <= classDeciding {
-		s.a = h.classes[h.row(s.a)]
-	}
-	h.counters.add(s, v)
 }
 
 // readGauge sets a gauge, unless its class has no row.

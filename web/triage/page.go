@@ -200,7 +200,7 @@ func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestat
 	h := p.models.histories[model]
 	if of := p.models.find(model); h == nil && of != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(of, newRows(of.Classes, false, of))
+		h.follow(of, rowsBefore(of))
 	}
 	if h == nil || h.policy == nil {
 		return s

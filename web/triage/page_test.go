@@ -274,78 +274,61 @@ func TestPairs(t *testing.T) {
 	})
 }
 
-// TestMostClasses checks the limits of rows and of classes with pairs, critical ones first, with
-// fewer labels than rows and with more. All other classes count together, in the last row.
-func TestMostClasses(t *testing.T) {
+// TestSharedLabel checks that critical classes have rows, and that all classes without a label of their own
+// count together, in the last row.
+func TestSharedLabel(t *testing.T) {
 	t.Parallel()
-	const k, inputs = 200, 6
-	critical := func(class int) bool { return class >= 190 }
-	names, list := make([]string, k), "190"
+	const k, inputs, labels = 40, 6, 12
+	names, list := make([]string, k), "c38, c39"
 	for i := range names {
 		names[i] = fmt.Sprint("c", i)
 	}
-	for i := 191; i < k; i++ {
-		list += fmt.Sprint(", c", i)
+	d := newDaemon(t, Options{}, labels, strings.Replace(manyClasses("m", k, 1, allDeferred, "calibrated:"+reference(names, 500, 0.001)),
+		"critical: [c0]", "critical: ["+list+"]", 1))
+	if m := d.state(t, "m").Model; len(m.Classes) != labels+1 {
+		t.Fatalf("%d classes at first", len(m.Classes))
 	}
-	fields := strings.Replace(manyClasses("m", k, 1, allDeferred, "calibrated:"+reference(names, 500, 0.001)),
-		"critical: [c0]", "critical: [c"+list+"]", 1)
-	for _, labels := range []int{k, 150, 128, 32} {
-		t.Run(fmt.Sprint(labels), func(t *testing.T) {
-			rows, paired := min(labels+1, maxRows), min(labels, maxPaired)
-			d := newDaemon(t, Options{}, labels, fields)
-			d.page.sample()
-			var predicted [k]float64
-			var c [k]float64
-			d.models["m"].each(t, randomInputs(1, inputs, 5, k), func(o *engine.Outcome) {
-				d.count(d.models["m"], "", o)
-				predicted[o.Predicted]++
-				for i, v := range o.C {
-					c[i] += v
-				}
-			})
-			m := d.later(t, "m")
-			if len(m.Classes) != rows || m.ClassesCut != k-rows+1 || m.Classes[rows-1] != (pagestate.Class{Name: "other", Safe: true, Shared: true, Of: k - rows + 1}) {
-				t.Fatalf("%d classes, %d cut, the last %+v", len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
-			}
-			s := m.Spans[0]
-			restPredicted, restC := float64(inputs), 0.0
-			for _, v := range c {
-				restC += v
-			}
-			for i, class := range m.Classes[:rows-1] {
-				index := i
-				if i >= rows-1-10 {
-					index = k - (rows - 1) + i
-				}
-				if want := (pagestate.Class{Name: names[index], Critical: critical(index), Safe: !critical(index), Of: 1}); class != want {
-					t.Errorf("class %d is %+v, expected %+v", i, class, want)
-				}
-				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {
-					t.Errorf("%s: %+v", class.Name, got)
-				}
-				restPredicted -= predicted[index]
-				restC -= c[index]
-			}
-			rest := float64((k - rows + 1) * inputs)
-			if got := s.Classes[rows-1]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
-				t.Errorf("all others: %+v, expected %v observations", got, rest)
-			}
-			if want := 10 * (paired - 10); len(s.Pairs) != want || m.PairsCut != 10*(k-10)-want {
-				t.Errorf("%d pairs and %d cut, expected %d", len(s.Pairs), m.PairsCut, want)
-			}
-			for _, pair := range s.Pairs { // between the 10 critical classes and the first others
-				if pair.A >= paired-10 || !m.Classes[pair.B].Critical || !pair.Block {
-					t.Fatalf("a pair of %d and %d", pair.A, pair.B)
-				}
-			}
-			if n := len(m.Drift.Classes); n != rows-1 {
-				t.Errorf("drift of %d classes, expected %d", n, rows-1)
-			}
-			h := d.page.models.histories["m"]
-			if series := len(h.counters.series); series > 8*maxRows+maxPaired*maxPaired/4+100 || len(h.gauges) > 30*maxRows || len(h.counters.nowC) != rows*numBuckets {
-				t.Errorf("a history of %d series, %d gauges and %d buckets", series, len(h.gauges), len(h.counters.nowC))
-			}
-		})
+	var predicted, c [k]float64
+	d.models["m"].each(t, randomInputs(1, inputs, 5, k), func(o *engine.Outcome) {
+		d.count(d.models["m"], "", o)
+		predicted[o.Predicted]++
+		for i, v := range o.C {
+			c[i] += v
+		}
+	})
+	m := d.later(t, "m")
+	if len(m.Classes) != labels+1 || m.ClassesCut != k-labels || m.Classes[labels] != (pagestate.Class{Name: "other", Safe: true, Shared: true, Of: k - labels}) {
+		t.Fatalf("%d classes, %d cut, the last %+v", len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
+	}
+	s := m.Spans[0]
+	restPredicted, restC := float64(inputs), 0.0
+	for _, v := range c {
+		restC += v
+	}
+	for i, class := range m.Classes[:labels] {
+		index := i
+		if i >= labels-2 {
+			index = k - labels + i
+		}
+		if critical := index >= k-2; class != (pagestate.Class{Name: names[index], Critical: critical, Safe: !critical, Of: 1}) {
+			t.Errorf("class %d is %+v", i, class)
+		}
+		if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {
+			t.Errorf("%s: %+v", class.Name, got)
+		}
+		restPredicted -= predicted[index]
+		restC -= c[index]
+	}
+	rest := float64((k - labels) * inputs)
+	if got := s.Classes[labels]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
+		t.Errorf("all others: %+v, expected %v observations", got, rest)
+	}
+	if n := len(m.Drift.Classes); n != labels {
+		t.Errorf("drift of %d classes, expected %d", n, labels)
+	}
+	r := rowsBefore(parse(t, manyClasses("m", 200, 1)).policy)
+	if len(r.classes) != 129 || r.rest != 72 || r.row("c127") != 127 || r.row("c128") != 128 {
+		t.Errorf("before the first scrape %d rows, %d classes without one", len(r.classes), r.rest)
 	}
 }
 
