@@ -162,7 +162,7 @@ func TestPagePromise(t *testing.T) {
 
 	average, at := pagestate.Interval{Value: 0.2, Low: 0.15, High: 0.25}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f := &promise.Figures[0]
-	evidence, f.Raised, f.RaisedBy, f.Average, f.Verdict = 1.1, true, &at, &average, "violated"
+	evidence, f.Raised, f.Average = 1.1, true, &average
 	promise.Verdict, promise.Alarm, promise.Defers, promise.Mature = "violated", true, true, 2
 	for i := range int64(3) {
 		promise.History = append(promise.History, pagestate.PromisePoint{

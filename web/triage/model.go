@@ -48,9 +48,6 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	}
 
 	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
-	if len(steps) > 0 {
-		m.HistoryFrom = steps[0].begun.UnixMilli()
-	}
 	for i := range steps {
 		if steps[i].changed.After(since) {
 			m.History = append(m.History, h.describeStep(&steps[i]))
@@ -340,7 +337,7 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
-		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
+		MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
 	}
 	if at := h.earlyStop.stoppedAt; !at.IsZero() {
 		s.StoppedAt = &at

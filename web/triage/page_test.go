@@ -166,12 +166,9 @@ func TestSpans(t *testing.T) {
 	if len(m.History) != 60 {
 		t.Fatalf("%d steps, expected 60", len(m.History))
 	}
-	if m.HistoryFrom != m.History[0].At {
-		t.Errorf("history from %d, expected %d", m.HistoryFrom, m.History[0].At)
-	}
 	var sum pagestate.Step
 	for i, step := range m.History {
-		if at := m.HistoryFrom + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
+		if at := m.History[0].At + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
 			t.Errorf("step %d at %d of %v s, expected %d", i, step.At, step.Seconds, at)
 		}
 		sum.Inputs += step.Inputs
@@ -188,7 +185,7 @@ func TestSpans(t *testing.T) {
 		t.Errorf("a step later %d steps with %v inputs, expected one less", len(m.History), m.Spans[2].Inputs)
 	}
 	d.clock.advance(2 * time.Second)
-	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Seconds != 15*60+2 || m.HistoryFrom != m.History[0].At {
+	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Seconds != 15*60+2 {
 		t.Errorf("two seconds later %d steps, of %v s together, expected 60, of 902", len(m.History), m.Spans[2].Seconds)
 	}
 	d.step(time.Hour)
@@ -214,7 +211,7 @@ func TestReload(t *testing.T) {
 	// A policy with other classes.
 	d.put(t, manyClasses("a", 3, 1), manyClasses("m", 4, 2))
 	d.page.sample()
-	if m := d.state(t, "m").Model; len(m.History) != 0 || m.HistoryFrom != 0 || m.Spans[2].Inputs != 0 || len(m.Classes) != 4 {
+	if m := d.state(t, "m").Model; len(m.History) != 0 || m.Spans[2].Inputs != 0 || len(m.Classes) != 4 {
 		t.Errorf("other classes: %+v", m)
 	}
 	feed("m", 40, 4)
