@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -55,9 +54,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	tuning, shown := split(recording.Passes.N)
-	policies, err := tune(recording, tuning, settleText)
+	policies, err := parsePolicy()
 	if err != nil {
-		return fmt.Errorf("tuning: %w", err)
+		return err
 	}
 	log, err := daemon.NewLogger(o.Log, "warn", "console")
 	if err != nil {

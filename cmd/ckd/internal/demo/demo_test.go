@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/recordings"
@@ -40,19 +39,16 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tuning, shown := split(r.Passes.N)
-	p, batch, o := tuned(t, r, tuning)
+	_, shown := split(r.Passes.N)
+	p := committed(t)
 	var labels, predicted []int
 	var retained []bool
 	var meanC float64
-	for _, i := range shown {
-		if err := batch.Outcome(i, o); err != nil {
-			t.Fatal(err)
-		}
-		labels, predicted = append(labels, r.Labels[i]), append(predicted, o.Predicted)
+	decide(t, p, r, shown, func(o *engine.Outcome) {
+		labels, predicted = append(labels, r.Labels[shown[len(labels)]]), append(predicted, o.Predicted)
 		retained = append(retained, o.Decision.Action == policy.Retain)
 		meanC += o.C[2] / float64(len(shown))
-	}
+	})
 	if ours, want := report.rules()[2].Selective, eval.Select(labels, predicted, retained, r.Critical); ours != want {
 		t.Errorf("the demo says %+v, offline %+v", ours, want)
 	}
@@ -110,25 +106,6 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// tuned returns the tuned policy, and a function that decides by it offline.
-func tuned(t *testing.T, r *recordings.Recording, tuning []int) (*policy.Policy, *engine.Batch, *engine.Outcome) {
-	t.Helper()
-	set, err := tune(r, tuning, settleText)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := set.Get(modelName)
-	m, err := engine.New(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch, o := m.NewBatch(), m.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
-	return p, batch, o
-}
-
 // TestTuning checks that the thresholds retain the stated share of the tuning inputs routed to each
 // score, and that no input is on both sides.
 func TestTuning(t *testing.T) {
@@ -144,17 +121,13 @@ func TestTuning(t *testing.T) {
 	if len(seen) != r.Passes.N || len(tuning) != r.Passes.N/2 {
 		t.Fatalf("%d inputs in two halves, %d of them for tuning", len(seen), len(tuning))
 	}
-	_, batch, o := tuned(t, r, tuning)
 	routed, retained := map[policy.GateOutcome]int{}, map[policy.GateOutcome]int{}
-	for _, i := range tuning {
-		if err := batch.Outcome(i, o); err != nil {
-			t.Fatal(err)
-		}
+	decide(t, committed(t), r, tuning, func(o *engine.Outcome) {
 		routed[o.Decision.Gate]++
 		if o.Decision.Value <= o.Decision.Threshold {
 			retained[o.Decision.Gate]++
 		}
-	}
+	})
 	for gate, n := range routed {
 		if want := eval.Kept(coverage, n); retained[gate] != want {
 			t.Errorf("%s: %d of %d tuning inputs retained, want %d", gate, retained[gate], n, want)
