@@ -59,7 +59,9 @@ func (p *Page) Handler() http.Handler {
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	p.refresh()
 	query := r.URL.Query()
-	model := p.look(query.Get("model"))
+	p.mu.Lock()
+	model := p.models.look(query.Get("model"), p.now())
+	p.mu.Unlock()
 	since, _ := time.Parse(time.RFC3339Nano, query.Get("since")) // none, or no time, asks for the whole history
 	writeJSON(w, http.StatusOK, p.state(model, since, p.maySeeRecent(r, model)))
 }

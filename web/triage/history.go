@@ -16,8 +16,7 @@ const maxSteps = int(15*time.Minute/stepTime) + 1
 // history holds what one model counted in the last 15 minutes: the differences of its counters
 // between samples, by steps.
 type history struct {
-	from     time.Time // when its counters were 0; zero if unknown: then it begins at their first values
-	lookedAt time.Time // when a watcher or a request last asked for it
+	from time.Time // when its counters were 0; zero if unknown: then it begins at their first values
 
 	scraped scrapedLabels
 	skip    bool // ignores the current scrape, which is of another policy
@@ -88,7 +87,7 @@ func (h *history) follow(p *policy.Policy, r rows) {
 		if h.policy != nil {
 			from = time.Time{}
 		}
-		*h = history{from: from, lookedAt: h.lookedAt, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
+		*h = history{from: from, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
 	}
 	if h.policy == nil || h.policy.Hash != p.Hash {
 		h.earlyStop = earlyStop{}

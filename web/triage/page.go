@@ -179,18 +179,6 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 	}
 }
 
-// look returns the model of a name, or for no name the first. It takes a sample if the model's
-// history begins by being looked at.
-func (p *Page) look(name string) string {
-	p.mu.Lock()
-	name, begins := p.models.look(name, p.now(), p.schedule.rest())
-	p.mu.Unlock()
-	if begins {
-		p.sample()
-	}
-	return name
-}
-
 // state returns the state of a model, with the steps that changed after a sample. Nothing in it changes
 // later. The last deferred inputs are left out unless they may be seen.
 func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestate.State {
