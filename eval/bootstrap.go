@@ -13,15 +13,10 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// mostBandSamples bounds the resamples that make a band. More would take memory and change nothing
-// that is seen.
-const mostBandSamples = 1000
-
 // samples holds the figures of one ranking, an entry for each resample.
 type samples struct {
 	ausc, auscPaper                      []Figure // AUSC of the critical FNR
 	criticalFNR, criticalError, accuracy []Figure // at the coverage
-	band                                 [][]float32
 }
 
 // bootstrap draws o.Bootstrap resamples of all inputs, with replacement, and walks every ranking
@@ -136,12 +131,6 @@ func newSamples(o Options) samples {
 	for _, figure := range s.figures() {
 		*figure = make([]Figure, o.Bootstrap)
 	}
-	if o.Bands {
-		s.band = make([][]float32, min(o.Bootstrap, mostBandSamples))
-		for b := range s.band {
-			s.band[b] = make([]float32, coverages)
-		}
-	}
 	return s
 }
 
@@ -159,28 +148,6 @@ func (s *samples) set(b int, g *grid, counted *[coverages + 1]counts, from int) 
 	s.criticalFNR[b] = counted[g.requested].criticalFNR()
 	s.criticalError[b] = counted[g.requested].criticalError()
 	s.accuracy[b] = 1 - counted[g.requested].errorRate()
-	if b < len(s.band) {
-		for c := range s.band[b] {
-			s.band[b][c] = float32(counted[g.cut(c)].criticalFNR())
-		}
-	}
-}
-
-// limits returns the ends of the band at each coverage.
-func (s *samples) limits() (low, high []float64) {
-	if len(s.band) == 0 {
-		return nil, nil
-	}
-	low, high = make([]float64, coverages), make([]float64, coverages)
-	values := make([]Figure, len(s.band))
-	for c := range low {
-		for b := range values {
-			values[b] = Figure(s.band[b][c])
-		}
-		of := interval(values)
-		low[c], high[c] = float64(of.Low), float64(of.High)
-	}
-	return low, high
 }
 
 // interval returns the mean, the standard deviation and the 95% interval of a figure over the
@@ -227,35 +194,19 @@ func winShares(rows []*Row, isScore func(*Row) bool, resamples int) {
 
 // pairwise compares every two rows of one scope by their areas.
 func pairwise(rows []*Row) []Pairwise {
-	all, p := []Pairwise{}, []float64{}
-	for r, row := range rows {
-		for c, column := range rows {
-			if r == c {
+	all := []Pairwise{}
+	for _, row := range rows {
+		for _, column := range rows {
+			if row == column {
 				continue
 			}
-			lower, higher, both := 0, 0, 0
+			lower, both := 0, 0
 			for b, a := range row.Bootstrap.Samples {
 				other := column.Bootstrap.Samples[b]
 				both += index(a.Defined() && other.Defined())
 				lower += index(a < other)
-				higher += index(a > other)
 			}
-			all = append(all, Pairwise{Row: row.Name, Column: column.Name, Scope: row.Scope, P: per(lower, both), PHolm: undefined})
-			if r < c {
-				// Twice the share on the rarer side, of which the recording itself is one more draw.
-				p = append(p, min(1, 2*float64(both-max(lower, higher)+1)/float64(both+1)))
-			}
-		}
-	}
-	if len(rows) < 2 || len(rows[0].Bootstrap.Samples) < VerdictResamples {
-		return all
-	}
-	pair := func(r, c int) *Pairwise { return &all[r*(len(rows)-1)+c-index(c > r)] }
-	corrected := holm(p)
-	for r := range rows {
-		for c := r + 1; c < len(rows); c++ {
-			pair(r, c).PHolm, pair(c, r).PHolm = Figure(corrected[0]), Figure(corrected[0])
-			corrected = corrected[1:]
+			all = append(all, Pairwise{Row: row.Name, Column: column.Name, Scope: row.Scope, P: per(lower, both)})
 		}
 	}
 	return all

@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -90,51 +89,6 @@ func TestResampleEqualsSorting(t *testing.T) {
 	})
 }
 
-// TestWholeCurveOverAllOrders compares the expectation over ties with the mean over every order of
-// the inputs that agrees with the keys.
-func TestWholeCurveOverAllOrders(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r, inputs := drawRanking(t, 6)
-		var aurcs, augrcs []float64
-		permutations(len(inputs), func(order []int32) {
-			if !slices.IsSortedFunc(order, func(a, b int32) int { return cmp.Compare(r.Key[a], r.Key[b]) }) {
-				return
-			}
-			n, errors, aurc, augrc := float64(len(order)), 0.0, 0.0, 0.0
-			for j, i := range order {
-				before := errors
-				errors += float64(index(inputs[i]&isWrong != 0))
-				aurc += errors / float64(j+1) / n
-				augrc += (before + errors) / 2 / n / n
-			}
-			aurcs, augrcs = append(aurcs, aurc), append(augrcs, augrc)
-		})
-		aurc, augrc := wholeCurve(r, inputs)
-		if math.Abs(aurc-mean(aurcs)) > 1e-12 || math.Abs(augrc-mean(augrcs)) > 1e-12 {
-			t.Fatalf("AURC %v, AUGRC %v, want %v, %v: the means over %d orders", aurc, augrc, mean(aurcs), mean(augrcs),
-				len(aurcs))
-		}
-	})
-}
-
-// permutations calls a function with each permutation of n numbers.
-func permutations(n int, each func([]int32)) {
-	order := inputsOf(n)
-	var from func(at int)
-	from = func(start int) {
-		if start == n {
-			each(order)
-			return
-		}
-		for i := start; i < n; i++ {
-			order[start], order[i] = order[i], order[start]
-			from(start + 1)
-			order[start], order[i] = order[i], order[start]
-		}
-	}
-	from(0)
-}
-
 // TestWinShares expects scores to share a win, and other rankings to win only against all scores.
 func TestWinShares(t *testing.T) {
 	rows := []*Row{{Name: "mi"}, {Name: "cbec"}, {Name: "entropy"}, {Name: "policy"}, {Name: "any-critical"}}
@@ -172,7 +126,7 @@ func TestResampleAllocatesNothing(t *testing.T) {
 	}
 	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
 	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r)
-	s := newSamples(Options{Bootstrap: 1, Bands: true})
+	s := newSamples(Options{Bootstrap: 1})
 	var counted [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {
 		resample.draw(1, 2)

@@ -36,8 +36,6 @@ type Options struct {
 	// Bootstrap is the number of resamples. 0 draws none.
 	Bootstrap int
 	Seed      uint64
-	// Bands fills Curve.Low and Curve.High.
-	Bands bool
 	// Policy to evaluate too, with its Decisions on every input, as Decide returns them.
 	Policy    *policy.Policy
 	Decisions []policy.Decision
@@ -248,7 +246,6 @@ func (e *evaluation) rank(ctx context.Context) error {
 		rows[r].BootstrapAt = BootstrapAt{
 			CriticalFNR: interval(s.criticalFNR), CriticalError: interval(s.criticalError), Accuracy: interval(s.accuracy),
 		}
-		curves[r].Low, curves[r].High = s.limits()
 	}
 	if e.report.Summary.Critical == 0 { // no ranking can win without critical inputs
 		return nil

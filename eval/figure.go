@@ -24,18 +24,6 @@ func (f Figure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(f))
 }
 
-// UnmarshalJSON reads a number or null.
-func (f *Figure) UnmarshalJSON(data []byte) error {
-	number := math.NaN()
-	if string(data) != "null" {
-		if err := json.Unmarshal(data, &number); err != nil {
-			return err
-		}
-	}
-	*f = Figure(number)
-	return nil
-}
-
 // less reports whether a figure is defined and lower than another. A defined figure is lower than
 // an undefined one, so that the latter never wins.
 func (f Figure) less(than Figure) bool { return f < than || f.Defined() && !than.Defined() }

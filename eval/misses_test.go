@@ -1,14 +1,11 @@
 package eval_test
 
 import (
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
@@ -189,41 +186,4 @@ func TestWorseThanChance(t *testing.T) {
 	if !warns(notes, "worse than chance by these labels") || !warns(notes, "calls inputs critical worse than by chance") {
 		t.Errorf("notes %q", notes)
 	}
-}
-
-// TestVerdictsOfAreas expects p-values from 20,000 resamples on.
-func TestVerdictsOfAreas(t *testing.T) {
-	passes, labels := gradedRecording(12, 2, 3)
-	drawn := table(t, passes, decomp.Spec{Critical: []int{2}, Safe: []int{0, 1}})
-	for resamples, want := range map[int]bool{eval.VerdictResamples - 1: false, eval.VerdictResamples: true} {
-		for _, p := range evaluate(t, drawn, labels, eval.Options{Bootstrap: resamples}).Pairwise {
-			if p.PHolm.Defined() != want {
-				t.Fatalf("%d resamples: p %v", resamples, p.PHolm)
-			}
-		}
-	}
-}
-
-// TestFigureAsJSON reads back what it writes.
-func TestFigureAsJSON(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		want := eval.Figure(rapid.Float64Range(-1e6, 1e6).Draw(t, "figure"))
-		if rapid.IntRange(0, 3).Draw(t, "undefined") == 0 {
-			want = na
-		}
-		text, err := json.Marshal([]eval.Figure{want})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []eval.Figure
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		if got[0] != want && (got[0].Defined() || want.Defined()) {
-			t.Fatalf("%s reads as %v, want %v", text, got[0], want)
-		}
-		if !want.Defined() && string(text) != "[null]" {
-			t.Fatalf("%s, want null", text)
-		}
-	})
 }

@@ -50,13 +50,8 @@ type OODScore struct {
 
 // OODFigures of one score.
 type OODFigures struct {
-	// AUROC is the chance that a foreign input has the higher score; equal scores count half. AUPR
-	// is the average precision with foreign inputs as the positives, a step for each tie.
+	// AUROC is the chance that a foreign input has the higher score; equal scores count half.
 	AUROC Figure `json:"auroc"`
-	AUPR  Figure `json:"aupr"`
-	// FPR95 is the share of known inputs at or above the highest threshold that has 95% of the
-	// foreign ones at or above it.
-	FPR95 Figure `json:"fpr95"`
 	// Ratio is MeanOOD/MeanID, and null where MeanID is 0.
 	Ratio   Figure `json:"ratio"`
 	MeanID  Figure `json:"mean_id"`
@@ -70,10 +65,8 @@ type OODClass struct {
 	SD *OODClassFigures `json:"sd,omitempty"` // nil for one seed
 	// P is the p-value of the two-sided Mann-Whitney test that the skewness of the class has one
 	// distribution inside and outside, over the inputs of all seeds together. It uses the normal
-	// approximation with corrections for ties and continuity, and may underflow to 0. Log10P does
-	// not underflow.
-	P      float64 `json:"p"`
-	Log10P float64 `json:"log10_p"`
+	// approximation with corrections for ties and continuity, and may underflow to 0.
+	P float64 `json:"p"`
 }
 
 // OODClassFigures of one class.
@@ -152,10 +145,9 @@ func (t *Table) ofClass(column []float64, k int) []float64 {
 }
 
 func oodFigures(id, ood []float64) OODFigures {
-	s, meanID, meanOOD := separate(id, ood), mean(id), mean(ood)
-	return OODFigures{
-		Figure(s.auroc), Figure(s.aupr), Figure(s.fpr95), quotient(meanOOD, meanID), Figure(meanID), Figure(meanOOD),
-	}
+	auroc, _ := mannWhitney(id, ood)
+	meanID, meanOOD := mean(id), mean(ood)
+	return OODFigures{Figure(auroc), quotient(meanOOD, meanID), Figure(meanID), Figure(meanOOD)}
 }
 
 // oodClass compares what class k shows in and out of distribution, over all seeds.
@@ -177,13 +169,12 @@ func oodClass(name string, id, ood []*Table, k int) OODClass {
 		seeds = append(seeds, f)
 	}
 	class.OODClassFigures, class.SD = overSeeds(seeds)
-	pooled := separate(allID, allOOD)
-	class.P, class.Log10P = pooled.p, pooled.log10p
+	_, class.P = mannWhitney(allID, allOOD)
 	return class
 }
 
 func (f *OODFigures) fields() []*Figure {
-	return []*Figure{&f.AUROC, &f.AUPR, &f.FPR95, &f.Ratio, &f.MeanID, &f.MeanOOD}
+	return []*Figure{&f.AUROC, &f.Ratio, &f.MeanID, &f.MeanOOD}
 }
 
 func (f *OODClassFigures) fields() []*Figure {

@@ -102,8 +102,6 @@ func TestDetectOverSeeds(t *testing.T) {
 	}
 	closeTo(t, "auroc", r.Scores["mi"].AUROC, 7./8)
 	closeTo(t, "sd of auroc", r.Scores["mi"].SD.AUROC, 0.25/math.Sqrt2)
-	// In seed 1 both foreign inputs have 0.2, and one of two known inputs is above that.
-	closeTo(t, "fpr95", r.Scores["mi"].FPR95, 0.25)
 	closeTo(t, "ratio", r.Classes[0].Ratio, 3)
 	closeTo(t, "sd of ratio", r.Classes[0].SD.Ratio, math.Sqrt2)
 	closeTo(t, "skewness_id", r.Classes[0].SkewnessID, .25)
@@ -112,7 +110,6 @@ func TestDetectOverSeeds(t *testing.T) {
 	// From scipy.stats.mannwhitneyu([.1,.2,.3,.4], [.5,.6,.7,.9], method='asymptotic') over both
 	// seeds together. The mean over two tests by seed would be 0.2453.
 	closeTo(t, "p", r.Classes[0].P, 0.030382821976577504)
-	closeTo(t, "log10_p", r.Classes[0].Log10P, math.Log10(0.030382821976577504))
 	// Class b has the same C everywhere; eu_var varies.
 	if b := r.Classes[1]; b.P != 1 || b.Ratio.Defined() || b.AUROC != 0.5 {
 		t.Errorf("a class without uncertainty: %+v", b)

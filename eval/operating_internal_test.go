@@ -3,10 +3,6 @@ package eval
 import (
 	"math"
 	"testing"
-
-	"pgregory.net/rapid"
-
-	"github.com/ckd-project/ckd/internal/binomial"
 )
 
 // TestJudge compares with sums of exact fractions (Python's fractions and math.comb).
@@ -43,35 +39,4 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%d of %d at %v with confidence %v: %s, want %s", c.misses, c.cases, c.target, c.confidence, b.Verdict, c.verdict)
 		}
 	}
-}
-
-// TestVerdictsKeepTheirLevels adds up the chances of all counts. It expects the chance of the verdict
-// contradicted to be power_at_double at twice the target and under 0.05 at the target, and the chance
-// of the verdict shown to be at most what the confidence leaves at the target.
-func TestVerdictsKeepTheirLevels(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 300).Draw(t, "n")
-		target := rapid.Float64Range(0.001, 0.499).Draw(t, "target")
-		confidence := rapid.Float64Range(0.5, 0.999).Draw(t, "confidence")
-		chance := func(k int, p float64) float64 { return binomial.Tail(k, n, p) - binomial.Tail(k-1, n, p) }
-		power, falsely, shown := 0.0, 0.0, 0.0
-		var b BoundCheck
-		for k := range n + 1 {
-			b = BoundCheck{Target: target, Cases: n, Misses: k}
-			b.judge(confidence)
-			switch b.Verdict {
-			case Contradicted:
-				power += chance(k, 2*target)
-				falsely += chance(k, target)
-			case Shown:
-				shown += chance(k, target)
-			}
-		}
-		if math.Abs(power-float64(b.PowerAtDouble)) > 1e-9 {
-			t.Errorf("contradicted with chance %v at the double, power %v", power, b.PowerAtDouble)
-		}
-		if falsely >= leastPValue+1e-9 || shown > 1-confidence+1e-8 {
-			t.Errorf("at the target: contradicted with chance %v, shown with chance %v at confidence %v", falsely, shown, confidence)
-		}
-	})
 }

@@ -1,26 +1,6 @@
 package eval
 
-import (
-	"cmp"
-	"math"
-	"slices"
-)
-
-// holm returns p-values corrected for looking at all of them (Holm 1979): the i-th smallest of n,
-// from 0, times n-i, at least that of the one before and at most 1.
-func holm(p []float64) []float64 {
-	order := make([]int, len(p))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p[a], p[b]) })
-	corrected, before := make([]float64, len(p)), 0.0
-	for rank, i := range order {
-		before = max(before, min(1, p[i]*float64(len(p)-rank)))
-		corrected[i] = before
-	}
-	return corrected
-}
+import "math"
 
 // sameRanking reports whether two keys order some inputs alike, up to rounding. The orders have the
 // inputs by ascending keys.

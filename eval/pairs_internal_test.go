@@ -3,27 +3,10 @@ package eval
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
-
-// TestHolm follows the procedure by hand: the smallest times 4, the next times 3, and so on, never
-// falling.
-func TestHolm(t *testing.T) {
-	for _, c := range []struct{ p, want []float64 }{
-		{nil, []float64{}},
-		{[]float64{0.03}, []float64{0.03}},
-		{[]float64{0.04, 0.01, 0.02, 0.03}, []float64{0.06, 0.04, 0.06, 0.06}},
-		{[]float64{0.5, 0.001, 0.9}, []float64{1, 0.003, 1}},
-	} {
-		got := holm(c.p)
-		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
-			t.Errorf("%v: %v, want %v", c.p, got, c.want)
-		}
-	}
-}
 
 // TestSameRanking expects keys that rise together to be one ranking, also where rounding exchanges
 // neighbours, and any others not to be.
@@ -55,43 +38,5 @@ func TestSameRanking(t *testing.T) {
 	tied, broken := []float64{1, 1, 2}, []float64{1, 1.5, 2}
 	if sameRanking(tied, broken, ascending(tied), ascending(broken)) {
 		t.Error("a broken tie is the same ranking")
-	}
-}
-
-// TestAreaWhereDefined expects the AUSC to begin where critical inputs are retained, and the paper's
-// to take 0 before.
-func TestAreaWhereDefined(t *testing.T) {
-	g := newGrid(200, 0.8)
-	var counted [coverages + 1]counts
-	for c := range coverages {
-		n := counts{retained: float64(g.cuts[g.cut(c)])}
-		if c >= 100 {
-			n.critical, n.missed, n.criticalWrong = 4, 1, 2
-		}
-		counted[g.cut(c)] = n
-	}
-	const step = 0.95 / 199
-	if from := g.definedFrom(&counted); from != 100 {
-		t.Fatalf("defined from coverage %d, want 100", from)
-	}
-	got, paper := g.areas(&counted, 100), g.paperAreas(&counted)
-	for _, c := range []struct {
-		what      string
-		got, want Figure
-	}{
-		{"critical FNR", got.CriticalFNR, 0.25 * 99 * step},
-		{"critical error", got.CriticalError, 0.5 * 99 * step},
-		{"the paper's", paper.CriticalFNR, 0.25 * 99.5 * step}, // with half a step from 0
-		{"the paper's critical error", paper.CriticalError, 0.5 * 99.5 * step},
-	} {
-		if math.Abs(float64(c.got-c.want)) > 1e-12 {
-			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
-		}
-	}
-	if early := g.areas(&counted, 99); early.CriticalFNR.Defined() {
-		t.Errorf("an area of nothing is %v", early.CriticalFNR)
-	}
-	if one := g.areas(&counted, coverages-1); one.CriticalFNR.Defined() {
-		t.Errorf("the area over one coverage is %v", one.CriticalFNR)
 	}
 }

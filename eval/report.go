@@ -259,14 +259,7 @@ type Pairwise struct {
 	Column string       `json:"column"`
 	Scope  policy.Scope `json:"scope"`
 	P      Figure       `json:"p"`
-	// PHolm is the p-value of the two-sided bootstrap test that the areas are equal, corrected for
-	// all pairs of the scope (Holm). Null with fewer than VerdictResamples resamples.
-	PHolm Figure `json:"p_holm"`
 }
-
-// VerdictResamples is the number of resamples from which on areas are said to differ or not. With
-// fewer, p-values corrected for all pairs of a scope cannot be small enough.
-const VerdictResamples = 20_000
 
 // Curves holds the counts behind every figure, at each coverage. A risk divides two of them:
 // critical FNR is CriticalMissed/CriticalRetained, and the joint curve divides both by
@@ -285,10 +278,6 @@ type Curve struct {
 	CriticalMissed   []float64    `json:"critical_missed"`
 	Wrong            []float64    `json:"wrong"`
 	CalledCritical   []float64    `json:"called_critical"`
-	// Low and High are the 95% band of critical FNR over the first 1000 resamples, NaN where it is
-	// undefined in all of them. They are empty unless Options.Bands asks for them.
-	Low  []float64 `json:"-"`
-	High []float64 `json:"-"`
 }
 
 // OperatingPoint holds the figures of a policy at its own thresholds.

@@ -1,7 +1,6 @@
 package eval
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -79,92 +78,26 @@ func sampleSD(values []float64) float64 {
 	return math.Sqrt(ratio(sum, float64(len(values)-1)))
 }
 
-// tie counts the values of each of two columns that are equal.
-type tie struct{ a, b int }
-
-// ties returns the ties of two columns from the highest value to the lowest.
-func ties(a, b []float64) []tie {
-	descending := func(x, y float64) int { return cmp.Compare(y, x) }
-	a, b = slices.SortedFunc(slices.Values(a), descending), slices.SortedFunc(slices.Values(b), descending)
-	var all []tie
-	for len(a) > 0 || len(b) > 0 {
-		value := math.Inf(-1)
-		if len(a) > 0 {
-			value = a[0]
-		}
-		if len(b) > 0 {
-			value = max(value, b[0])
-		}
-		var t tie
-		for t.a < len(a) && a[t.a] == value {
-			t.a++
-		}
-		for t.b < len(b) && b[t.b] == value {
-			t.b++
-		}
-		a, b = a[t.a:], b[t.b:]
-		all = append(all, t)
-	}
-	return all
-}
-
-// separation says how well a score tells two columns apart, if it should be higher outside. All
-// figures are 0 where either column is empty.
-type separation struct {
-	// auroc is the chance that an outside value is above an inside one; equal values count half.
-	auroc float64
-	// aupr is the average precision: the sum over thresholds of the gain in recall times the
-	// precision, a step for each tie.
-	aupr float64
-	// fpr95 is the share of inside values at or above the highest threshold that has at least 0.95
-	// of the outside ones at or above it.
-	fpr95 float64
-	// p is the p-value of the two-sided Mann-Whitney test, by the normal approximation with
-	// corrections for ties and continuity; 1 where all values are equal. It may underflow; log10p
-	// does not.
-	p, log10p float64
-}
-
-// separate compares values inside a distribution with values outside of it.
-func separate(inside, outside []float64) separation {
-	if len(inside) == 0 || len(outside) == 0 {
-		return separation{}
-	}
+// mannWhitney compares values inside a distribution with values outside of it; there must be some of each.
+// auroc is the chance that an outside value is above an inside one; equal values count half. p is the
+// p-value of the two-sided Mann-Whitney test, by the normal approximation with corrections for ties and
+// continuity; 1 where all values are equal.
+func mannWhitney(inside, outside []float64) (auroc, p float64) {
 	nIn, nOut := float64(len(inside)), float64(len(outside))
 	n := nIn + nOut
-	var s separation
-	var below, out, above, tied float64 // below and out: values so far; tied: the sum of t^3 - t
-	found := false
-	for _, t := range ties(outside, inside) {
-		hitOut, hitIn := float64(t.a), float64(t.b)
-		above += hitIn * (out + hitOut/2)
-		below, out = below+hitIn, out+hitOut
-		s.aupr += hitOut / nOut * (out / (below + out))
-		if !found && out/nOut >= 0.95 {
-			s.fpr95, found = below/nIn, true
+	above, squares := -nOut*(nOut+1)/2, 0.0
+	for i, rank := range ranks(slices.Concat(inside, outside)) {
+		squares += rank * rank
+		if i >= len(inside) {
+			above += rank
 		}
-		both := hitIn + hitOut
-		tied += both * (both*both - 1)
 	}
-	s.auroc = above / nIn / nOut
-
+	tied := 12 * (n*(n+1)*(2*n+1)/6 - squares) // the sum of t^3 - t over ties of t values
 	u := max(above, nIn*nOut-above)
 	sd := math.Sqrt(nIn * nOut / 12 * (n + 1 - tied/(n*(n-1))))
-	s.p, s.log10p = 1, 0
+	p = 1
 	if z := (u - nIn*nOut/2 - 0.5) / sd; sd > 0 && z > 0 {
-		s.p = math.Erfc(z / math.Sqrt2)
-		s.log10p = log10Erfc(z / math.Sqrt2)
+		p = math.Erfc(z / math.Sqrt2)
 	}
-	return s
-}
-
-// log10Erfc returns log10(erfc(x)) for x >= 0. Beyond 20 it uses the asymptotic series, whose error
-// there is under 1e-11.
-func log10Erfc(x float64) float64 {
-	if x < 20 {
-		return math.Log10(math.Erfc(x))
-	}
-	y := 1 / (2 * x * x)
-	series := 1 - y*(1-3*y*(1-5*y*(1-7*y)))
-	return (-x*x-math.Log(x*math.Sqrt(math.Pi)))/math.Ln10 + math.Log10(series)
+	return above / nIn / nOut, p
 }

@@ -115,11 +115,6 @@ func TestStopWithHeldStreams(t *testing.T) {
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	page, err := http.Get(d.Admin + "/triage/events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer page.Body.Close()
 	exit, asked := make(chan int, 1), time.Now()
 	go func() { exit <- d.Stop() }()
 	if err := h.end("idle"); !isRefusal(err, codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING) {

@@ -31,14 +31,11 @@ type Sign struct {
 	Text string `json:"text"`
 }
 
-// voids reports whether nothing can be certified on a recording with this sign. Copies of inputs void
-// nothing where they count as one group, and labels may agree in full because the model is good.
-func (s Sign) voids() bool { return s.Name != signEqualInputs && s.Name != signPerfectLabels }
-
-// Void returns the signs that void a recording.
+// Void returns the signs with which nothing can be certified on a recording. Copies of inputs void nothing
+// where they count as one group, and labels may agree in full because the model is good.
 func Void(signs []Sign) (void []Sign) {
 	for _, s := range signs {
-		if s.voids() {
+		if s.Name != signEqualInputs && s.Name != signPerfectLabels {
 			void = append(void, s)
 		}
 	}

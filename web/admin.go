@@ -92,7 +92,7 @@ func adminNeed(r *http.Request) auth.Need {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthz", "/metrics":
 		return auth.NeedNothing
-	case "/", "/triage/state", "/triage/events":
+	case "/", "/triage/state":
 		return auth.NeedAdmin
 	}
 	return auth.NeedIdentity // the list to review checks rights of its own; scripts and styles are no secret

@@ -51,7 +51,7 @@ func TestAdminOfReaders(t *testing.T) {
 		return w.Code
 	}
 	for path, reader := range map[string]int{
-		"GET /": http.StatusForbidden, "GET /triage/state": http.StatusForbidden, "GET /triage/events": http.StatusForbidden,
+		"GET /": http.StatusForbidden, "GET /triage/state": http.StatusForbidden,
 		"GET /review": http.StatusOK, "GET /triage/reviews": http.StatusOK, "GET /triage/reviews.csv": http.StatusOK,
 		"GET /triage/page.js": http.StatusOK, "POST /triage/outcome": http.StatusOK,
 	} {

@@ -227,7 +227,7 @@ def selective(t, y, args):
         }
     pairwise = [
         {
-            "row": a["name"], "column": b["name"], "scope": a["scope"], "p_holm": np.nan,
+            "row": a["name"], "column": b["name"], "scope": a["scope"],
             "p": divide((ausc[i] < ausc[j]).sum(), (~np.isnan(ausc[i] + ausc[j])).sum()),
         }
         for i, a in enumerate(rows) for j, b in enumerate(rows)

@@ -23,7 +23,7 @@ type decomposeCmd struct {
 	rowFlags
 	policyFlags
 
-	Format string `enum:"jsonl,csv,table" default:"jsonl" help:"Form of the output: ${enum}. (${default})"`
+	Format string `enum:"jsonl,csv" default:"jsonl" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
 
@@ -33,7 +33,7 @@ func (*decomposeCmd) Help() string {
 passes are refused gives a line with an error in its place, and the rest goes on.
 
     ckd decompose --passes FILE.npy --classes normal,suspect,pathologic --critical suspect,pathologic
-    ckd decompose --passes FILE.npy --policy deploy/policy --format table
+    ckd decompose --passes FILE.npy --policy deploy/policy --format csv
 
 Exit codes: 0 every input has a result; 1 some were refused, or the file or the policy has a fault; 2 wrong usage.
 docs/cli.md says what every field means.`
@@ -122,8 +122,7 @@ func byPolicy(p *policy.Policy) (*decomposer, error) {
 	batch, o, run := model.NewBatch(), model.NewOutcome(), passcheck.NewRun(len(p.Classes), nil)
 	return &decomposer{
 		form: answer.Form{
-			Classes: p.Classes, Pairs: model.Plan().Pairs(), Reliability: p.ReliabilityThreshold, Decides: true,
-			Assesses: p.Risk != nil,
+			Classes: p.Classes, Pairs: model.Plan().Pairs(), Decides: true, Assesses: p.Risk != nil,
 		},
 		reset: func(t decomp.Tensor) error {
 			batch.Watch(run)
@@ -150,7 +149,7 @@ func (c *decomposeCmd) byFlags(passes *record.Passes) (*decomposer, error) {
 	}
 	batch, r := plan.NewBatch(), plan.NewResult()
 	return &decomposer{
-		form:  answer.Form{Classes: classes, Pairs: plan.Pairs(), Reliability: policy.DefaultReliabilityThreshold},
+		form:  answer.Form{Classes: classes, Pairs: plan.Pairs()},
 		reset: batch.Reset,
 		answer: func(i int) (*answer.Answer, error) {
 			if err := batch.Result(i, r); err != nil {

@@ -247,27 +247,6 @@ func TestDecomposeCSV(t *testing.T) {
 	}
 }
 
-func TestDecomposeTable(t *testing.T) {
-	t.Parallel()
-	// By hand: MI of input 0 is H(.6,.3,.1) - (2 H(.8,.2) + H(.6,.4) + H(.2,.4,.4))/4 = .8979 -
-	// .6822, that of input 1 is H(.7,.3) - (H(.8,.2) + H(.6,.4))/2 = .6109 - .5867.
-	policy := writeFile(t, "p.yaml", handPolicy)
-	out, _, _ := runCommand(t, "decompose", "--passes", handPasses(t), "--policy", policy, "--format", "table")
-	wantFragments(t, out,
-		" index predicted mi sum_c c a c b c c unreliable decision ",
-		" 0 a 0.2158 0.2889 0.06667 0.02222 0.2 c defer: cbec 0.1403 > 0.14 ",
-		" 1 a 0.02416 0.03175 0.009524 0.02222 0 retain: c_crit_max 0.02222 <= 0.05 ",
-		" 2 a 0 0 0 0 0 defer: degenerate ",
-		" 3 refused: not_finite ")
-
-	// With many classes only the dominant one has a column. MI is H(.85,.15) - (H(.9,.1) +
-	// H(.8,.2))/2 = .4227 - .4127.
-	many := make([]float64, 2*12)
-	many[0], many[1], many[12], many[13] = .9, .1, .8, .2
-	out = runOK(t, "decompose", "--passes", writeNpy(t, "<f8", []int{2, 1, 12}, many), "--format", "table")
-	wantFragments(t, out, " index predicted mi sum_c dominant c unreliable ", " 0 0 0.009966 0.01961 1 0.01667 ")
-}
-
 func TestDecomposeSumTolerance(t *testing.T) {
 	t.Parallel()
 	file := writeNpy(t, "<f8", []int{2, 3, 2}, []float64{.5, .5, .5, .5, .5, .505, .5, .5, .5, .5, .5, .5})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,7 +11,6 @@ import (
 type demoCmd struct {
 	Keep   bool   `help:"Leave the daemon up afterwards, with slow traffic, until interrupted."`
 	Shift  bool   `help:"Then make misses three times as frequent: drift cannot see it, outcomes can."`
-	JSON   bool   `help:"Print the result as JSON."`
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"gRPC address of the daemon: HOST:PORT or unix:PATH. (${default})"`
 	HTTP   string `name:"http" default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the API as JSON. (${default})"`
 	Admin  string `default:"127.0.0.1:0" placeholder:"ADDR" help:"HTTP address of the triage page and the metrics. (${default})"`
@@ -27,11 +25,6 @@ func (c *demoCmd) Run(ctx *cmdContext) error {
 		Progress: bars.of("streaming real passes"), Reading: bars.of("simulated readers answer"),
 		Ready: func(r *demo.Report) error {
 			bars.stop()
-			if c.JSON {
-				encoder := json.NewEncoder(ctx.Stdout)
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(r)
-			}
 			if err := r.WriteText(ctx.Stdout); err != nil {
 				return err
 			}

@@ -94,7 +94,7 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	o := eval.Options{
 		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold, Coverage: 0.8,
 		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
-		Bootstrap:     c.Bootstrap, Seed: c.Seed, Bands: c.Format == "html",
+		Bootstrap:     c.Bootstrap, Seed: c.Seed,
 		Policy: model, PassesSHA256: rec.passesFile.SHA256,
 	}
 	if c.Coverage != nil {

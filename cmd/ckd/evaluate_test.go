@@ -180,7 +180,7 @@ func TestEvaluateHTML(t *testing.T) {
 		t.Errorf("it begins with %.40q", out)
 	}
 	wantFragment(t, out, sha256Passes)
-	wantFragment(t, out, "95% bootstrap band") // the curves with what resamples say of them
+	wantFragment(t, out, "95% bootstrap interval") // what resamples say
 	wantFragment(t, out, "</html>")
 }
 

@@ -80,7 +80,15 @@ func handLabels(t *testing.T, labels ...int64) string {
 // handNames writes labels by name.
 func handNames(t *testing.T, names ...string) string {
 	t.Helper()
-	return writeArray(t, "names.npy", &record.Array{Shape: []int{len(names)}, Text: names})
+	const most = 8 // characters of a name
+	dict := fmt.Sprintf("{'descr': '<U%d', 'fortran_order': False, 'shape': (%d,), }", most, len(names))
+	file := "\x93NUMPY\x01\x00" + string([]byte{byte(len(dict)), 0}) + dict
+	for _, name := range names {
+		for _, r := range name + strings.Repeat("\x00", most-len(name)) {
+			file += string([]byte{byte(r), 0, 0, 0})
+		}
+	}
+	return writeFile(t, "names.npy", file)
 }
 
 // runCommand runs a command line as main does.

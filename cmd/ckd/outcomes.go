@@ -30,7 +30,7 @@ type outcomesCmd struct {
 // outcomesSendCmd sends a file of outcomes.
 type outcomesSendCmd struct {
 	daemonFlags
-	File    string            `required:"" placeholder:"FILE" help:"Outcomes: .csv or .tsv with a header, or .jsonl with one object a line."`
+	File    string            `required:"" placeholder:"FILE" help:"Outcomes: .csv or .tsv with a header."`
 	Columns map[string]string `mapsep:"," placeholder:"FIELD=NAME,..." help:"Columns, or JSON keys, that have another name in the file, as truth=label,receipt=ckd_receipt."`
 	Source  string            `placeholder:"NAME" help:"Who found out the truth, for rows that do not say. An opaque name."`
 	Quiet   bool              `help:"Print only the outcomes that were not counted."`

@@ -21,7 +21,7 @@ func shifted(t *testing.T) string {
 		row := p.Float32[p.Offset(3, i):][:p.K]
 		row[0], row[1], row[2] = row[1], row[2], row[0]
 	}
-	return writeArray(t, "shifted.npy", p.Array())
+	return writeArray(t, "shifted.npy", &record.Array{Shape: []int{p.S, p.N, p.K}, Float32: p.Float32})
 }
 
 // TestSuspectRecording checks that a recording that is not what it seems is called so before anything

@@ -210,9 +210,10 @@ func interpolate(expr string, values map[string]string) string {
 	})
 }
 
-// TestDashboards checks what every dashboard and panel must have.
+// TestDashboards checks what every dashboard and panel must have, and that all queries are of existing metrics
+// and labels.
 func TestDashboards(t *testing.T) {
-	runbook := getFile(t, "../../docs/runbook.md")
+	runbook, known := getFile(t, "../../docs/runbook.md"), knownMetrics(t)
 	for _, d := range readDashboards(t) {
 		if d.UID != dashboardUIDs[d.file] {
 			t.Errorf("%s: uid %q, expected %q", d.file, d.UID, dashboardUIDs[d.file])
@@ -273,6 +274,9 @@ func TestDashboards(t *testing.T) {
 			}
 		}
 		checkPanels(t, &d)
+		for _, q := range d.queries(t) {
+			checkQuery(t, q.where, interpolate(q.expr, d.values(map[string][]string{"model": {"m"}, "window": {"256"}})), known)
+		}
 	}
 }
 
@@ -325,31 +329,6 @@ func checkDatasource(t *testing.T, where string, d datasource) {
 	t.Helper()
 	if d != (datasource{"prometheus", "${datasource}"}) {
 		t.Errorf("%s: its data source is %v, expected ${datasource}", where, d)
-	}
-}
-
-// TestDashboardQueries checks that every query is PromQL about existing metrics and labels, for any
-// choice.
-func TestDashboardQueries(t *testing.T) {
-	known := knownMetrics(t)
-	several := []string{"a.b", "c|d"}
-	for _, d := range readDashboards(t) {
-		chosen := make(map[string][]string)
-		one := make(map[string][]string)
-		for _, v := range d.Templating.List {
-			if v.Type != "query" {
-				continue
-			}
-			one[v.Name] = several[:1]
-			if chosen[v.Name] = several[:1]; v.Multi {
-				chosen[v.Name] = several
-			}
-		}
-		for _, q := range d.queries(t) {
-			for _, values := range []map[string][]string{one, chosen, {"model": {"m"}, "window": {"256"}}} {
-				checkQuery(t, q.where, interpolate(q.expr, d.values(values)), known)
-			}
-		}
 	}
 }
 

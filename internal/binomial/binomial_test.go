@@ -68,23 +68,6 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// TestUpper compares with scipy.stats.beta.ppf(confidence, k+1, n-k) of scipy 1.10.
-func TestUpper(t *testing.T) {
-	for _, c := range []struct {
-		k, n             int
-		confidence, want float64
-	}{
-		{0, 599, 0.95, 0.004988737202775175},
-		{6, 1063, 0.9, 0.009886759499881536},
-		{0, 230, 0.9, 0.009961293887814407},
-		{3, 100, 0.99, 0.09697104526534446},
-		{5, 5, 0.9, 1},
-		{0, 0, 0.9, 1},
-	} {
-		near(t, "upper", binomial.Upper(c.k, c.n, c.confidence), c.want, 1e-9)
-	}
-}
-
 // TestProperties expects the tail to be the sum of its terms, counts that are not whole to lie
 // between whole ones, and the tails at the ends of intervals to have what the confidence leaves.
 func TestProperties(t *testing.T) {

@@ -8,8 +8,7 @@ import (
 
 // State is the page's view of the daemon and of one of its models.
 //
-// /triage/state answers with it, and each event of /triage/events carries one. It has counts, and
-// leaves shares to the page.
+// /triage/state answers with it. It has counts, and leaves shares to the page.
 type State struct {
 	At     time.Time `json:"at"`
 	Daemon Daemon    `json:"daemon"`
@@ -53,14 +52,10 @@ type Model struct {
 	InputsOpen float64 `json:"inputs_open"`
 
 	Spans []Span `json:"spans"` // 1, 5 and 15 minutes, the shortest first
-	// History lists steps of 15 s, the oldest first, at most 15 minutes. Events after the first
-	// have only the steps that are new or have changed: the last one changes until it is over. At
-	// identifies a step.
+	// History lists steps of 15 s, the oldest first, at most 15 minutes; since an earlier state only those
+	// that are new or have changed. The last one changes until it is over. At identifies a step.
 	History []Step `json:"history"`
-	// HistoryFrom is At of the oldest step; 0 if there is none. Older steps must be forgotten: they
-	// are too old, or of other classes.
-	HistoryFrom int64  `json:"history_from"`
-	Drift       *Drift `json:"drift"` // null if the policy has no reference
+	Drift   *Drift `json:"drift"` // null if the policy has no reference
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
 	EarlyStop *EarlyStop `json:"settling"`
@@ -264,9 +259,7 @@ type EarlyStop struct {
 	// the inputs that all passes defer, of those that would have been retained.
 	All      CheckedShare `json:"all"`
 	Deferred CheckedShare `json:"deferred"`
-	// Confidence is that of the certified shares; MeanPasses is the mean number of passes that the
-	// certificate states.
-	Confidence float64 `json:"confidence"`
+	// MeanPasses is the mean number of passes that the certificate states.
 	MeanPasses float64 `json:"mean_passes"`
 	// Groups counts the groups that certified the rule; 0 if every input was counted as independent.
 	Groups int `json:"groups"`
@@ -315,9 +308,6 @@ type Deferred struct {
 	Deciding  string    `json:"deciding"` // name of the class that set the score; may be empty
 	Passes    int       `json:"passes"`
 	Policy    string    `json:"policy"` // hash of the deciding policy
-	// Risk is the probability that the input is truly critical although it is called safe; null if it
-	// is called critical, or unknown.
-	Risk Number `json:"risk"`
 	// Priority is the percentile that work lists are sorted by, the highest first; null if unknown.
 	Priority Number `json:"priority_percentile"`
 	// PredictedCritical and DecidingCritical say whether these two classes are critical.
@@ -385,8 +375,6 @@ type Figure struct {
 	Name     string  `json:"name"`  // critical_fnr or critical_miss_rate
 	Class    string  `json:"class"` // a critical class; empty for all
 	Outcomes float64 `json:"outcomes"`
-	Critical float64 `json:"critical"`
-	Misses   float64 `json:"misses"`
 	// Average is since the policy came into force; its 95% interval is valid at all times at once.
 	Average *Interval `json:"average"`
 	// Lately is over the last cohorts, with an interval for one look.
@@ -397,13 +385,11 @@ type Figure struct {
 	OverdueHigh *float64 `json:"overdue_high"`
 	Line        *float64 `json:"line"`
 	// Evidence is on a logarithmic scale on which 1 raises the alarm.
-	Evidence        *float64   `json:"evidence"`
-	RunLength       *float64   `json:"run_length"`        // outcomes between false alarms, on average
-	RunLengthInputs *float64   `json:"run_length_inputs"` // the same in inputs
-	Raised          bool       `json:"raised"`
-	RaisedBy        *time.Time `json:"raised_by"`
-	Verdict         string     `json:"verdict"`
-	Needed          *float64   `json:"needed"` // further outcomes until it may be holding; null if none would do
+	Evidence        *float64 `json:"evidence"`
+	RunLength       *float64 `json:"run_length"`        // outcomes between false alarms, on average
+	RunLengthInputs *float64 `json:"run_length_inputs"` // the same in inputs
+	Raised          bool     `json:"raised"`
+	Needed          *float64 `json:"needed"` // further outcomes until it may be holding; null if none would do
 }
 
 // Stratum counts issued, due and arrived reviews of one stratum.
@@ -431,7 +417,6 @@ type PromisePoint struct {
 	Value    *float64 `json:"value"`
 	Low      *float64 `json:"low"`
 	High     *float64 `json:"high"`
-	Cohort   *float64 `json:"cohort"` // of the cohort alone
 	Line     *float64 `json:"line"`
 	Evidence *float64 `json:"evidence"`
 }

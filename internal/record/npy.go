@@ -76,25 +76,17 @@ func Read(name string, r io.Reader, size int64) (*Array, error) {
 	return read(name, r, size, size)
 }
 
-// Write writes the array in .npy format, version 1.0, little-endian, as f4, f8, i8 or U.
+// Write writes an array of numbers in .npy format, version 1.0, little-endian, as f4, f8 or i8.
 func Write(w io.Writer, a *Array) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	var descr string
-	length := 1 // characters of text
+	descr := "<i8"
 	switch {
 	case a.Float32 != nil:
 		descr = "<f4"
 	case a.Float64 != nil:
 		descr = "<f8"
-	case a.Text != nil:
-		for _, v := range a.Text {
-			length = max(length, utf8.RuneCountInString(v))
-		}
-		descr = fmt.Sprintf("<U%d", length)
-	default:
-		descr = "<i8"
 	}
 	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(a.Shape))
 	// Spaces and a newline bring the data to a multiple of 64 bytes, so that it can be mapped.
@@ -111,27 +103,13 @@ func Write(w io.Writer, a *Array) error {
 		return writeValues(w, head, a.Float32)
 	case a.Float64 != nil:
 		return writeValues(w, head, a.Float64)
-	case a.Text != nil:
-		return writeText(w, a.Text, 4*length)
 	}
 	return writeValues(w, head, a.Int64)
 }
 
-// check returns an error unless an array from a caller keeps the rules of Array.
+// check returns an error unless the array has as many values as its shape says.
 func (a *Array) check() error {
-	filled := 0
-	for _, has := range []bool{a.Float32 != nil, a.Float64 != nil, a.Int64 != nil, a.Text != nil} {
-		if has {
-			filled++
-		}
-	}
-	if filled != 1 {
-		return fmt.Errorf("record: the array has %d data slices: expected exactly one", filled)
-	}
-	if len(a.Shape) > maxDims {
-		return fmt.Errorf("record: the shape has %d axes: expected at most %d", len(a.Shape), maxDims)
-	}
-	values := len(a.Float32) + len(a.Float64) + len(a.Int64) + len(a.Text)
+	values := len(a.Float32) + len(a.Float64) + len(a.Int64)
 	if n, ok := elements(a.Shape); !ok || n != values {
 		return fmt.Errorf("record: the array has %d values: expected as many as its shape %s says", values, tuple(a.Shape))
 	}
@@ -159,20 +137,6 @@ type source struct {
 	ahead  int64 // bytes known to be there: memory may be taken for so many before they are read
 }
 
-// writeText writes each text as UTF-32, padded with zeros to width bytes.
-func writeText(w io.Writer, values []string, width int) error {
-	for _, v := range values {
-		var buf []byte
-		for _, r := range v {
-			buf = binary.LittleEndian.AppendUint32(buf, uint32(r))
-		}
-		if _, err := w.Write(append(buf, make([]byte, width-len(buf))...)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // read reads an array. size is the number of bytes that r claims to hold, or -1; ahead is the
 // number that it holds for certain.
 func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
@@ -183,7 +147,7 @@ func read(name string, r io.Reader, size, ahead int64) (*Array, error) {
 	}
 	n, ok := elements(h.shape)
 	if !ok || n > math.MaxInt/2/h.width {
-		return nil, src.fail(h.shapeAt, "shape %s has too many elements to count", tuple(h.shape))
+		return nil, src.fail(h.at, "shape %s has too many elements to count", tuple(h.shape))
 	}
 	start := src.offset
 	needs, end := h.needs(n), start+int64(n*h.width)
@@ -214,14 +178,14 @@ func (src *source) array(h header, n int) (a *Array, err error) {
 	case "f2":
 		a.Float32, err = readValues(src, n, h.dtype, needs, halves)
 	case "f4":
-		a.Float32, err = readValues(src, n, h.dtype, needs, singles)
+		a.Float32, err = readValues(src, n, h.dtype, needs, numbers[float32])
 	case "f8":
-		a.Float64, err = readValues(src, n, h.dtype, needs, doubles)
+		a.Float64, err = readValues(src, n, h.dtype, needs, numbers[float64])
 	default:
 		if h.isText() {
 			a.Text, err = readValues(src, n, h.dtype, needs, texts(h.dtype))
 		} else {
-			a.Int64, err = readValues(src, n, h.dtype, needs, integers(h.code))
+			a.Int64, err = readValues(src, n, h.dtype, needs, integers[h.code])
 		}
 	}
 	if err != nil {
@@ -312,8 +276,12 @@ func (src *source) header() (header, error) {
 	return parseHeader(src.name, base, string(text))
 }
 
-// readValues reads n values in chunks. decode turns the little-endian bytes of a chunk into values.
-func readValues[T any](src *source, n int, d dtype, needs string, decode func(dst []T, raw []byte)) ([]T, error) {
+// readValues reads n values in chunks. decode turns the bytes of a chunk into values.
+func readValues[T any](src *source, n int, d dtype, needs string, decode func(dst []T, raw []byte, order binary.ByteOrder)) ([]T, error) {
+	var order binary.ByteOrder = binary.LittleEndian
+	if d.big {
+		order = binary.BigEndian
+	}
 	values := make([]T, 0, min(int64(n), src.ahead/int64(d.width)))
 	buf := make([]byte, min(n*d.width, chunkBytes))
 	for len(values) < n {
@@ -323,42 +291,44 @@ func readValues[T any](src *source, n int, d dtype, needs string, decode func(ds
 		if err := src.fill(raw, "the data: "+needs); err != nil {
 			return nil, err
 		}
-		if d.big {
-			for i := 0; i < len(raw); i += d.unit {
-				slices.Reverse(raw[i : i+d.unit])
-			}
-		}
 		values = slices.Grow(values, more)[:have+more]
-		decode(values[have:], raw)
+		decode(values[have:], raw, order)
 	}
 	return values, nil
 }
 
-func halves(dst []float32, raw []byte) {
+func halves(dst []float32, raw []byte, order binary.ByteOrder) {
 	for i := range dst {
-		dst[i] = Widen(binary.LittleEndian.Uint16(raw[2*i:]))
+		dst[i] = Widen(order.Uint16(raw[2*i:]))
 	}
 }
 
-func singles(dst []float32, raw []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
+// numbers decodes values of the type that they are kept in.
+func numbers[T float32 | float64](dst []T, raw []byte, order binary.ByteOrder) {
+	_, _ = binary.Decode(raw, order, dst) // raw has as many bytes as dst needs
 }
 
-func doubles(dst []float64, raw []byte) {
-	for i := range dst {
-		dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+// integers has the decoder of each integer type. A u8 above the largest int64 becomes negative.
+var integers = map[string]func(dst []int64, raw []byte, order binary.ByteOrder){
+	"i1": whole[int8], "i2": whole[int16], "i4": whole[int32], "i8": whole[int64],
+	"u1": whole[uint8], "u2": whole[uint16], "u4": whole[uint32], "u8": whole[uint64], "b1": whole[uint8],
+}
+
+func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](dst []int64, raw []byte, order binary.ByteOrder) {
+	values := make([]T, len(dst))
+	_, _ = binary.Decode(raw, order, values) // raw has as many bytes as values need
+	for i, v := range values {
+		dst[i] = int64(v)
 	}
 }
 
 // texts returns the decoder of a type of text. Bytes that are no Unicode character become invalid
 // UTF-8.
-func texts(d dtype) func(dst []string, raw []byte) {
+func texts(d dtype) func(dst []string, raw []byte, order binary.ByteOrder) {
 	const most = 1024                // different texts that are kept once: there are more of them than classes only by mistake
 	known := make(map[string]string) // texts already decoded
 	text := make([]byte, 0, 4*maxText)
-	return func(dst []string, raw []byte) {
+	return func(dst []string, raw []byte, order binary.ByteOrder) {
 		for i := range dst {
 			text = text[:0]
 			for start := i * d.width; start < (i+1)*d.width; start += d.unit {
@@ -366,7 +336,7 @@ func texts(d dtype) func(dst []string, raw []byte) {
 					text = append(text, raw[start])
 					continue
 				}
-				if r := rune(binary.LittleEndian.Uint32(raw[start:])); utf8.ValidRune(r) {
+				if r := rune(order.Uint32(raw[start:])); utf8.ValidRune(r) {
 					text = utf8.AppendRune(text, r)
 				} else {
 					text = append(text, 0xff)
@@ -381,33 +351,6 @@ func texts(d dtype) func(dst []string, raw []byte) {
 				}
 			}
 			dst[i] = v
-		}
-	}
-}
-
-// integers returns the decoder of an integer type. A u8 above the largest int64 becomes negative.
-func integers(code string) func(dst []int64, raw []byte) {
-	width := int(code[1] - '0')
-	var get func(raw []byte) int64
-	switch code {
-	case "i1":
-		get = func(raw []byte) int64 { return int64(int8(raw[0])) }
-	case "u1", "b1":
-		get = func(raw []byte) int64 { return int64(raw[0]) }
-	case "i2":
-		get = func(raw []byte) int64 { return int64(int16(binary.LittleEndian.Uint16(raw))) }
-	case "u2":
-		get = func(raw []byte) int64 { return int64(binary.LittleEndian.Uint16(raw)) }
-	case "i4":
-		get = func(raw []byte) int64 { return int64(int32(binary.LittleEndian.Uint32(raw))) }
-	case "u4":
-		get = func(raw []byte) int64 { return int64(binary.LittleEndian.Uint32(raw)) }
-	default: // i8, u8
-		get = func(raw []byte) int64 { return int64(binary.LittleEndian.Uint64(raw)) }
-	}
-	return func(dst []int64, raw []byte) {
-		for i := range dst {
-			dst[i] = get(raw[i*width:])
 		}
 	}
 }

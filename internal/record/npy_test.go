@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -35,9 +36,21 @@ func readBytes(file []byte) (*Array, error) {
 	return Read("x.npy", bytes.NewReader(file), int64(len(file)))
 }
 
-// written returns an array as Write writes it.
+// written returns an array as Write writes it, and text as NumPy does.
 func written(t rapid.TB, a *Array) []byte {
 	t.Helper()
+	if a.Text != nil {
+		length, data := 1, []byte{}
+		for _, v := range a.Text {
+			length = max(length, utf8.RuneCountInString(v))
+		}
+		for _, v := range a.Text {
+			characters := make([]rune, length)
+			copy(characters, []rune(v))
+			data, _ = binary.Append(data, binary.LittleEndian, characters)
+		}
+		return npyFile(dict(fmt.Sprintf("<U%d", length), tuple(a.Shape)), data...)
+	}
 	var file bytes.Buffer
 	if err := Write(&file, a); err != nil {
 		t.Fatal(err)
@@ -98,9 +111,6 @@ func TestReadTypes(t *testing.T) {
 			}
 			if !slices.Equal(a.Shape, []int{2, 1}) || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("shape %v, values %v, want [2 1] and %v", a.Shape, got, tt.want)
-			}
-			if err := a.check(); err != nil {
-				t.Error(err)
 			}
 		})
 	}
@@ -176,37 +186,32 @@ func TestReadErrors(t *testing.T) {
 		{"huge header", []byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{"), 8,
 			"a header of 4294967295 bytes: expected at most 65535"},
 
-		{"list", npyFile("['descr']"), 10, `the header is no dict: found "['descr']": expected {'descr'`},
-		{"dict not closed", npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)"), 64,
-			`found the end of the header in the header: expected ',' or '}'`},
-		{"key without quotes", npyFile("{descr: '<f4'}"), 11, `found "descr: '<f4'" in the header: expected a key in quotes`},
-		{"backslash", key(`'\x3cf4'`), 20, "holds a backslash"},
-		{"no colon", npyFile("{'descr' '<f4'}"), 19, `found "'<f4'}" after key "descr": expected ':'`},
-		{"unknown key", npyFile("{'descr': '<f4', 'order': 'C', " + rest), 27, `unknown key "order"`},
-		{"key twice", npyFile("{'descr': '<f4', 'descr': '<f4', " + rest), 27, `key "descr" stands twice`},
-		{"no shape", npyFile("{'descr': '<f4', 'fortran_order': False}"), 10, `the header has no key "shape"`},
+		{"list", npyFile("['descr']"), 10, `the header is "['descr']": expected {'descr'`},
+		{"dict not closed", npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)"), 10, "expected {'descr'"},
+		{"unknown key", npyFile("{'descr': '<f4', 'order': 'C', " + rest), 10, "expected {'descr'"},
+		{"key twice", npyFile("{'descr': '<f4', 'descr': '<f4', " + rest), 10, "expected {'descr'"},
+		{"no shape", npyFile("{'descr': '<f4', 'fortran_order': False}"), 10, "expected {'descr'"},
+		{"value of another key", npyFile("{'descr': True, " + rest), 10, "expected {'descr'"},
 
-		{"objects", key("'|O'"), 20, "holds pickled objects"},
-		{"complex", key("'<c8'"), 20, "is complex: expected real numbers"},
-		{"structured", key("[('a', '<f4'), ('b', '<i8')]"), 20, "structured dtype: expected a plain one"},
-		{"text too long", key("'|S4097'"), 20, `dtype "|S4097": expected text of 1 to 4096 characters`},
-		{"text of no byte order", key("'|U7'"), 20, `dtype "|U7" has byte order '|': expected '<' or '>'`},
-		{"text whose bytes overflow", npyFile(dict("<U4096", "(4611686018427387,)")), 63, "too many elements"},
+		{"objects", key("'|O'"), 10, "holds pickled objects"},
+		{"complex", key("'<c8'"), 10, "is complex: expected real numbers"},
+		{"structured", key("[('a', '<f4'), ('b', '<i8')]"), 10, "structured dtype: expected a plain one"},
+		{"text too long", key("'|S4097'"), 10, `dtype "|S4097": expected text of 1 to 4096 characters`},
+		{"text of no byte order", key("'|U7'"), 10, `dtype "|U7" has byte order '|': expected '<' or '>'`},
+		{"text whose bytes overflow", npyFile(dict("<U4096", "(4611686018427387,)")), 10, "too many elements"},
 		{"surrogate", npyFile(dict("<U1", "(2,)"), 'a', 0, 0, 0, 0, 0xd8, 0, 0), 71, `"\xff" is no text`},
 		{"bytes that are no UTF-8", npyFile(dict("|S2", "(2,)"), 'a', 0, 'b', 0xe9), 69, `"b\xe9" is no text`},
-		{"long double", key("'<f16'"), 20, `dtype "<f16" is not read`},
-		{"bfloat16 as raw bytes", key("'|V2'"), 20, `as of bfloat16: expected numbers that NumPy has (numpy: a.astype("float32")`},
-		{"no byte order", key("'|f4'"), 20, `has byte order '|': expected '<' or '>'`},
+		{"long double", key("'<f16'"), 10, `dtype "<f16" is not read`},
+		{"bfloat16 as raw bytes", key("'|V2'"), 10, `as of bfloat16: expected numbers that NumPy has (numpy: a.astype("float32")`},
+		{"dates", key("'<M8[ns]'"), 10, `dtype "<M8[ns]" is not read`},
+		{"no byte order", key("'|f4'"), 10, `has byte order '|': expected '<' or '>'`},
 
-		{"fortran_order a number", npyFile("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,), }"), 44,
-			`fortran_order is "0, 'shape': ": expected True or False`},
-
-		{"shape a list", shape("[1]"), 60, "shape is \"[1], }\": expected a tuple"},
-		{"negative", shape("(5, -2)"), 64, "negative size in the shape"},
-		{"fraction", shape("(5.0,)"), 62, "expected ',' or ')'"},
-		{"too large a size", shape("(99999999999999999999,)"), 61, "is too large"},
-		{"product overflows", shape("(4294967296, 4294967296)"), 60, "too many elements to count"},
-		{"too many axes", shape("(" + strings.Repeat("1,", 65) + ")"), 60, "shape has 65 axes: expected at most 64"},
+		{"shape a list", shape("[1]"), 10, "expected {'descr'"},
+		{"shape a number", shape("(5)"), 10, "shape is a number: expected a tuple such as (5,)"},
+		{"negative", shape("(5, -2)"), 10, "expected {'descr'"},
+		{"too large a size", shape("(99999999999999999999,)"), 10, "is too large"},
+		{"product overflows", shape("(4294967296, 4294967296)"), 10, "too many elements to count"},
+		{"too many axes", shape("(" + strings.Repeat("1,", 65) + ")"), 10, "shape has 65 axes: expected at most 64"},
 
 		{"no data", shape("(1000000000000,)"), 79, "shape (1000000000000,) of '<f4' needs 4000000000000 bytes, found 0"},
 		{"data cut", npyFile(dict("<f4", "(2,)"), 1, 2, 3, 4, 5), 72,
@@ -362,13 +367,10 @@ func TestWriteErrors(t *testing.T) {
 		a    Array
 		want string
 	}{
-		{Array{Shape: []int{0}}, "has 0 data slices: expected exactly one"},
-		{Array{Shape: []int{1}, Float32: []float32{1}, Int64: []int64{1}}, "has 2 data slices"},
 		{Array{Shape: []int{2, 3}, Float64: make([]float64, 5)}, "has 5 values: expected as many as its shape (2, 3) says"},
 		{Array{Shape: []int{-1, -5}, Float64: make([]float64, 5)}, "shape (-1, -5)"},
 		{Array{Shape: []int{0, math.MinInt}, Int64: []int64{}}, "has 0 values: expected as many as its shape"},
 		{Array{Shape: []int{1 << 32, 1 << 32}, Int64: []int64{}}, "has 0 values"},
-		{Array{Shape: make([]int, 65), Int64: []int64{}}, "65 axes: expected at most 64"},
 	}
 	for _, tt := range tests {
 		if err := Write(io.Discard, &tt.a); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -82,9 +82,6 @@ func ReadPasses(path string, opts Options) (*Passes, error) {
 
 // NewPasses views an array as passes. It keeps the array's data, without a copy.
 func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
-	if err := a.check(); err != nil {
-		return nil, err
-	}
 	if opts.Layout != SNK && opts.Layout != NSK {
 		return nil, contentError(name, "unknown %v: expected snk or nsk", opts.Layout)
 	}
@@ -123,12 +120,6 @@ func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
 			tuple(shape), p.Layout, p.S)
 	}
 	return p, nil
-}
-
-// Array returns the array that these passes view, for Write. It shares their data.
-func (p *Passes) Array() *Array {
-	dims := p.dims()
-	return &Array{Shape: dims[:], Float32: p.Float32, Float64: p.Float64}
 }
 
 // Offset returns where the row of pass s and input n starts in the data. The K classes of a row lie

@@ -104,7 +104,7 @@ type step struct {
 	begun    time.Time // when it began
 	seconds  float64
 	over     bool
-	changed  uint64    // number of the sample that it last grew by
+	changed  time.Time // of the sample that it last grew by
 	counters []float64 // by slot, without slots that came later; nil if all are 0
 	buckets  []uint32  // counts of C_k, by class and bucket; nil if all are 0
 }

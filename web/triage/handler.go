@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"path"
-	"strings"
 	"time"
 )
 
 //go:embed assets
-var assetFiles embed.FS
+var embedded embed.FS
 
 // headers go with every answer: the page loads nothing from elsewhere, sends nothing elsewhere, and
 // no other page may frame it.
@@ -30,16 +28,15 @@ var headers = map[string]string{
 // Handler returns the handler of the page. All but one path are for GET and HEAD:
 //
 //   - / is the page, /triage/NAME its other files.
-//   - /triage/state?model=NAME is a State as JSON; without a model, of the first.
+//   - /triage/state?model=NAME is a State as JSON; without a model, of the first; with since=AT, the time of
+//     a State that the sender has, of the history only what is new.
 //   - /triage/reviews?model=NAME is a ReviewList as JSON, of all models without a name; with since=VERSION,
 //     204 if it has not changed. /triage/reviews.csv is the same as a file, of one state with state=STATE.
 //   - POST /triage/outcome enters an Entry, and answers with what is Entered.
-//   - /triage/events?model=NAME is a stream of server-sent events, each named state, with a State.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.serveAsset(w, r, "index.html") })
 	mux.HandleFunc("GET /triage/state", p.serveState)
-	mux.HandleFunc("GET /triage/events", p.serveEvents)
 	mux.HandleFunc("GET /triage/reviews", p.serveReviews)
 	mux.HandleFunc("GET /triage/reviews.csv", p.serveReviewFile)
 	mux.HandleFunc("POST /triage/outcome", p.serveEntry)
@@ -61,66 +58,23 @@ func (p *Page) Handler() http.Handler {
 
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 	p.refresh()
-	model := p.look(r.URL.Query().Get("model"))
-	state, _, _, err := p.encoded(encodingOf{model: model, recent: p.maySeeRecent(r, model)})
-	if err != nil {
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(state) // a client that left needs no answer
-}
-
-// asset is a file of the page.
-type asset struct {
-	data      []byte
-	kind, tag string
-}
-
-// kinds lists content types by file extension. The system's own list differs from machine to
-// machine.
-var kinds = map[string]string{
-	".html": "text/html; charset=utf-8",
-	".css":  "text/css; charset=utf-8",
-	".js":   "text/javascript; charset=utf-8",
-	".svg":  "image/svg+xml",
-}
-
-// embedded returns the files of the page by path.
-func embedded() map[string]*asset {
-	const root = "assets"
-	found := make(map[string]*asset)
-	err := fs.WalkDir(assetFiles, root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := assetFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		kind, ok := kinds[path.Ext(name)]
-		if !ok {
-			kind = "text/plain; charset=utf-8"
-		}
-		found[strings.TrimPrefix(name, root+"/")] = &asset{data, kind, fmt.Sprintf(`"%x"`, sha256.Sum256(data))}
-		return nil
-	})
-	if err != nil {
-		panic(err) // the files are part of the binary
-	}
-	return found
+	query := r.URL.Query()
+	p.mu.Lock()
+	model := p.models.look(query.Get("model"), p.now())
+	p.mu.Unlock()
+	since, _ := time.Parse(time.RFC3339Nano, query.Get("since")) // none, or no time, asks for the whole history
+	writeJSON(w, http.StatusOK, p.state(model, since, p.maySeeRecent(r, model)))
 }
 
 // serveAsset serves a file. Browsers revalidate it each time, so that they never mix files of two
 // versions.
 func (p *Page) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
-	a, ok := p.assets[name]
-	if !ok {
+	data, err := fs.ReadFile(p.assets, name)
+	if err != nil {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", a.kind)
 	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("ETag", a.tag)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.data))
+	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(data)))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }

@@ -262,14 +262,6 @@ func (d *daemon) feed(t testing.TB, model string, inputs [][][]float32) {
 // randomInputs returns softmaxes of normal logits.
 var randomInputs = recordings.Random
 
-// serve starts a server of the page.
-func (d *daemon) serve(t testing.TB) *httptest.Server {
-	t.Helper()
-	s := httptest.NewServer(d.page.Handler())
-	t.Cleanup(s.Close)
-	return s
-}
-
 // state requests the state of a model.
 func (d *daemon) state(t testing.TB, model string) *pagestate.State {
 	t.Helper()

@@ -16,8 +16,7 @@ const maxSteps = int(15*time.Minute/stepTime) + 1
 // history holds what one model counted in the last 15 minutes: the differences of its counters
 // between samples, by steps.
 type history struct {
-	from     time.Time // when its counters were 0; zero if unknown: then it begins at their first values
-	lookedAt time.Time // when a watcher or a request last asked for it
+	from time.Time // when its counters were 0; zero if unknown: then it begins at their first values
 
 	scraped scrapedLabels
 	skip    bool // ignores the current scrape, which is of another policy
@@ -74,8 +73,8 @@ func (h *history) begin(p *policy.Policy) {
 	if h.skip = !ok; h.skip {
 		return
 	}
-	if h.policy != p || !slices.Equal(labels, h.labels) {
-		h.follow(p, newRows(labels, h.scraped.cut > 0, p))
+	if h.policy != p || !slices.Equal(labels, h.classes) {
+		h.follow(p, newRows(labels, h.scraped.cut))
 	}
 	h.counters.begin()
 	clear(h.gauges)
@@ -83,12 +82,12 @@ func (h *history) begin(p *policy.Policy) {
 
 // follow goes on under a policy. The history begins anew unless the rows stay the same.
 func (h *history) follow(p *policy.Policy, r rows) {
-	if h.policy == nil || !h.equal(&r) {
+	if h.policy == nil || !slices.Equal(h.classes, r.classes) {
 		from := h.from
 		if h.policy != nil {
 			from = time.Time{}
 		}
-		*h = history{from: from, lookedAt: h.lookedAt, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
+		*h = history{from: from, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
 	}
 	if h.policy == nil || h.policy.Hash != p.Hash {
 		h.earlyStop = earlyStop{}
@@ -99,15 +98,11 @@ func (h *history) follow(p *policy.Policy, r rows) {
 	}
 }
 
-// read adds the value of a counter. Classes that share a row add up.
+// read adds the value of a counter.
 func (h *history) read(s seriesOf, v float64) {
-	if h.skip || !finite(v) || s.kind == pairSum && !h.pair(s.a, s.b) {
-		return
+	if !h.skip && finite(v) {
+		h.counters.add(s, v)
 	}
-	if s.kind >= classSum && s.kind <= classDeciding {
-		s.a = h.classes[h.row(s.a)]
-	}
-	h.counters.add(s, v)
 }
 
 // readGauge sets a gauge, unless its class has no row.
@@ -142,7 +137,7 @@ func (h *history) readCreated(at time.Time) {
 
 // end ends a scrape: it adds the counts since the scrape before to the current step. over ends
 // the step, too.
-func (h *history) end(scraped time.Time, sample uint64, over bool) {
+func (h *history) end(scraped time.Time, over bool) {
 	if h.skip || h.policy == nil {
 		return
 	}
@@ -162,7 +157,7 @@ func (h *history) end(scraped time.Time, sample uint64, over bool) {
 	}
 	s := &h.steps[len(h.steps)-1]
 	s.seconds += max(0, scraped.Sub(h.latest).Seconds())
-	s.over, s.changed = over, sample
+	s.over, s.changed = over, scraped
 	h.counters.addTo(s)
 	h.counters.end()
 	h.latest = scraped

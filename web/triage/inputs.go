@@ -44,7 +44,7 @@ func (list *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed [
 	referred := input{
 		added: list.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
 		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
-		risk: o.Risk, priority: o.Percentile, audited: p.Audit != nil,
+		priority: o.Percentile, audited: p.Audit != nil,
 		predictedCritical: has(p.Critical, o.Predicted),
 	}
 	if k := o.Decision.Class; k >= 0 {
@@ -140,7 +140,7 @@ type input struct {
 	predicted, deciding                 string
 	predictedCritical, decidingCritical bool
 	passes                              int
-	risk, priority                      float64 // NaN: unknown
+	priority                            float64 // NaN: unknown
 	prints                              fingerprint
 
 	audited bool // its policy draws audits
@@ -192,7 +192,7 @@ func (d *input) describe() pagestate.Deferred {
 		At: d.added.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
 		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
 		Score: string(decision.Score), Value: pagestate.Number(decision.Value), Reason: decision.Reason.String(),
-		Risk: pagestate.Number(d.risk), Priority: pagestate.Number(d.priority),
+		Priority:    pagestate.Number(d.priority),
 		Fingerprint: make([]pagestate.Share, d.prints.n), Rest: pagestate.Number(d.prints.rest),
 	}
 	if decision.HasThreshold && (decision.Reason == policy.AboveThreshold || decision.Reason == policy.Unfamiliar) {

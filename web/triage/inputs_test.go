@@ -41,7 +41,7 @@ func TestDeferred(t *testing.T) {
 			At: d.clock.now(), ID: id, Predicted: s.policy.Classes[o.Predicted], Score: string(o.Decision.Score),
 			Value: pagestate.Number(o.Decision.Value), Threshold: new(float64), Reason: "above_threshold", Passes: 5, Policy: s.policy.Hash,
 			Deciding: s.policy.Classes[o.Decision.Class], PredictedCritical: o.Predicted < 3, DecidingCritical: o.Decision.Class < 3,
-			Risk: pagestate.Number(o.Risk), Priority: pagestate.Number(o.Percentile),
+			Priority: pagestate.Number(o.Percentile),
 		}
 		for i, class := range order {
 			if i < 8 {

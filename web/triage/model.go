@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ckd-project/ckd/internal/monitor/drift"
 	"github.com/ckd-project/ckd/internal/pagestate"
@@ -14,9 +15,8 @@ import (
 // spanMinutes lists the spans in minutes, the shortest first.
 var spanMinutes = [...]int{1, 5, 15}
 
-// model returns the page's view of the model, with the steps that changed after the sample of
-// that number.
-func (h *history) model(since uint64) *pagestate.Model {
+// model returns the page's view of the model, with the steps that changed after the sample of a time.
+func (h *history) model(since time.Time) *pagestate.Model {
 	p := h.policy
 	m := &pagestate.Model{
 		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
@@ -48,11 +48,8 @@ func (h *history) model(since uint64) *pagestate.Model {
 	}
 
 	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
-	if len(steps) > 0 {
-		m.HistoryFrom = steps[0].begun.UnixMilli()
-	}
 	for i := range steps {
-		if steps[i].changed > since {
+		if steps[i].changed.After(since) {
 			m.History = append(m.History, h.describeStep(&steps[i]))
 		}
 	}
@@ -340,7 +337,7 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
-		Confidence: stated.Certificate.Confidence, MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
+		MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
 	}
 	if at := h.earlyStop.stoppedAt; !at.IsZero() {
 		s.StoppedAt = &at

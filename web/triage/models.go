@@ -1,6 +1,7 @@
 package triage
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -16,15 +17,15 @@ type models struct {
 	policies  []*policy.Policy // by name
 	names     []string         // names of the policies
 	histories map[string]*history
-	begunAt   time.Time // when look last began a history
+	lookedAt  map[string]time.Time // when a page last asked for a model
 }
 
 func newModels() models {
-	return models{names: []string{}, histories: make(map[string]*history)}
+	return models{names: []string{}, histories: make(map[string]*history), lookedAt: make(map[string]time.Time)}
 }
 
 // replace puts policies in force, sorted by name, at the time of the sample before. It drops the
-// histories of removed models, and begins histories of new ones while there is room.
+// histories of removed models, and of those that others take the room of, and begins new ones.
 func (m *models) replace(policies []*policy.Policy, before time.Time) {
 	known := m.names
 	m.policies = policies
@@ -32,13 +33,13 @@ func (m *models) replace(policies []*policy.Policy, before time.Time) {
 	for i, p := range policies {
 		m.names[i] = p.Name
 	}
-	for name := range m.histories {
-		if _, ok := slices.BinarySearch(m.names, name); !ok {
-			delete(m.histories, name)
-		}
-	}
-	for _, name := range m.names {
-		if m.histories[name] != nil || len(m.histories) >= maxHistories {
+	maps.DeleteFunc(m.lookedAt, func(name string, _ time.Time) bool { return m.find(name) == nil })
+	kept := slices.Clone(m.names)
+	slices.SortStableFunc(kept, func(a, b string) int { return m.lookedAt[b].Compare(m.lookedAt[a]) })
+	kept = kept[:min(len(kept), maxHistories)]
+	maps.DeleteFunc(m.histories, func(name string, _ *history) bool { return !slices.Contains(kept, name) })
+	for _, name := range kept {
+		if m.histories[name] != nil {
 			continue
 		}
 		h := &history{}
@@ -57,38 +58,14 @@ func (m *models) find(name string) *policy.Policy {
 	return nil
 }
 
-// look notes that a model is looked at, for no name the first one, and returns its name. If the
-// model has no history, look begins one in place of the history not looked at for longest, and
-// reports that this takes a sample; at most once in a rest, so that a request that comes sooner has to look
-// again.
-func (m *models) look(name string, now time.Time, rest time.Duration) (_ string, begins bool) {
+// look notes that a model is looked at, for no name the first one, and returns its name. A model without a
+// history begins one with the next sample.
+func (m *models) look(name string, now time.Time) string {
 	if name == "" && len(m.names) > 0 {
 		name = m.names[0]
 	}
-	h := m.histories[name]
-	if h == nil && m.find(name) != nil && now.Sub(m.begunAt) >= rest {
-		begins = true
-		m.begunAt = now
-		h = &history{}
-		m.makeRoom()
-		m.histories[name] = h
+	if m.find(name) != nil {
+		m.lookedAt[name] = now
 	}
-	if h != nil {
-		h.lookedAt = now
-	}
-	return name, begins
-}
-
-// makeRoom drops the history that was not looked at for longest, if there is no room for another.
-func (m *models) makeRoom() {
-	if len(m.histories) < maxHistories {
-		return
-	}
-	var longest string
-	for name, h := range m.histories {
-		if other := m.histories[longest]; other == nil || h.lookedAt.Before(other.lookedAt) {
-			longest = name
-		}
-	}
-	delete(m.histories, longest)
+	return name
 }

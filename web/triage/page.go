@@ -3,8 +3,7 @@ package triage
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
+	"io/fs"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,9 +17,6 @@ import (
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
-
-// maxWatchers limits the event streams at one time.
-const maxWatchers = 32
 
 // Options names the sources of a Page, and who may see it.
 type Options struct {
@@ -55,10 +51,9 @@ type Options struct {
 
 // Page serves the triage page and keeps its history. It is safe for concurrent use.
 type Page struct {
-	options  Options
-	assets   map[string]*asset // by path under assets/
-	now      func() time.Time
-	watchers watchers
+	options Options
+	assets  fs.FS
+	now     func() time.Time
 
 	sampling sync.Mutex // held for a whole sample, so that they come in order
 	failing  bool       // the last sample failed; guarded by sampling
@@ -72,17 +67,8 @@ type Page struct {
 // sample is the last successful sample.
 type sample struct {
 	taken    time.Time
-	number   uint64 // counts samples from 1
 	daemon   pagestate.Daemon
 	promises []*ledger.Promise // nil without a ledger
-	next     chan struct{}     // closed by the next sample
-}
-
-// encodingOf names the part of a sample that a request asks for.
-type encodingOf struct {
-	model  string
-	since  uint64 // number of the sample whose steps are known already; 0: none
-	recent bool   // the last deferred inputs may be seen
 }
 
 // New returns a page. Its history begins with Run.
@@ -96,31 +82,21 @@ func New(o Options) *Page {
 	if o.Source == nil {
 		o.Source = func(context.Context) string { return "" }
 	}
-	return &Page{
-		options:  o,
-		assets:   embedded(),
-		now:      time.Now,
-		watchers: newWatchers(maxWatchers),
-		latest:   sample{next: make(chan struct{})},
-		models:   newModels(),
+	assets, err := fs.Sub(embedded, "assets")
+	if err != nil {
+		panic(err) // the files are part of the binary
 	}
+	return &Page{options: o, assets: assets, now: time.Now, models: newModels()}
 }
 
-// Run samples the metrics until ctx ends, and then ends all event streams for good. It must be called
-// once.
+// Run samples the metrics at the end of every step until ctx ends.
 func (p *Page) Run(ctx context.Context) {
-	defer p.watchers.stop()
-	p.sample()
 	for {
-		timer := time.NewTimer(p.pause())
+		p.sample()
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-p.watchers.came: // the next sample may be sooner now
-			timer.Stop()
-		case <-timer.C:
-			p.sample()
+		case <-time.After(p.pause()):
 		}
 	}
 }
@@ -129,7 +105,7 @@ func (p *Page) Run(ctx context.Context) {
 func (p *Page) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.schedule.pause(p.now(), len(p.watchers.tokens) > 0)
+	return p.schedule.pause(p.now())
 }
 
 // refresh takes a sample unless the last one is fresh.
@@ -196,63 +172,36 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 	}
 	readValues(scrape, histories)
 
-	before := p.latest
-	p.latest = sample{
-		taken: p.schedule.begun, number: before.number + 1, daemon: daemon, promises: promises,
-		next: make(chan struct{}),
-	}
+	p.latest = sample{taken: p.schedule.begun, daemon: daemon, promises: promises}
 	over := p.schedule.endStep(p.latest.taken)
 	for _, h := range histories {
-		h.end(p.latest.taken, p.latest.number, over)
+		h.end(p.latest.taken, over)
 	}
-	close(before.next)
 }
 
-// look returns the model of a name, or for no name the first. It takes a sample if the model's
-// history begins by being looked at.
-func (p *Page) look(name string) string {
+// state returns the state of a model, with the steps that changed after a sample. Nothing in it changes
+// later. The last deferred inputs are left out unless they may be seen.
+func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestate.State {
 	p.mu.Lock()
-	name, begins := p.models.look(name, p.now(), p.schedule.rest())
-	p.mu.Unlock()
-	if begins {
-		p.sample()
-	}
-	return name
-}
-
-// encoded returns the state of a model as JSON, the number of its sample, and a channel that the next
-// sample closes.
-func (p *Page) encoded(what encodingOf) (encoded []byte, number uint64, next <-chan struct{}, err error) {
-	p.mu.Lock()
-	state := p.state(what)
-	number, next = p.latest.number, p.latest.next
-	p.mu.Unlock()
-	if encoded, err = json.Marshal(state); err != nil {
-		return nil, 0, nil, fmt.Errorf("state of the page: %w", err)
-	}
-	return encoded, number, next, nil
-}
-
-// state returns the state that was asked for. Nothing in it changes later.
-func (p *Page) state(what encodingOf) *pagestate.State {
+	defer p.mu.Unlock()
 	s := &pagestate.State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
-	h := p.models.histories[what.model]
-	if of := p.models.find(what.model); h == nil && of != nil { // only its policy is known so far
+	h := p.models.histories[model]
+	if of := p.models.find(model); h == nil && of != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(of, newRows(of.Classes, false, of))
+		h.follow(of, rowsBefore(of))
 	}
 	if h == nil || h.policy == nil {
 		return s
 	}
-	s.Model = h.model(what.since)
+	s.Model = h.model(since)
 	s.Model.Promises = promisesOf(p.latest.promises, h.policy.Hash)
 	switch {
 	case p.options.Inputs == nil:
 		s.Model.RecentWhy = "off"
-	case !what.recent:
+	case !maySeeRecent:
 		s.Model.RecentWhy = "not allowed"
 	default:
-		s.Model.Recent = p.options.Inputs.recent(what.model)
+		s.Model.Recent = p.options.Inputs.recent(model)
 	}
 	return s
 }

@@ -1,12 +1,9 @@
 package triage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -32,91 +29,6 @@ primary: {score: c_crit_max, threshold: 0.01}
 fallback: {score: cbec, threshold: 0.02}
 `
 
-// tally holds sums over outcomes, added up by the test.
-type tally struct {
-	inputs, retained, deferred, fallback, degenerate, passes float64
-	reasons                                                  map[string]float64
-	classes                                                  []talliedClass
-}
-
-type talliedClass struct {
-	predicted, dominant, deciding, unreliable float64
-	c                                         []float64
-}
-
-func (t *tally) add(p *policy.Policy, o *engine.Outcome) {
-	if t.reasons == nil {
-		t.reasons, t.classes = make(map[string]float64), make([]talliedClass, len(p.Classes))
-	}
-	t.inputs++
-	t.passes += float64(o.Passes)
-	switch o.Decision.Action {
-	case policy.Retain:
-		t.retained++
-	case policy.Defer:
-		t.deferred++
-		if o.Decision.Class >= 0 {
-			t.classes[o.Decision.Class].deciding++
-		}
-	}
-	if o.Decision.Gate == policy.ByFallback {
-		t.fallback++
-	}
-	if o.Degenerate {
-		t.degenerate++
-	}
-	t.reasons[o.Decision.Reason.String()]++
-	t.classes[o.Predicted].predicted++
-	if o.Dominant >= 0 {
-		t.classes[o.Dominant].dominant++
-	}
-	for k := range t.classes {
-		if o.Skewness[k] > p.ReliabilityThreshold {
-			t.classes[k].unreliable++
-		}
-		t.classes[k].c = append(t.classes[k].c, o.C[k])
-	}
-}
-
-// holds compares a span with the sums.
-func (t *tally) holds(tb testing.TB, s pagestate.Span) {
-	tb.Helper()
-	for _, c := range []struct {
-		what      string
-		got, want float64
-	}{
-		{"inputs", s.Inputs, t.inputs}, {"retained", s.Retained, t.retained}, {"deferred", s.Deferred, t.deferred},
-		{"fallback", s.Fallback, t.fallback}, {"degenerate", s.Degenerate, t.degenerate}, {"passes", s.Passes, t.passes},
-	} {
-		if c.got != c.want {
-			tb.Errorf("%d min: %s %v, expected %v", s.Minutes, c.what, c.got, c.want)
-		}
-	}
-	if len(s.Reasons) != len(t.reasons) {
-		tb.Errorf("%d min: reasons %v, expected %v", s.Minutes, s.Reasons, t.reasons)
-	}
-	for i, r := range s.Reasons {
-		if r.Count != t.reasons[r.Reason] || i > 0 && r.Count > s.Reasons[i-1].Count {
-			tb.Errorf("%d min: reasons %v, expected %v, the most frequent first", s.Minutes, s.Reasons, t.reasons)
-		}
-	}
-	for k, want := range t.classes {
-		got := s.Classes[k]
-		if got.Observations != t.inputs || got.Predicted != want.predicted || got.Dominant != want.dominant ||
-			got.Deciding != want.deciding || got.Unreliable != want.unreliable {
-			tb.Errorf("%d min: class %d: %+v, expected %v inputs and %+v", s.Minutes, k, got, t.inputs, want)
-		}
-		sum := 0.0
-		for _, c := range want.c {
-			sum += c
-		}
-		if mean := sum / t.inputs; math.Abs(got.MeanC-mean) > 1e-9*mean { // the order of additions differs
-			tb.Errorf("%d min: class %d: mean %v, expected %v", s.Minutes, k, got.MeanC, mean)
-		}
-		holdsQuantiles(tb, got.Quantiles, want.c)
-	}
-}
-
 // holdsQuantiles compares quantiles with the values that they are of.
 func holdsQuantiles(tb rapid.TB, got *[4]float64, values []float64) {
 	if got == nil {
@@ -134,23 +46,30 @@ func holdsQuantiles(tb rapid.TB, got *[4]float64, values []float64) {
 	}
 }
 
-// TestSpans compares all counts of real inputs with their outcomes: those of the last one, five and
-// fifteen minutes.
+// TestSpans compares the counts of the last one, five and fifteen minutes, and of each step, with the outcomes
+// of real inputs.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, Options{}, 0, ctg)
 	d.page.sample()
 	inputs := recorded(t)
 	s := d.models["ctg"]
-	var spans [3]tally
+	var spans [3]pagestate.Decided
 	for step := range 60 {
-		from := step * len(inputs) / 60
-		to := (step + 1) * len(inputs) / 60
-		s.each(t, inputs[from:to], func(o *engine.Outcome) {
+		s.each(t, inputs[step*len(inputs)/60:(step+1)*len(inputs)/60], func(o *engine.Outcome) {
 			d.count(s, "", o)
 			for i, minutes := range spanMinutes {
-				if step >= 60-4*minutes {
-					spans[i].add(s.policy, o)
+				if step < 60-4*minutes {
+					continue
+				}
+				spans[i].Inputs++
+				if o.Decision.Gate == policy.ByFallback {
+					spans[i].Fallback++
+				}
+				if o.Decision.Action == policy.Defer {
+					spans[i].Deferred++
+				} else {
+					spans[i].Retained++
 				}
 			}
 		})
@@ -158,23 +77,21 @@ func TestSpans(t *testing.T) {
 	}
 	m := d.state(t, "ctg").Model
 	for i, minutes := range spanMinutes {
-		if got := m.Spans[i]; got.Minutes != minutes || got.Seconds != float64(60*minutes) {
-			t.Errorf("a span of %d minutes, %v s, expected %d minutes", got.Minutes, got.Seconds, minutes)
+		got, want := m.Spans[i], spans[i]
+		if got.Minutes != minutes || got.Seconds != float64(60*minutes) || got.Inputs != want.Inputs || got.Retained != want.Retained ||
+			got.Deferred != want.Deferred || got.Fallback != want.Fallback || got.Classes[0].Observations != want.Inputs {
+			t.Errorf("%d minutes: %+v, expected %+v", minutes, got, want)
 		}
-		spans[i].holds(t, m.Spans[i])
 	}
-	if spans[2].fallback == 0 || spans[2].fallback == spans[2].inputs || spans[2].deferred == 0 {
-		t.Fatalf("%+v: the inputs show nothing", spans[2])
+	if all := spans[2]; all.Fallback == 0 || all.Fallback == all.Inputs || all.Deferred == 0 {
+		t.Fatalf("%+v: the inputs show nothing", all)
 	}
 	if len(m.History) != 60 {
 		t.Fatalf("%d steps, expected 60", len(m.History))
 	}
-	if m.HistoryFrom != m.History[0].At {
-		t.Errorf("history from %d, expected %d", m.HistoryFrom, m.History[0].At)
-	}
 	var sum pagestate.Step
 	for i, step := range m.History {
-		if at := m.HistoryFrom + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
+		if at := m.History[0].At + int64(i)*stepTime.Milliseconds(); step.At != at || step.Seconds != stepTime.Seconds() {
 			t.Errorf("step %d at %d of %v s, expected %d", i, step.At, step.Seconds, at)
 		}
 		sum.Inputs += step.Inputs
@@ -191,7 +108,7 @@ func TestSpans(t *testing.T) {
 		t.Errorf("a step later %d steps with %v inputs, expected one less", len(m.History), m.Spans[2].Inputs)
 	}
 	d.clock.advance(2 * time.Second)
-	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Seconds != 15*60+2 || m.HistoryFrom != m.History[0].At {
+	if m := d.state(t, "ctg").Model; len(m.History) != 60 || m.Spans[2].Seconds != 15*60+2 {
 		t.Errorf("two seconds later %d steps, of %v s together, expected 60, of 902", len(m.History), m.Spans[2].Seconds)
 	}
 	d.step(time.Hour)
@@ -217,7 +134,7 @@ func TestReload(t *testing.T) {
 	// A policy with other classes.
 	d.put(t, manyClasses("a", 3, 1), manyClasses("m", 4, 2))
 	d.page.sample()
-	if m := d.state(t, "m").Model; len(m.History) != 0 || m.HistoryFrom != 0 || m.Spans[2].Inputs != 0 || len(m.Classes) != 4 {
+	if m := d.state(t, "m").Model; len(m.History) != 0 || m.Spans[2].Inputs != 0 || len(m.Classes) != 4 {
 		t.Errorf("other classes: %+v", m)
 	}
 	feed("m", 40, 4)
@@ -277,121 +194,83 @@ func TestPairs(t *testing.T) {
 	})
 }
 
-// TestMostClasses checks the limits of rows and of classes with pairs, critical ones first, with
-// fewer labels than rows and with more. All other classes count together, in the last row.
-func TestMostClasses(t *testing.T) {
+// TestSharedLabel checks that critical classes have rows, and that all classes without a label of their own
+// count together, in the last row.
+func TestSharedLabel(t *testing.T) {
 	t.Parallel()
-	const k, inputs = 200, 6
-	critical := func(class int) bool { return class >= 190 }
-	names, list := make([]string, k), "190"
+	const k, inputs, labels = 40, 6, 12
+	names, list := make([]string, k), "c38, c39"
 	for i := range names {
 		names[i] = fmt.Sprint("c", i)
 	}
-	for i := 191; i < k; i++ {
-		list += fmt.Sprint(", c", i)
+	d := newDaemon(t, Options{}, labels, strings.Replace(manyClasses("m", k, 1, allDeferred, "calibrated:"+reference(names, 500, 0.001)),
+		"critical: [c0]", "critical: ["+list+"]", 1))
+	if m := d.state(t, "m").Model; len(m.Classes) != labels+1 {
+		t.Fatalf("%d classes at first", len(m.Classes))
 	}
-	fields := strings.Replace(manyClasses("m", k, 1, allDeferred, "calibrated:"+reference(names, 500, 0.001)),
-		"critical: [c0]", "critical: [c"+list+"]", 1)
-	for _, labels := range []int{k, 150, 128, 32} {
-		t.Run(fmt.Sprint(labels), func(t *testing.T) {
-			rows, paired := min(labels+1, maxRows), min(labels, maxPaired)
-			d := newDaemon(t, Options{}, labels, fields)
-			d.page.sample()
-			var predicted [k]float64
-			var c [k]float64
-			d.models["m"].each(t, randomInputs(1, inputs, 5, k), func(o *engine.Outcome) {
-				d.count(d.models["m"], "", o)
-				predicted[o.Predicted]++
-				for i, v := range o.C {
-					c[i] += v
-				}
-			})
-			m := d.later(t, "m")
-			if len(m.Classes) != rows || m.ClassesCut != k-rows+1 || m.Classes[rows-1] != (pagestate.Class{Name: "other", Safe: true, Shared: true, Of: k - rows + 1}) {
-				t.Fatalf("%d classes, %d cut, the last %+v", len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
-			}
-			s := m.Spans[0]
-			restPredicted, restC := float64(inputs), 0.0
-			for _, v := range c {
-				restC += v
-			}
-			for i, class := range m.Classes[:rows-1] {
-				index := i
-				if i >= rows-1-10 {
-					index = k - (rows - 1) + i
-				}
-				if want := (pagestate.Class{Name: names[index], Critical: critical(index), Safe: !critical(index), Of: 1}); class != want {
-					t.Errorf("class %d is %+v, expected %+v", i, class, want)
-				}
-				if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {
-					t.Errorf("%s: %+v", class.Name, got)
-				}
-				restPredicted -= predicted[index]
-				restC -= c[index]
-			}
-			rest := float64((k - rows + 1) * inputs)
-			if got := s.Classes[rows-1]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
-				t.Errorf("all others: %+v, expected %v observations", got, rest)
-			}
-			if want := 10 * (paired - 10); len(s.Pairs) != want || m.PairsCut != 10*(k-10)-want {
-				t.Errorf("%d pairs and %d cut, expected %d", len(s.Pairs), m.PairsCut, want)
-			}
-			for _, pair := range s.Pairs { // between the 10 critical classes and the first others
-				if pair.A >= paired-10 || !m.Classes[pair.B].Critical || !pair.Block {
-					t.Fatalf("a pair of %d and %d", pair.A, pair.B)
-				}
-			}
-			if n := len(m.Drift.Classes); n != rows-1 {
-				t.Errorf("drift of %d classes, expected %d", n, rows-1)
-			}
-			h := d.page.models.histories["m"]
-			if series := len(h.counters.series); series > 8*maxRows+maxPaired*maxPaired/4+100 || len(h.gauges) > 30*maxRows || len(h.counters.nowC) != rows*numBuckets {
-				t.Errorf("a history of %d series, %d gauges and %d buckets", series, len(h.gauges), len(h.counters.nowC))
-			}
-		})
+	var predicted, c [k]float64
+	d.models["m"].each(t, randomInputs(1, inputs, 5, k), func(o *engine.Outcome) {
+		d.count(d.models["m"], "", o)
+		predicted[o.Predicted]++
+		for i, v := range o.C {
+			c[i] += v
+		}
+	})
+	m := d.later(t, "m")
+	if len(m.Classes) != labels+1 || m.ClassesCut != k-labels || m.Classes[labels] != (pagestate.Class{Name: "other", Safe: true, Shared: true, Of: k - labels}) {
+		t.Fatalf("%d classes, %d cut, the last %+v", len(m.Classes), m.ClassesCut, m.Classes[len(m.Classes)-1])
+	}
+	s := m.Spans[0]
+	restPredicted, restC := float64(inputs), 0.0
+	for _, v := range c {
+		restC += v
+	}
+	for i, class := range m.Classes[:labels] {
+		index := i
+		if i >= labels-2 {
+			index = k - labels + i
+		}
+		if critical := index >= k-2; class != (pagestate.Class{Name: names[index], Critical: critical, Safe: !critical, Of: 1}) {
+			t.Errorf("class %d is %+v", i, class)
+		}
+		if got := s.Classes[i]; got.Observations != inputs || got.Predicted != predicted[index] || math.Abs(got.MeanC-c[index]/inputs) > 1e-9 {
+			t.Errorf("%s: %+v", class.Name, got)
+		}
+		restPredicted -= predicted[index]
+		restC -= c[index]
+	}
+	rest := float64((k - labels) * inputs)
+	if got := s.Classes[labels]; got.Observations != rest || got.Predicted != restPredicted || math.Abs(got.MeanC-restC/rest) > 1e-9 || got.Quantiles == nil {
+		t.Errorf("all others: %+v, expected %v observations", got, rest)
+	}
+	if n := len(m.Drift.Classes); n != labels {
+		t.Errorf("drift of %d classes, expected %d", n, labels)
+	}
+	r := rowsBefore(parse(t, manyClasses("m", 200, 1)).policy)
+	if len(r.classes) != 129 || r.rest != 72 || r.row("c127") != 127 || r.row("c128") != 128 {
+		t.Errorf("before the first scrape %d rows, %d classes without one", len(r.classes), r.rest)
 	}
 }
 
-// TestLooking checks that looking at many models in turn begins the history of only one, with one
-// sample; the others stay empty until somebody looks again.
+// TestLooking checks that of more models than have room those looked at last have a history, from the next
+// sample on; the others show their policy.
 func TestLooking(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, Options{}, 0, manyModels(4*maxHistories, 3, "pairs: all")...)
-	gathered := 0
-	d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
-		gathered++
-		return metrics.Gather()
-	})
+	d := newDaemon(t, Options{}, 0, manyModels(2*maxHistories, 3, "pairs: all")...)
 	d.page.sample()
-	for _, name := range d.page.models.names {
-		s := d.state(t, name)
-		if s.Model == nil || s.Model.Name != name || len(s.Model.Classes) != 3 || len(s.Model.History) != 0 || len(s.Model.Spans) != 3 {
-			t.Fatalf("%s: %+v, expected an empty history", name, s.Model)
-		}
-	}
-	if gathered != 2 {
-		t.Errorf("gathered %d times, expected once at first and once for who looked", gathered)
-	}
-	kept := 0
-	for _, name := range d.page.models.names[:maxHistories] {
-		if d.page.models.histories[name] != nil {
-			kept++
-		}
-	}
-	if kept != maxHistories-1 {
-		t.Errorf("%d of the models from before have their histories, expected all but one", kept)
-	}
-
 	last := d.page.models.names[len(d.page.models.names)-1]
-	if d.page.models.histories[last] != nil {
-		t.Fatalf("%s has a history", last)
+	if s := d.state(t, last); s.Model == nil || s.Model.Name != last || len(s.Model.Classes) != 3 || len(s.Model.History) != 0 || len(s.Model.Spans) != 3 {
+		t.Fatalf("%+v, expected an empty history", s.Model)
 	}
-	d.clock.advance(watchedTime)
-	d.state(t, last)
+	d.step(watchedTime)
 	d.feed(t, last, randomInputs(1, 3, 5, 3))
 	d.clock.advance(watchedTime)
 	if got := d.state(t, last).Model.Spans[0]; got.Inputs != 3 {
-		t.Errorf("%v inputs after it was looked at again, expected 3", got.Inputs)
+		t.Errorf("%v inputs after it was looked at, expected 3", got.Inputs)
+	}
+	kept := d.page.models.histories
+	if first := d.page.models.names; len(kept) != maxHistories || kept[first[maxHistories-2]] == nil || kept[first[maxHistories-1]] != nil {
+		t.Errorf("%d histories, expected those of before but one", len(kept))
 	}
 }
 
@@ -555,11 +434,11 @@ func TestScrapeFails(t *testing.T) {
 // TestCostlySamples checks that costly samples are taken less often, but at the end of every step.
 func TestCostlySamples(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ takes, unwatched, watched time.Duration }{
-		{10 * time.Millisecond, 14990 * time.Millisecond, 1990 * time.Millisecond},
-		{100 * time.Millisecond, 14900 * time.Millisecond, 4900 * time.Millisecond},
-		{time.Second, 14 * time.Second, 14 * time.Second},
-		{time.Minute, 0, 0},
+	for _, c := range []struct{ takes, pause, fresh time.Duration }{
+		{10 * time.Millisecond, 14990 * time.Millisecond, 2 * time.Second},
+		{100 * time.Millisecond, 14900 * time.Millisecond, 5 * time.Second},
+		{time.Second, 14 * time.Second, 15 * time.Second},
+		{time.Minute, 0, 15 * time.Second},
 	} {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 		d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
@@ -567,55 +446,39 @@ func TestCostlySamples(t *testing.T) {
 			return metrics.Gather()
 		})
 		d.page.sample()
-		if pause := d.page.pause(); pause != c.unwatched {
-			t.Errorf("after %v: %v, expected %v", c.takes, pause, c.unwatched)
+		if pause := d.page.pause(); pause != c.pause {
+			t.Errorf("after %v: %v, expected %v", c.takes, pause, c.pause)
 		}
-		d.page.watchers.tokens <- struct{}{}
-		if pause := d.page.pause(); pause != c.watched {
-			t.Errorf("after %v, watched: %v, expected %v", c.takes, pause, c.watched)
+		if fresh := d.page.schedule.rest(); fresh != c.fresh {
+			t.Errorf("after %v: fresh for %v, expected %v", c.takes, fresh, c.fresh)
 		}
 	}
 }
 
-// TestRun checks that Run samples every 15 s, and every 2 s while somebody watches.
+// TestRun checks that Run samples every 15 s, and that who asks every 2 s gets a new sample.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
 		d.page.now = time.Now
-		began := time.Now()
-		sampled := func() (n uint64) {
-			synctest.Wait()
-			d.page.mu.Lock()
-			defer d.page.mu.Unlock()
-			return d.page.latest.number
-		}
+		began, sampled := time.Now(), 0
+		d.gatherBy(func(metrics prometheus.Gatherer) ([]*dto.MetricFamily, error) {
+			sampled++
+			return metrics.Gather()
+		})
 		go d.page.Run(t.Context())
 		time.Sleep(61 * time.Second) // by the fake clock
-		if n := sampled(); n != 5 {
-			t.Errorf("%d samples in a minute, expected 5", n)
+		synctest.Wait()
+		if sampled != 5 {
+			t.Errorf("%d samples in a minute, expected 5", sampled)
 		}
-		time.Sleep(3 * time.Second) // so that the last sample is not fresh
-		watching, leave := context.WithCancel(t.Context())
-		go d.page.Handler().ServeHTTP(&recorder{ResponseRecorder: httptest.NewRecorder(), now: time.Now},
-			httptest.NewRequestWithContext(watching, http.MethodGet, "/triage/events", nil))
-		if n := sampled(); n != 6 {
-			t.Errorf("%d samples at once, expected 1", n-5)
+		for range 30 {
+			d.state(t, "m")
+			time.Sleep(2 * time.Second)
 		}
-		time.Sleep(4 * time.Second)
-		if n := sampled(); n != 8 {
-			t.Errorf("%d samples in 4 seconds that were watched, expected 2", n-6)
-		}
-		time.Sleep(60 * time.Second)
-		if n := sampled(); n < 8+30 || n > 8+36 {
-			t.Errorf("%d samples in a minute that was watched, expected about 32", n-8)
-		}
-		leave()
-		time.Sleep(time.Minute)
-		before := sampled()
-		time.Sleep(time.Minute)
-		if n := sampled() - before; n != 4 {
-			t.Errorf("%d samples in a minute after it, expected 4", n)
+		synctest.Wait()
+		if n := sampled - 5; n < 30 || n > 34 {
+			t.Errorf("%d samples in a minute of questions, expected one for each and those of Run", n)
 		}
 		m := d.state(t, "m").Model
 		for i, s := range m.History {

@@ -65,7 +65,7 @@ func describePromise(p *ledger.Promise) pagestate.Promise {
 	for _, h := range p.History[max(0, len(p.History)-maxPoints):] {
 		d.History = append(d.History, pagestate.PromisePoint{
 			At: h.Start.UnixMilli(), Value: number(h.FNR.Value), Low: number(h.FNR.Low), High: number(h.FNR.High),
-			Cohort: number(h.FNR.Cohort), Line: number(h.FNR.Line), Evidence: number(h.FNR.LogEvidence),
+			Line: number(h.FNR.Line), Evidence: number(h.FNR.LogEvidence),
 		})
 	}
 	return d
@@ -74,14 +74,14 @@ func describePromise(p *ledger.Promise) pagestate.Promise {
 func describeFigure(f *ledger.Figure) pagestate.Figure {
 	d := pagestate.Figure{
 		Name: map[evidence.Risk]string{evidence.FNR: "critical_fnr", evidence.MissRate: "critical_miss_rate"}[f.Risk], Class: f.Class,
-		Outcomes: float64(f.Outcomes), Critical: float64(f.Critical), Misses: float64(f.Misses),
-		Average: interval(f.Value, f.Low, f.High), Lately: shareOf(f.Lately), Unweighted: number(f.Unweighted),
+		Outcomes: float64(f.Outcomes),
+		Average:  interval(f.Value, f.Low, f.High), Lately: shareOf(f.Lately), Unweighted: number(f.Unweighted),
 		OverdueLow: number(f.Overdue.Low), OverdueHigh: number(f.Overdue.High),
-		Line: number(f.Line), Verdict: f.Verdict.String(), Needed: number(f.Needed),
+		Line: number(f.Line), Needed: number(f.Needed),
 	}
 	if m := f.Monitor; m != nil {
 		d.Evidence, d.RunLength, d.RunLengthInputs = number(m.LogEvidence), number(m.RunLength), number(m.RunLengthInputs)
-		d.Raised, d.RaisedBy = m.Raised, timeOrNull(m.RaisedBy)
+		d.Raised = m.Raised
 	}
 	return d
 }

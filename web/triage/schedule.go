@@ -3,10 +3,10 @@ package triage
 import "time"
 
 const (
-	stepTime    = 15 * time.Second // step of the history; interval of samples without watchers
-	watchedTime = 2 * time.Second  // between samples while a watcher is there
+	stepTime    = 15 * time.Second // step of the history; interval of samples while nobody asks
+	watchedTime = 2 * time.Second  // between samples while pages ask for the state
 
-	// restFactor is the pause after a sample in units of the sample's duration, so that watchers cost
+	// restFactor is the pause after a sample in units of the sample's duration, so that pages cost
 	// at most 2% of a processor. A sample at the end of a step is taken at any cost, which is
 	// more if it takes longer than 0.3 s.
 	restFactor = 50
@@ -27,13 +27,12 @@ func (s *schedule) rest() time.Duration {
 // fresh reports whether the last sample is too new to take another one.
 func (s *schedule) fresh(now time.Time) bool { return now.Sub(s.begun) < s.rest() }
 
-// pause returns the time until the next sample: at the end of the step, or sooner while somebody
-// watches.
-func (s *schedule) pause(now time.Time, watched bool) time.Duration {
-	end, soon := s.stepAt.Add(stepTime), s.begun.Add(s.rest())
-	next := soon
-	if end.After(s.begun) && (!watched || end.Sub(soon) < watchedTime/2) {
-		next = end
+// pause returns the time until the end of the step, or until the next attempt after a sample there
+// that failed.
+func (s *schedule) pause(now time.Time) time.Duration {
+	next := s.stepAt.Add(stepTime)
+	if !next.After(s.begun) {
+		next = s.begun.Add(s.rest())
 	}
 	return max(0, next.Sub(now))
 }

@@ -2,18 +2,23 @@ package triage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/pagestate"
@@ -156,4 +161,106 @@ func TestEmpty(t *testing.T) {
 	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+9 { // in spans: share, expected misses, early stopping, quantiles; then thresholds, guard, prevalence, calibration, drift, early stopping, promises, certificate
 		t.Errorf("%s", got)
 	}
+}
+
+// TestSince asks for what is new since a state, and expects that the parts together give the whole history:
+// of the model that is named, or of the first, which may change.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyClasses("a", 3, 1), manyClasses("m", 3, 1))
+	inputs := randomInputs(1, 10, 5, 3)
+	d.page.sample()
+	for range 5 {
+		d.feed(t, "m", inputs)
+		d.step(stepTime)
+	}
+	known := d.state(t, "m")
+	if len(known.Model.History) != 5 {
+		t.Fatalf("%d steps, expected 5", len(known.Model.History))
+	}
+	history := make(map[int64]pagestate.Step)
+	for _, step := range known.Model.History {
+		history[step.At] = step
+	}
+	for i, after := range []time.Duration{2 * time.Second, 2 * time.Second, stepTime, 3 * time.Second, stepTime} {
+		d.feed(t, "m", inputs)
+		d.clock.advance(after)
+		fresh := d.state(t, "m&since="+url.QueryEscape(known.At.Format(time.RFC3339Nano)))
+		if len(fresh.Model.History) != 1 {
+			t.Fatalf("state %d: %d steps, expected 1", i, len(fresh.Model.History))
+		}
+		history[fresh.Model.History[0].At] = fresh.Model.History[0]
+		known = d.state(t, "m")
+		if diff := cmp.Diff(known.Model.Spans, fresh.Model.Spans); diff != "" || !fresh.At.Equal(known.At) || len(history) != len(known.Model.History) {
+			t.Errorf("state %d at %v, %d steps in all; the whole at %v, %d; spans (-whole +new):\n%s",
+				i, fresh.At, len(history), known.At, len(known.Model.History), diff)
+		}
+		for _, step := range known.Model.History {
+			if diff := cmp.Diff(step, history[step.At]); diff != "" {
+				t.Errorf("state %d: step (-whole +parts):\n%s", i, diff)
+			}
+		}
+	}
+	if s := d.state(t, "b&since=yesterday"); s.Model != nil || len(s.Models) != 2 {
+		t.Errorf("no such model: %+v", s)
+	}
+}
+
+// TestWhoMaySeeRecent checks that the sender and the model say whether deferred inputs are shown.
+func TestWhoMaySeeRecent(t *testing.T) {
+	t.Parallel()
+	type sender struct{}
+	d := newDaemon(t, Options{
+		Inputs:       NewInputs(2),
+		MaySeeRecent: func(ctx context.Context, model string) bool { return ctx.Value(sender{}) == model },
+	}, 0, manyClasses("m", 3, 1, allDeferred), manyClasses("n", 3, 1, allDeferred))
+	d.page.sample()
+	d.feed(t, "m", randomInputs(1, 5, 5, 3))
+	d.step(stepTime)
+	for _, c := range []struct{ sender, model, why string }{{"", "m", "not allowed"}, {"m", "n", "not allowed"}, {"m", "m", ""}} {
+		w := httptest.NewRecorder()
+		d.page.Handler().ServeHTTP(w, httptest.NewRequestWithContext(context.WithValue(t.Context(), sender{}, c.sender), http.MethodGet,
+			"/triage/state?model="+c.model, nil))
+		m := decode(t, w.Body).Model
+		if m.RecentWhy != c.why || (m.Recent != nil) != (c.why == "") || c.why == "" && len(m.Recent.Inputs) != 2 {
+			t.Errorf("%+v: %+v, %q", c, m.Recent, m.RecentWhy)
+		}
+	}
+	off := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1))
+	if m := off.state(t, "").Model; m.Recent != nil || m.RecentWhy != "off" {
+		t.Errorf("%+v, %q", m.Recent, m.RecentWhy)
+	}
+}
+
+// TestConcurrently runs requests, inputs and reloads at once.
+func TestConcurrently(t *testing.T) {
+	t.Parallel()
+	deciding := manyClasses("m", 3, 1, "primary: {score: c_crit_max, threshold: 0}", "fallback: {score: cbec, threshold: 0}")
+	d := newDaemon(t, Options{Inputs: NewInputs(3)}, 0, deciding)
+	d.page.now = time.Now
+	ctx, cancel := context.WithCancel(t.Context())
+	var all, askers sync.WaitGroup
+	all.Go(func() { d.page.Run(ctx) })
+	m := d.models["m"]
+	inputs := randomInputs(1, 20, 5, 3)
+	all.Go(func() {
+		for ctx.Err() == nil {
+			m.each(t, inputs, func(o *engine.Outcome) { d.count(m, "id", o) })
+		}
+	})
+	for range 4 {
+		askers.Go(func() {
+			for range 10 {
+				d.page.sample()
+				d.state(t, "m")
+			}
+		})
+	}
+	for range 10 {
+		d.put(t, deciding)
+		d.page.sample()
+	}
+	askers.Wait()
+	cancel()
+	all.Wait()
 }

@@ -3,7 +3,7 @@
 // Model and span are in the query of the address, so that a page can be bookmarked and shared.
 import { h, part, show, visible } from "./dom.js";
 import { lasting } from "./format.js";
-import { connect } from "./stream.js";
+import { connect } from "./ask.js";
 import { notices, renderNotices } from "./notices.js";
 import { follow as followReviews } from "./review.js";
 import { renderPromise } from "./promise.js";
@@ -19,7 +19,6 @@ const MINUTES = [1, 5, 15];
 const WORDS = {
   connecting: "connecting",
   live: "live",
-  polling: "every 5 s: all streams are taken",
   reconnecting: "reconnecting",
 };
 const OLD = 20000; // ms after which the page says that its state is old
@@ -152,7 +151,7 @@ function renderChoosers() {
 function renderConnection() {
   const age = state ? (performance.now() - arrived) / 1000 : 0;
   const old = age * 1000 > OLD;
-  const shown = old && (connection.state === "live" || connection.state === "polling") ? "old" : connection.state;
+  const shown = old && connection.state === "live" ? "old" : connection.state;
   const where = document.getElementById("connection");
   where.dataset.state = shown;
   where.title = state ? `As of ${new Date(state.at).toLocaleString()}` : "";
@@ -165,7 +164,6 @@ function renderConnection() {
 
 const SAID = {
   live: "Live again.",
-  polling: "All streams are taken: brought up to date every 5 s.",
   reconnecting: "Connection lost, reconnecting.",
   old: "No news from the daemon: what is shown is old.",
 };

@@ -3,17 +3,10 @@ package answer
 import (
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"io"
-	"math"
 	"strconv"
-	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
-	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/policy"
 )
 
 // Printer writes answers in some format.
@@ -26,20 +19,16 @@ type Printer interface {
 
 // Form holds the fields that all answers of a recording share.
 type Form struct {
-	Classes     []string
-	Pairs       []decomp.Pair
-	Reliability float64 // skewness above which C_k is not trusted
-	Decides     bool    // a policy decides
-	Assesses    bool    // and has a risk model
+	Classes  []string
+	Pairs    []decomp.Pair
+	Decides  bool // a policy decides
+	Assesses bool // and has a risk model
 }
 
-// NewPrinter returns a printer in the format "csv" or "table" or, for any other, of JSON lines.
+// NewPrinter returns a printer in the format "csv" or, for any other, of JSON lines.
 func NewPrinter(format string, w io.Writer, f Form) (Printer, error) {
-	switch format {
-	case "csv":
+	if format == "csv" {
 		return newCSVPrinter(w, f)
-	case "table":
-		return newTablePrinter(w, f), nil
 	}
 	return jsonPrinter{NewEncoder(w)}, nil
 }
@@ -140,107 +129,3 @@ func (p *csvPrinter) End() error {
 	p.w.Flush()
 	return p.w.Error()
 }
-
-// tablePrinter shows the figures that a person looks at first.
-type tablePrinter struct {
-	w    io.Writer
-	form Form
-	t    table.Writer
-}
-
-// tableClasses bounds the classes that get columns of their own. With more, the table shows the
-// dominant one alone.
-const tableClasses = 8
-
-func newTablePrinter(w io.Writer, f Form) *tablePrinter {
-	p := &tablePrinter{w: w, form: f}
-	header := table.Row{"index", "predicted", "mi", "sum_c"}
-	right := []int{1, 3, 4}
-	if len(f.Classes) <= tableClasses {
-		for _, class := range f.Classes {
-			header = append(header, "c "+class)
-			right = append(right, len(header))
-		}
-	} else {
-		header = append(header, "dominant", "c")
-		right = append(right, len(header))
-	}
-	header = append(header, "unreliable")
-	if f.Assesses {
-		header = append(header, "risk", "priority percentile")
-		right = append(right, len(header)-1, len(header))
-	}
-	if f.Decides {
-		header = append(header, "decision")
-	}
-	p.t = document.NewTextTable(header, right)
-	return p
-}
-
-func (p *tablePrinter) Answer(l *Answer) error {
-	row := table.Row{l.Index, p.form.Classes[l.Predicted], shortNumber(float64(l.MI)), shortNumber(float64(l.SumC))}
-	if len(p.form.Classes) <= tableClasses {
-		for _, c := range l.C {
-			row = append(row, shortNumber(c))
-		}
-	} else if l.Dominant != noClass {
-		row = append(row, p.form.Classes[l.Dominant], shortNumber(l.C[l.Dominant]))
-	} else {
-		row = append(row, "", "")
-	}
-	var unreliable []string
-	for k, s := range l.Skewness {
-		if s > p.form.Reliability {
-			unreliable = append(unreliable, p.form.Classes[k])
-		}
-	}
-	if len(unreliable) > tableClasses {
-		unreliable = []string{fmt.Sprintf("%d classes", len(unreliable))}
-	}
-	row = append(row, strings.Join(unreliable, ", "))
-	if p.form.Assesses {
-		row = append(row, shortOrNone(l.Risk), shortNumber(float64(l.Percentile)))
-	}
-	if l.Decision != nil {
-		row = append(row, sentence(l.Decision))
-	}
-	p.t.AppendRow(row)
-	return nil
-}
-
-func (p *tablePrinter) Refusal(r *Refusal) error {
-	p.t.AppendRow(table.Row{r.Index, "refused: " + r.Error.Reason})
-	return nil
-}
-
-func (p *tablePrinter) End() error {
-	_, err := fmt.Fprintln(p.w, p.t.Render())
-	return err
-}
-
-// sentence returns a decision in a few words.
-func sentence(d *Decision) string {
-	value := d.Score + " " + shortOrNone(d.Value)
-	switch d.Reason {
-	case policy.AboveThreshold.String():
-		return d.Action + ": " + value + " > " + shortNumber(float64(d.Threshold))
-	case policy.UnderThreshold.String():
-		return d.Action + ": " + value + " <= " + shortNumber(float64(d.Threshold))
-	case policy.Unfamiliar.String():
-		return d.Action + ": " + d.Reason + ", " + value + " > " + shortNumber(float64(d.Threshold))
-	case policy.Observing.String():
-		return d.Action + ": " + value
-	}
-	return d.Action + ": " + d.Reason
-}
-
-// shortOrNone returns a number with four digits, or n/a for a missing one.
-func shortOrNone(n nullable) string {
-	if math.IsNaN(float64(n)) {
-		return "n/a"
-	}
-	return shortNumber(float64(n))
-}
-
-// shortNumber returns a number with four digits.
-func shortNumber(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -55,9 +54,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	tuning, shown := split(recording.Passes.N)
-	policies, err := tune(recording, tuning, settleText)
+	policies, err := parsePolicy()
 	if err != nil {
-		return fmt.Errorf("tuning: %w", err)
+		return err
 	}
 	log, err := daemon.NewLogger(o.Log, "warn", "console")
 	if err != nil {
@@ -115,28 +114,24 @@ func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings
 	if err != nil {
 		return err
 	}
-	model, err := c.Model(ctx, modelName)
-	if err != nil {
+	report := &Report{
+		recording: r, tuned: tuned, shown: shown, results: results, took: time.Since(started),
+		api: daemon.Targets()[0], http: daemon.HTTPURL(), admin: daemon.AdminURL(),
+	}
+	if report.model, err = c.Model(ctx, modelName); err != nil {
 		return err
 	}
-	report, err := newReport(r, shown, results, model)
-	if err != nil {
-		return err
-	}
-	report.Tuning.Inputs = tuned
-	report.Seconds = time.Since(started).Seconds()
 	if err := trial.readers.read(ctx, shown, results); err != nil {
 		return err
 	}
-	if report.Outcomes, err = trial.outcomes(ctx, shown, o.Reading); err != nil {
+	if report.outcomes, err = trial.outcomes(ctx, shown, o.Reading); err != nil {
 		return err
 	}
 	if o.Shift {
-		if report.Outcomes.Shift, err = trial.shift(ctx, shown, report.missed); err != nil {
+		if report.outcomes.shift, err = trial.shift(ctx, shown, report.missed()); err != nil {
 			return err
 		}
 	}
-	report.Addresses = Addresses{API: daemon.Targets()[0], HTTP: daemon.HTTPURL(), Metrics: daemon.AdminURL() + "/metrics", Page: daemon.AdminURL() + "/"}
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/recordings"
@@ -39,42 +39,42 @@ func TestReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tuning, shown := split(r.Passes.N)
-	p, batch, o := tuned(t, r, tuning)
+	_, shown := split(r.Passes.N)
+	p := committed(t)
 	var labels, predicted []int
 	var retained []bool
 	var meanC float64
-	for _, i := range shown {
-		if err := batch.Outcome(i, o); err != nil {
-			t.Fatal(err)
-		}
-		labels, predicted = append(labels, r.Labels[i]), append(predicted, o.Predicted)
+	decide(t, p, r, shown, func(o *engine.Outcome) {
+		labels, predicted = append(labels, r.Labels[shown[len(labels)]]), append(predicted, o.Predicted)
 		retained = append(retained, o.Decision.Action == policy.Retain)
 		meanC += o.C[2] / float64(len(shown))
+	})
+	if ours, want := report.rules()[2].Selective, eval.Select(labels, predicted, retained, r.Critical); ours != want {
+		t.Errorf("the demo says %+v, offline %+v", ours, want)
 	}
-	s := eval.Select(labels, predicted, retained, r.Critical)
-	ours := report.Rules[2]
-	if ours.Missed != s.Missed || ours.Retained != s.Retained || ours.Critical != s.Critical || ours.CriticalFNR != s.CriticalFNR() ||
-		ours.Accuracy != s.Accuracy() || report.Deferred != len(shown)-s.Retained {
-		t.Errorf("the demo says %+v, offline %+v", ours, s)
+	if answers.Load() != int64(len(shown)) || report.model.GetPolicy().GetHash() != p.Hash {
+		t.Errorf("%d answers, hash %s", answers.Load(), report.model.GetPolicy().GetHash())
 	}
-	if got := report.Classes[2].MeanC; math.Abs(got-meanC) > 1e-12 {
-		t.Errorf("mean C_k of %s: %v, offline %v", report.Classes[2].Name, got, meanC)
-	}
-	if answers.Load() != int64(len(shown)) || report.Inputs != len(shown) || report.Policy.Hash != p.Hash {
-		t.Errorf("%d answers, inputs %d, hash %s", answers.Load(), report.Inputs, report.Policy.Hash)
-	}
-	for i, d := range report.Top {
-		if d.Value <= d.Threshold || d.Reason != "above_threshold" || i > 0 && d.Value/d.Threshold > report.Top[i-1].Value/report.Top[i-1].Threshold {
-			t.Errorf("deferred %d: %+v", i, d)
+	last := math.Inf(1)
+	for _, i := range report.top() {
+		d := report.results[i].Decomposition.GetDecision()
+		if over := d.GetValue() / d.GetThreshold(); over <= 1 || over > last {
+			t.Errorf("deferred %d: %v", i, d)
+		} else {
+			last = over
 		}
 	}
 	var text strings.Builder
 	if err := report.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(text.String(), "is over"); n != len(report.Top) {
-		t.Errorf("%d deferred inputs in the text, want %d", n, len(report.Top))
+	for _, want := range []string{fmt.Sprintf("│ pathologic (critical) │   %.4f │", meanC), "decided in ", "│ ckd  ", "Verdict: "} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+	if n := strings.Count(text.String(), "is over"); n != topDeferred {
+		t.Errorf("%d deferred inputs in the text, want %d", n, topDeferred)
 	}
 }
 
@@ -84,43 +84,26 @@ func TestOutcomes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("streams for several seconds")
 	}
-	var o *Outcomes
+	var o *outcomes
 	err := Run(t.Context(), Options{
 		Shift: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
-		Ready: func(r *Report) error { o = r.Outcomes; return nil },
+		Ready: func(r *Report) error { o = r.outcomes; return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Inputs < goodInputs || o.Audits == 0 || o.Audits >= o.Reviews || o.Reviews >= o.Outcomes || o.SecondReads == 0 {
+	if o.inputs < goodInputs || o.audits == 0 || o.audits >= o.reviews || o.reviews >= o.outcomes || o.secondReads == 0 {
 		t.Errorf("counts: %+v", o)
 	}
+	average, line := o.figure.GetAverage(), o.figure.GetLine()
 	// On a busy machine readers answer late, and what is overdue rules out that it is holding.
-	if !(o.Low <= o.Truth && o.Truth <= o.High && o.High < o.Line) || o.Unweighted > o.Truth/2 || o.Verdict == "violated" {
-		t.Errorf("the labels say %v, the outcomes %+v", o.Truth, o)
+	if !(average.GetLow() <= o.truth && o.truth <= average.GetHigh() && average.GetHigh() < line) || o.figure.GetUnweighted() > o.truth/2 ||
+		o.verdict == "violated" {
+		t.Errorf("the labels say %v, the outcomes %s: %v", o.truth, o.verdict, o.figure)
 	}
-	if s := o.Shift; !s.Raised || s.DriftAlarms != 0 || s.Truth < 1.5*o.Truth || s.AlarmAudits == 0 || s.AlarmAudits >= s.AlarmOutcomes {
+	if s := o.shift; !s.raised || s.driftAlarms != 0 || s.truth < 1.5*o.truth || s.audits == 0 || s.audits >= s.outcomes {
 		t.Errorf("shift: %+v", s)
 	}
-}
-
-// tuned returns the tuned policy, and a function that decides by it offline.
-func tuned(t *testing.T, r *recordings.Recording, tuning []int) (*policy.Policy, *engine.Batch, *engine.Outcome) {
-	t.Helper()
-	set, err := tune(r, tuning, settleText)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _ := set.Get(modelName)
-	m, err := engine.New(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	batch, o := m.NewBatch(), m.NewOutcome()
-	if err := batch.Reset(decomp.Tensor{Passes: r.Passes.S, Inputs: r.Passes.N, Float32: r.Passes.Float32}); err != nil {
-		t.Fatal(err)
-	}
-	return p, batch, o
 }
 
 // TestTuning checks that the thresholds retain the stated share of the tuning inputs routed to each
@@ -138,17 +121,13 @@ func TestTuning(t *testing.T) {
 	if len(seen) != r.Passes.N || len(tuning) != r.Passes.N/2 {
 		t.Fatalf("%d inputs in two halves, %d of them for tuning", len(seen), len(tuning))
 	}
-	_, batch, o := tuned(t, r, tuning)
 	routed, retained := map[policy.GateOutcome]int{}, map[policy.GateOutcome]int{}
-	for _, i := range tuning {
-		if err := batch.Outcome(i, o); err != nil {
-			t.Fatal(err)
-		}
+	decide(t, committed(t), r, tuning, func(o *engine.Outcome) {
 		routed[o.Decision.Gate]++
 		if o.Decision.Value <= o.Decision.Threshold {
 			retained[o.Decision.Gate]++
 		}
-	}
+	})
 	for gate, n := range routed {
 		if want := eval.Kept(coverage, n); retained[gate] != want {
 			t.Errorf("%s: %d of %d tuning inputs retained, want %d", gate, retained[gate], n, want)
@@ -165,13 +144,13 @@ func TestKeep(t *testing.T) {
 	err := Run(ctx, Options{
 		Keep: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard, rate: 1e6,
 		Ready: func(report *Report) error {
-			if s := report.Policy.Settle; s == nil || s.Disagreement != 0.01 || s.Confidence != 0.9 || s.MeanPasses >= float64(report.Passes) {
+			if s := report.model.GetSettle(); s.GetDisagreement() != 0.01 || s.GetConfidence() != 0.9 || s.GetMeanPasses() >= float64(report.recording.Passes.S) {
 				t.Errorf("the report says of the rule: %+v", s)
 			}
 			go func() {
 				defer cancel()
 				for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-					if line := regexp.MustCompile(`ckd_passes_saved_total\{.*\} [1-9].*`).FindString(get(t, report.Addresses.Metrics)); line != "" {
+					if line := regexp.MustCompile(`ckd_passes_saved_total\{.*\} [1-9].*`).FindString(get(t, report.admin+"/metrics")); line != "" {
 						saved <- line
 						return
 					}
@@ -198,17 +177,4 @@ func get(t *testing.T, url string) string {
 		return ""
 	}
 	return string(text)
-}
-
-func TestBar(t *testing.T) {
-	for value, want := range map[float64]string{
-		0: strings.Repeat(" ", 16), 1: "████████        ", 2: strings.Repeat("█", 16), 0.01: "▏               ", 1.9: "███████████████▎",
-	} {
-		if got := bar(value, []float64{2, value}); got != want {
-			t.Errorf("bar of %v: %q, want %q", value, got, want)
-		}
-	}
-	if got := bar(0, []float64{0, 0}); strings.TrimSpace(got) != "" {
-		t.Errorf("bar of nothing: %q", got)
-	}
 }

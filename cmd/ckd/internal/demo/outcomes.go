@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/time/rate"
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/internal/recordings"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -34,41 +37,54 @@ const (
 	dueTime = time.Minute
 )
 
-// Outcomes holds the figures by outcomes of simulated readers, beside the figures by all labels.
-type Outcomes struct {
-	Inputs      int `json:"inputs"`  // decided
-	Reviews     int `json:"reviews"` // deferred or audited
-	Audits      int `json:"audits"`  // retained, called safe, and drawn at random
-	Outcomes    int `json:"outcomes"`
-	SecondReads int `json:"second_reads"`
-	// Truth is the critical FNR of all retained inputs, by their labels, which is unknown in
-	// practice. Estimate is the weighted one, by outcomes, with the limits Low and High; Unweighted
-	// is the naive average.
-	Truth      float64 `json:"true_critical_fnr"`
-	Estimate   float64 `json:"critical_fnr"`
-	Low        float64 `json:"low"`
-	High       float64 `json:"high"`
-	Unweighted float64 `json:"unweighted"`
-	Line       float64 `json:"line"`
-	Verdict    string  `json:"verdict"`
-	Seconds    float64 `json:"seconds"`
-	Shift      *Shift  `json:"shift,omitempty"`
+// outcomes holds the figures by outcomes of simulated readers, beside the one by all labels.
+type outcomes struct {
+	inputs, reviews, audits, outcomes, secondReads int
+	// truth is the critical FNR of all retained inputs, by their labels, which is unknown in practice. figure
+	// has the weighted one, by outcomes, with its interval, and the naive average.
+	truth   float64
+	figure  *ckdv1.RiskFigure
+	verdict string
+	took    time.Duration
+	shift   *shift // nil unless the demo makes one
 }
 
-// Shift holds the figures after misses became more frequent.
-type Shift struct {
-	Times  int `json:"times"` // as frequent as before
-	Inputs int `json:"inputs"`
-	// Truth is the critical FNR of the retained since then, by the labels.
-	Truth float64 `json:"true_critical_fnr"`
-	// DriftAlarms counts the alarms of drift since then.
-	DriftAlarms int  `json:"drift_alarms"`
-	Raised      bool `json:"alarm"`
-	// AlarmOutcomes counts the outcomes of shifted inputs up to the end of the cohort, a second, that
-	// raised the alarm; AlarmAudits the audits among them. 0 if it was not raised.
-	AlarmOutcomes int     `json:"outcomes_until_alarm"`
-	AlarmAudits   int     `json:"audits_until_alarm"`
-	Seconds       float64 `json:"seconds"`
+// shift holds the figures after misses became more frequent.
+type shift struct {
+	inputs      int
+	truth       float64 // critical FNR of the retained since then, by the labels
+	driftAlarms int     // of drift since then
+	raised      bool
+	// outcomes counts the outcomes of shifted inputs up to the end of the cohort, a second, that raised the
+	// alarm; audits the audits among them.
+	outcomes, audits int
+	took             time.Duration
+}
+
+// write writes what outcomes say, and what happened when misses became more frequent.
+func (o *outcomes) write(b *strings.Builder) {
+	fmt.Fprintf(b, "\nIs it keeping its promise? Simulated readers looked at what was deferred, and at %d inputs of those called safe and retained,\n", o.audits)
+	fmt.Fprintf(b, "drawn at random. Of %d inputs (drawn from the same), %d outcomes came back in %.1f s:\n", o.inputs, o.outcomes, o.took.Seconds())
+	average := o.figure.GetAverage()
+	figures := newTable("critical FNR of the retained", "share")
+	figures.AppendRows([]table.Row{
+		{"truth, by the labels of all inputs", fmt.Sprintf("%.4f", o.truth)},
+		{"by outcomes, weighted", fmt.Sprintf("%.4f (95%% interval %.4f to %.4f, valid at all times)", average.GetValue(), average.GetLow(), average.GetHigh())},
+		{"by outcomes, WITHOUT weights: do not", fmt.Sprintf("%.4f", o.figure.GetUnweighted())},
+		{"line, which its user chose", fmt.Sprintf("%.4f", o.figure.GetLine())},
+	})
+	fmt.Fprintf(b, "%s\nVerdict: %s.\n", figures.Render(), strings.ReplaceAll(o.verdict, "_", " "))
+	s := o.shift
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(b, "\nThen inputs like the missed ones came %d times as often: of %d inputs the FNR is %.4f, by their labels.\n", shiftTimes, s.inputs, s.truth)
+	fmt.Fprintf(b, "Drift, which sees no labels, raised %s.\n", strings.Replace(document.Noun(s.driftAlarms, "alarm"), "0 alarms", "no alarm", 1))
+	if s.raised {
+		fmt.Fprintf(b, "Outcomes raised the alarm after %d of them, %d of which cost an audit, within %.1f s.\n", s.outcomes, s.audits, s.took.Seconds())
+	} else {
+		fmt.Fprintf(b, "Outcomes raised no alarm in %.1f s.\n", s.took.Seconds())
+	}
 }
 
 // A trial streams inputs whose reviews are answered by readers.
@@ -85,7 +101,7 @@ func newTrial(c *client.Client, r *recordings.Recording, metrics string) *trial 
 }
 
 // outcomes streams inputs drawn from the shown ones, and returns their figures when all outcomes are due.
-func (t *trial) outcomes(ctx context.Context, shown []int, progress func(answered, inputs int)) (*Outcomes, error) {
+func (t *trial) outcomes(ctx context.Context, shown []int, progress func(answered, inputs int)) (*outcomes, error) {
 	started := time.Now()
 	for done := 0; done < goodInputs; done += chunk {
 		if err := t.send(ctx, shown); err != nil {
@@ -104,16 +120,15 @@ func (t *trial) outcomes(ctx context.Context, shown []int, progress func(answere
 		return nil, errors.New("the outcomes say nothing about the policy")
 	}
 	r := t.readers
-	return &Outcomes{
-		Inputs: r.truth.Inputs, Reviews: r.reviews, Audits: r.audits, Outcomes: len(r.readings), SecondReads: r.secondReads,
-		Truth: r.truth.CriticalFNR(), Estimate: figure.GetAverage().GetValue(), Low: figure.GetAverage().GetLow(), High: figure.GetAverage().GetHigh(),
-		Unweighted: figure.GetUnweighted(), Line: figure.GetLine(), Verdict: answer.Word("VERDICT_", promise.GetPromise().GetVerdict()),
-		Seconds: time.Since(started).Seconds(),
+	return &outcomes{
+		inputs: r.inputs, reviews: r.reviews, audits: r.audits, outcomes: len(r.readings), secondReads: r.secondReads,
+		truth: float64(r.missed) / float64(r.critical), figure: figure, verdict: answer.Word("VERDICT_", promise.GetPromise().GetVerdict()),
+		took: time.Since(started),
 	}, nil
 }
 
 // shift streams inputs among which missed ones are more frequent, until the alarm is raised.
-func (t *trial) shift(ctx context.Context, shown, missed []int) (*Shift, error) {
+func (t *trial) shift(ctx context.Context, shown, missed []int) (*shift, error) {
 	inputs := shown
 	for range shiftTimes - 1 {
 		inputs = append(inputs[:len(inputs):len(inputs)], missed...)
@@ -122,30 +137,29 @@ func (t *trial) shift(ctx context.Context, shown, missed []int) (*Shift, error) 
 	if err != nil {
 		return nil, err
 	}
-	started, before := time.Now(), t.readers.truth
+	started, criticalBefore, missedBefore := time.Now(), t.readers.critical, t.readers.missed
 	pace := rate.NewLimiter(shiftRate, chunk)
-	s := &Shift{Times: shiftTimes}
+	s := &shift{}
 	var promise *ckdv1.PromiseFigures
-	for s.Inputs < shiftInputs && !pooled(promise).GetMonitor().GetRaised() {
+	for s.inputs < shiftInputs && !pooled(promise).GetMonitor().GetRaised() {
 		if err := pace.WaitN(ctx, chunk); err != nil {
 			return nil, err
 		}
 		if err := t.send(ctx, inputs); err != nil {
 			return nil, err
 		}
-		s.Inputs += chunk
+		s.inputs += chunk
 		if promise, err = t.promise(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if m := pooled(promise).GetMonitor(); m.GetRaised() {
-		s.Raised = true
-		s.AlarmOutcomes, s.AlarmAudits = t.readers.between(started, m.GetRaisedBy().AsTime().Add(promise.GetCohortPeriod().AsDuration()))
+		s.raised = true
+		s.outcomes, s.audits = t.readers.between(started, m.GetRaisedBy().AsTime().Add(promise.GetCohortPeriod().AsDuration()))
 	}
-	after := t.readers.truth
-	s.Truth = float64(after.Missed-before.Missed) / float64(after.Critical-before.Critical)
+	s.truth = float64(t.readers.missed-missedBefore) / float64(t.readers.critical-criticalBefore)
 	now, err := t.driftAlarms(ctx)
-	s.DriftAlarms, s.Seconds = now-drifted, time.Since(started).Seconds()
+	s.driftAlarms, s.took = now-drifted, time.Since(started)
 	return s, err
 }
 

@@ -3,11 +3,11 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ckd-project/ckd/client"
-	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/recordings"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -22,12 +22,13 @@ type readers struct {
 	leave int
 	seen  int // inputs to review, while some are left
 
-	mu          sync.Mutex // guards what follows
-	truth       eval.Selective
-	readings    []reading
-	reviews     int
-	audits      int // reviews of retained inputs
-	secondReads int
+	mu sync.Mutex // guards what follows
+	// inputs that were decided; of the retained ones those that are critical, and of these the missed ones.
+	inputs, critical, missed int
+	readings                 []reading
+	reviews                  int
+	audits                   int // reviews of retained inputs
+	secondReads              int
 }
 
 // A reading is an outcome that the ledger has taken.
@@ -40,22 +41,24 @@ type reading struct {
 func (r *readers) read(ctx context.Context, inputs []int, results []client.Result) error {
 	var outcomes []*ckdv1.Outcome
 	var audits []bool
-	labels, predicted, retained := make([]int, len(inputs)), make([]int, len(inputs)), make([]bool, len(inputs))
-	reviews := 0
+	r.mu.Lock()
 	for i, result := range results {
-		d := result.Decomposition
-		labels[i], predicted[i], retained[i] = r.recording.Labels[inputs[i]], int(d.GetPredicted()), result.Retained()
+		d, label := result.Decomposition, r.recording.Labels[inputs[i]]
+		r.inputs++
 		if d.GetReview() {
-			reviews++
+			r.reviews++
+		}
+		if result.Retained() && slices.Contains(r.recording.Critical, label) {
+			r.critical++
+			if !slices.Contains(r.recording.Critical, int(d.GetPredicted())) {
+				r.missed++
+			}
 		}
 		if receipt := result.Receipt(); receipt != nil && !r.leaves(d.GetReview()) {
-			outcomes = append(outcomes, &ckdv1.Outcome{Receipt: receipt, Truth: r.recording.Classes[labels[i]], Source: "reader-1"})
-			audits = append(audits, d.GetReview() && retained[i])
+			outcomes = append(outcomes, &ckdv1.Outcome{Receipt: receipt, Truth: r.recording.Classes[label], Source: "reader-1"})
+			audits = append(audits, d.GetReview() && result.Retained())
 		}
 	}
-	r.mu.Lock()
-	r.reviews += reviews
-	r.truth = added(r.truth, eval.Select(labels, predicted, retained, r.recording.Critical))
 	r.mu.Unlock()
 	return r.report(ctx, outcomes, audits)
 }
@@ -132,18 +135,6 @@ func (r *readers) between(from, until time.Time) (outcomes, audits int) {
 		}
 	}
 	return outcomes, audits
-}
-
-// added returns the tallies of two sets of inputs together.
-func added(a, b eval.Selective) eval.Selective {
-	a.Inputs += b.Inputs
-	a.Retained += b.Retained
-	a.Correct += b.Correct
-	a.Critical += b.Critical
-	a.Missed += b.Missed
-	a.Called += b.Called
-	a.FalseCalls += b.FalseCalls
-	return a
 }
 
 // pause waits for a while, or until ctx ends.

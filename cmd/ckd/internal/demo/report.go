@@ -3,11 +3,17 @@ package demo
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/recordings"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -15,221 +21,190 @@ import (
 
 // Report holds the demo's results.
 type Report struct {
-	Model     string     `json:"model"`
-	Recording string     `json:"recording"`
-	Passes    int        `json:"passes"`
-	Policy    Policy     `json:"policy"`
-	Tuning    Tuning     `json:"tuning"`
-	Inputs    int        `json:"inputs"`
-	Retained  int        `json:"retained"`
-	Deferred  int        `json:"deferred"`
-	Fallback  int        `json:"fallback"` // inputs decided by the fallback score
-	Classes   []Class    `json:"classes"`
-	Rules     []Rule     `json:"rules"`
-	Top       []Deferred `json:"top_deferred"`
-	Seconds   float64    `json:"seconds"` // of streaming
-	Outcomes  *Outcomes  `json:"outcomes"`
-	Addresses Addresses  `json:"addresses"`
+	recording *recordings.Recording
+	model     *ckdv1.Model // as the daemon describes it
+	tuned     int          // inputs that set the thresholds
+	shown     []int        // inputs of the recording, with a result each
+	results   []client.Result
+	took      time.Duration // by streaming them
+	outcomes  *outcomes
 
-	missed []int // inputs of the recording: critical, called safe and retained
+	api, http, admin string // where the daemon listens
 }
 
-// Policy describes the policy that decided.
-type Policy struct {
-	Version     string  `json:"version"`
-	Hash        string  `json:"hash"`
-	Gate        string  `json:"gate"`
-	Reliability float64 `json:"reliability_threshold"`
-	Primary     Score   `json:"primary"`
-	Fallback    Score   `json:"fallback"`
-	Settle      *Settle `json:"settle,omitempty"`
-}
-
-// Settle describes the policy's early-stopping rule. The traffic of Options.Keep uses it; the
-// inputs of the report have all their passes.
-type Settle struct {
-	Disagreement float64 `json:"disagreement"` // largest share of inputs decided otherwise than by all passes
-	Confidence   float64 `json:"confidence"`
-	MeanPasses   float64 `json:"mean_passes"` // of the inputs that it was certified on
-}
-
-// Score names a score and its threshold.
-type Score struct {
-	Score     string  `json:"score"`
-	Threshold float64 `json:"threshold"`
-}
-
-// Tuning says how the thresholds were set.
-type Tuning struct {
-	Inputs      int     `json:"inputs"`
-	Coverage    float64 `json:"coverage"` // of each score
-	Permutation string  `json:"permutation"`
-}
-
-// Class summarises one class over all inputs.
-type Class struct {
-	Name       string  `json:"name"`
-	Critical   bool    `json:"critical"`
-	MeanC      float64 `json:"mean_c"`           // nats
-	Unreliable float64 `json:"unreliable_share"` // of inputs with skewness over the threshold
-	Dominant   float64 `json:"dominant_share"`   // of inputs where its C_k is the largest
-}
-
-// Rule judges a deferral rule by the labels.
-type Rule struct {
-	Name     string  `json:"name"`
-	Retained int     `json:"retained"`
-	Coverage float64 `json:"coverage"`
-	Accuracy float64 `json:"accuracy"`
-	// CriticalMissRate is Missed over all critical inputs, CriticalFNR over the retained ones.
-	CriticalMissRate float64 `json:"critical_miss_rate"`
-	CriticalInputs   int     `json:"critical_inputs"`
-	CriticalFNR      float64 `json:"critical_fnr"`
-	Missed           int     `json:"critical_missed"`
-	Critical         int     `json:"critical_retained"`
-}
-
-// Deferred is one input that a person should see.
-type Deferred struct {
-	Input     string    `json:"input"`
-	Label     string    `json:"label"`
-	Predicted string    `json:"predicted"`
-	Score     string    `json:"score"`
-	Value     float64   `json:"value"`
-	Threshold float64   `json:"threshold"`
-	Gate      string    `json:"gate"`
-	Class     string    `json:"deciding_class,omitempty"`
-	Reason    string    `json:"reason"`
-	C         []float64 `json:"c"`
-	Skewness  []float64 `json:"skewness"`
-	Mean      []float64 `json:"mean"`
-}
-
-// Addresses holds where the daemon listens.
-type Addresses struct {
-	API     string `json:"api"`
-	HTTP    string `json:"http"`
-	Metrics string `json:"metrics"`
-	Page    string `json:"page"` // the triage page
-}
-
-// topDeferred bounds the deferred inputs shown.
+// topDeferred bounds the deferred inputs that are listed.
 const topDeferred = 5
 
-// newReport judges the results of the inputs shown.
-func newReport(r *recordings.Recording, shown []int, results []client.Result, model *ckdv1.Model) (*Report, error) {
-	report := &Report{
-		Model: model.GetPolicy().GetModel(), Recording: r.Note, Passes: r.Passes.S, Inputs: len(results),
-		Policy: Policy{
-			Version: model.GetPolicy().GetVersion(), Hash: model.GetPolicy().GetHash(), Gate: strings.ReplaceAll(answer.Word("GATE_", model.GetGate()), "_", "-"),
-			Reliability: model.GetReliabilityThreshold(), Primary: ruleScore(model.GetPrimary()), Fallback: ruleScore(model.GetFallback()),
-		},
-		Tuning: Tuning{Coverage: coverage, Permutation: permutationWords},
+// WriteText writes the report for a person.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	r.writePolicy(&b)
+	r.writeClasses(&b)
+	r.writeRules(&b)
+	r.writeTop(&b)
+	r.outcomes.write(&b)
+	fmt.Fprintf(&b, "\nThe daemon of this demo (--keep leaves it up):\ngRPC API %s\nHTTP API %s\nmetrics  %s/metrics\npage     %[3]s/\n",
+		r.api, r.http, r.admin)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writePolicy writes how the policy was tuned, and how it decided.
+func (r *Report) writePolicy(b *strings.Builder) {
+	primary, fallback := r.model.GetPrimary(), r.model.GetFallback()
+	fmt.Fprintf(b, "Model %s: %s.\n", r.model.GetPolicy().GetModel(), r.recording.Note)
+	fmt.Fprintf(b, "Thresholds were set on %d other inputs, to retain %.0f%% of those that each score decides:\n", r.tuned, 100*coverage)
+	fmt.Fprintf(b, "  %s at %.4g nats where every critical class is reliable, else %s at %.4g.\n",
+		score(primary.GetScore()), primary.GetThreshold(), score(fallback.GetScore()), fallback.GetThreshold())
+	fmt.Fprintf(b, "  (math/rand/v2, rand.New(rand.NewPCG(%d, %d)).Perm(N): first half tunes, second half is shown)\n", seed1, seed2)
+	if s := r.model.GetSettle(); s != nil {
+		fmt.Fprintf(b, "Its early-stopping rule, which the traffic of --keep uses, took %.1f of %d passes on average where it was certified,\n",
+			s.GetMeanPasses(), r.recording.Passes.S)
+		fmt.Fprintf(b, "  with confidence %.0f%%, to decide at most %.4g%% of the inputs otherwise than all passes do.\n",
+			100*s.GetConfidence(), 100*s.GetDisagreement())
 	}
-	if rule := model.GetSettle(); rule != nil {
-		report.Policy.Settle = &Settle{rule.GetDisagreement(), rule.GetConfidence(), rule.GetMeanPasses()}
-	}
-	for k, name := range model.GetClasses() {
-		report.Classes = append(report.Classes, Class{Name: name, Critical: slices.Contains(model.GetCritical(), uint32(k))})
-	}
-	j := newJudgement(len(results))
-	for i, result := range results {
-		if result.Decomposition == nil {
-			return nil, fmt.Errorf("input %s: no outcome: %w", result.ID, result.Err)
+	inputs, retained, byFallback := len(r.results), 0, 0
+	for _, result := range r.results {
+		if result.Retained() {
+			retained++
 		}
-		j.labels[i], j.predicted[i] = r.Labels[shown[i]], int(result.Decomposition.GetPredicted())
-		j.mi[i], j.all[i], j.retained[i] = result.Decomposition.GetMi(), true, result.Retained()
-		report.add(model, result, j.labels[i])
-		if j.retained[i] && slices.Contains(r.Critical, j.labels[i]) && !slices.Contains(r.Critical, j.predicted[i]) {
-			report.missed = append(report.missed, shown[i])
+		if result.Decomposition.GetDecision().GetGate() == ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK {
+			byFallback++
 		}
 	}
-	report.Rules = j.rules(report.Retained, r.Critical)
-	// The two scores have different scales, so the rank is how far a score is over its threshold.
-	slices.SortStableFunc(report.Top, func(a, b Deferred) int {
-		return cmp.Compare(b.Value/b.Threshold, a.Value/a.Threshold)
-	})
-	report.Top = report.Top[:min(topDeferred, len(report.Top))]
-	return report, nil
+	fmt.Fprintf(b, "\n%d inputs x %d passes streamed and decided in %.2f s: %d retained, %d deferred to a person.\n",
+		inputs, r.recording.Passes.S, r.took.Seconds(), retained, inputs-retained)
+	fmt.Fprintf(b, "%d of them (%.0f%%) were decided by the fallback score, %s.\n\n", byFallback, 100*float64(byFallback)/float64(inputs),
+		score(fallback.GetScore()))
 }
 
-// add counts the result of one input, and adds it to Top if it is deferred.
-func (r *Report) add(model *ckdv1.Model, result client.Result, label int) {
-	d, n := result.Decomposition, float64(r.Inputs)
-	if result.Retained() {
-		r.Retained++
-	} else {
-		r.Deferred++
-		r.Top = append(r.Top, newDeferred(model, result, label))
+func score(s ckdv1.Score) string { return answer.Word("SCORE_", s) }
+
+func (r *Report) writeClasses(b *strings.Builder) {
+	fmt.Fprintln(b, "What the model is ignorant about, by class (C_k in nats; unreliable: skewness over the policy's threshold)")
+	classes := newTable("class", "mean C_k", "unreliable", "dominant")
+	for k, name := range r.model.GetClasses() {
+		var c, unreliable, dominant float64
+		for _, result := range r.results {
+			c += result.Decomposition.GetC()[k]
+			if slices.Contains(result.Decomposition.GetUnreliable(), uint32(k)) {
+				unreliable++
+			}
+			if result.Decomposition.Dominant != nil && result.Decomposition.GetDominant() == uint32(k) {
+				dominant++
+			}
+		}
+		if slices.Contains(r.recording.Critical, k) {
+			name += " (critical)"
+		}
+		n := float64(len(r.results))
+		classes.AppendRow(table.Row{name, fmt.Sprintf("%.4f", c/n), document.Percent(unreliable / n), document.Percent(dominant / n)})
 	}
-	if d.GetDecision().GetGate() == ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK {
-		r.Fallback++
-	}
-	for k, c := range d.GetC() {
-		r.Classes[k].MeanC += c / n
-	}
-	for _, k := range d.GetUnreliable() {
-		r.Classes[k].Unreliable += 1 / n
-	}
-	if d.Dominant != nil {
-		r.Classes[d.GetDominant()].Dominant += 1 / n
-	}
+	fmt.Fprintf(b, "%s\n\n", classes.Render())
 }
 
-// judgement holds the labels, predictions and scores that rules are judged by, for each input.
-type judgement struct {
-	labels, predicted []int
-	mi                []float64 // mutual information, in nats
-	all, retained     []bool
+// rule is a rule of deferral with what it does, by the labels.
+type rule struct {
+	name string
+	eval.Selective
 }
 
-func newJudgement(n int) *judgement {
-	return &judgement{make([]int, n), make([]int, n), make([]float64, n), make([]bool, n), make([]bool, n)}
+// rules judges what is retained without deferral, by mutual information alone for as many inputs, and by
+// ckd.
+func (r *Report) rules() []rule {
+	labels, predicted, mi := make([]int, len(r.results)), make([]int, len(r.results)), make([]float64, len(r.results))
+	all, byPolicy, kept := make([]bool, len(r.results)), make([]bool, len(r.results)), 0
+	for i, result := range r.results {
+		labels[i], predicted[i], mi[i] = r.recording.Labels[r.shown[i]], int(result.Decomposition.GetPredicted()), result.Decomposition.GetMi()
+		all[i], byPolicy[i] = true, result.Retained()
+		if byPolicy[i] {
+			kept++
+		}
+	}
+	judge := func(name string, retained []bool) rule {
+		return rule{name, eval.Select(labels, predicted, retained, r.recording.Critical)}
+	}
+	return []rule{judge("no deferral", all), judge("mutual information alone", eval.Lowest(mi, kept)), judge("ckd", byPolicy)}
 }
 
-// rules judges what is retained without deferral, by mutual information alone for as many
-// inputs, and by ckd.
-func (j *judgement) rules(retained int, critical []int) (rules []Rule) {
-	everything := eval.Select(j.labels, j.predicted, j.all, critical).Critical
-	for _, rule := range []struct {
-		name     string
-		retained []bool
-	}{
-		{"no deferral", j.all},
-		{"mutual information alone", eval.Lowest(j.mi, retained)},
-		{"ckd", j.retained},
-	} {
-		s := eval.Select(j.labels, j.predicted, rule.retained, critical)
-		rules = append(rules, Rule{
-			Name: rule.name, Retained: s.Retained, Coverage: s.Coverage(), Accuracy: s.Accuracy(),
-			CriticalMissRate: float64(s.Missed) / float64(everything), CriticalInputs: everything,
-			CriticalFNR: s.CriticalFNR(), Missed: s.Missed, Critical: s.Critical,
+func (r *Report) writeRules(b *strings.Builder) {
+	fmt.Fprintln(b, "What was retained, judged by the labels (missed: critical, predicted safe and retained)")
+	rows := newTable("rule", "retained", "missed of critical", "critical miss rate", "accuracy")
+	rules := r.rules()
+	critical := rules[0].Critical // all of them are retained without deferral
+	for _, rule := range rules {
+		rows.AppendRow(table.Row{
+			rule.name, fmt.Sprintf("%d (%s)", rule.Retained, document.Percent(rule.Coverage())),
+			fmt.Sprintf("%d of %d", rule.Missed, critical), fmt.Sprintf("%.4f", float64(rule.Missed)/float64(critical)),
+			fmt.Sprintf("%.4f", rule.Accuracy()),
 		})
 	}
-	return rules
+	fmt.Fprintf(b, "%s\n\n", rows.Render())
 }
 
-func newDeferred(model *ckdv1.Model, result client.Result, label int) Deferred {
-	d, decision := result.Decomposition, result.Decomposition.GetDecision()
-	deferred := Deferred{
-		Input:     result.ID,
-		Label:     model.GetClasses()[label],
-		Predicted: model.GetClasses()[d.GetPredicted()],
-		Score:     answer.Word("SCORE_", decision.GetScore()),
-		Value:     decision.GetValue(),
-		Threshold: decision.GetThreshold(),
-		Gate:      answer.Word("GATE_OUTCOME_", decision.GetGate()),
-		Reason:    answer.Word("DECISION_REASON_", decision.GetReason()),
-		C:         d.GetC(),
-		Skewness:  d.GetSkewness(),
-		Mean:      d.GetMean(),
+// missed returns the inputs of the recording that are critical, called safe and retained.
+func (r *Report) missed() (missed []int) {
+	isCritical := func(class int) bool { return slices.Contains(r.recording.Critical, class) }
+	for i, result := range r.results {
+		if result.Retained() && isCritical(r.recording.Labels[r.shown[i]]) && !isCritical(int(result.Decomposition.GetPredicted())) {
+			missed = append(missed, r.shown[i])
+		}
 	}
-	if decision.DecidingClass != nil {
-		deferred.Class = model.GetClasses()[decision.GetDecidingClass()]
-	}
-	return deferred
+	return missed
 }
 
-func ruleScore(r *ckdv1.ScoreRule) Score {
-	return Score{answer.Word("SCORE_", r.GetScore()), r.GetThreshold()}
+// top returns the numbers of the deferred results that are furthest over their thresholds. The two scores
+// have different scales, so that the rank is by the ratio.
+func (r *Report) top() (top []int) {
+	for i, result := range r.results {
+		if !result.Retained() {
+			top = append(top, i)
+		}
+	}
+	over := func(i int) float64 {
+		d := r.results[i].Decomposition.GetDecision()
+		return d.GetValue() / d.GetThreshold()
+	}
+	slices.SortStableFunc(top, func(a, b int) int { return cmp.Compare(over(b), over(a)) })
+	return top[:min(topDeferred, len(top))]
+}
+
+// writeTop writes the deferred inputs, with C_k of each class.
+func (r *Report) writeTop(b *strings.Builder) {
+	top, classes := r.top(), r.model.GetClasses()
+	fmt.Fprintf(b, "The %d deferred inputs furthest over their thresholds (with C_k of each class; ? where it is unreliable)\n", len(top))
+	for _, i := range top {
+		result := r.results[i]
+		d := result.Decomposition.GetDecision()
+		fmt.Fprintf(b, "  %s: predicted %s, labelled %s; %s %.4g is over %.4g", result.ID, classes[result.Decomposition.GetPredicted()],
+			classes[r.recording.Labels[r.shown[i]]], score(d.GetScore()), d.GetValue(), d.GetThreshold())
+		if d.DecidingClass != nil {
+			fmt.Fprintf(b, ", most of it from %s", classes[d.GetDecidingClass()])
+		}
+		if d.GetGate() == ckdv1.GateOutcome_GATE_OUTCOME_FALLBACK {
+			b.WriteString(" (fallback: a critical class is unreliable)")
+		}
+		var c []string
+		for k, value := range result.Decomposition.GetC() {
+			mark := ""
+			if slices.Contains(result.Decomposition.GetUnreliable(), uint32(k)) {
+				mark = "?"
+			}
+			c = append(c, fmt.Sprintf("%s %.4f%s", classes[k], value, mark))
+		}
+		fmt.Fprintf(b, "\n    %s\n", strings.Join(c, ", "))
+	}
+}
+
+func newTable(header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(header)
+	columns := make([]table.ColumnConfig, 0, len(header))
+	for i := range header[1:] {
+		columns = append(columns, table.ColumnConfig{Number: i + 2, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
 }

@@ -32,7 +32,7 @@ func readCSV(r *reader, text []byte) {
 	for i, name := range header {
 		field, known := r.field[plain(name)]
 		if !known {
-			r.noteUnused(name)
+			r.file.Unused = append(r.file.Unused, name)
 			continue
 		}
 		if _, twice := column[field]; twice {

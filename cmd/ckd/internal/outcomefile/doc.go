@@ -1,3 +1,3 @@
 // Package outcomefile reads files of outcomes, as people and labelling tools write them: CSV with a
-// header, or one JSON object a line. Every fault has its place, and all of them are reported together.
+// header. Every fault has its place, and all of them are reported together.
 package outcomefile

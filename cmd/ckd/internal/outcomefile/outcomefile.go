@@ -19,7 +19,7 @@ import (
 
 // Options says how to read a file.
 type Options struct {
-	// Columns gives the names of columns, or of JSON keys, that the file has in place of a field's own.
+	// Columns gives the names of columns that the file has in place of a field's own.
 	Columns map[string]string
 	// Source is the source of outcomes that name none.
 	Source string
@@ -50,18 +50,15 @@ type File struct {
 	Open int
 	// WithoutReceipt counts rows with a truth but no receipt. They are left out.
 	WithoutReceipt int
-	// Unused has the names of columns or keys that are no field, in the order of the file.
+	// Unused has the names of columns that are no field, in the order of the file.
 	Unused []string
 }
 
-// Read reads a file by its ending: .csv or .tsv, or .jsonl or .ndjson. Its error is of type
-// strictyaml.Faults if the file could be read. A file without any outcome is a fault.
+// Read reads a file that ends in .csv or .tsv. Its error is of type strictyaml.Faults if the file could be
+// read. A file without any outcome is a fault.
 func Read(path string, o Options) (*File, error) {
-	form := map[string]func(*reader, []byte){
-		".csv": readCSV, ".tsv": readCSV, ".jsonl": readJSONL, ".ndjson": readJSONL,
-	}[strings.ToLower(filepath.Ext(path))]
-	if form == nil {
-		return nil, fmt.Errorf("%s: expected a file that ends in .csv, .tsv, .jsonl or .ndjson (save a spreadsheet as CSV UTF-8)", path)
+	if ending := strings.ToLower(filepath.Ext(path)); ending != ".csv" && ending != ".tsv" {
+		return nil, fmt.Errorf("%s: expected a file that ends in .csv or .tsv (save a spreadsheet as CSV UTF-8)", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -73,7 +70,7 @@ func Read(path string, o Options) (*File, error) {
 		r.fault(0, 0, "", "%v", err)
 		return nil, r.faults
 	}
-	form(r, text)
+	readCSV(r, text)
 	if found := &r.file; len(r.faults) == 0 && len(found.Outcomes) == 0 {
 		r.fault(0, 0, "", "nothing to send: %d rows without a truth and %d without a receipt, expected at least one with both",
 			found.Open, found.WithoutReceipt)
@@ -102,7 +99,7 @@ func newReader(path string, o Options) *reader {
 	return r
 }
 
-// plain returns the name of a column or key as it is compared: without spaces around it, in lower case.
+// plain returns the name of a column as it is compared: without spaces around it, in lower case.
 func plain(name string) string { return strings.ToLower(strings.TrimSpace(name)) }
 
 // nameOf returns the name that the file has for a field.
@@ -159,13 +156,6 @@ func (r *reader) add(line, col int, values map[string]value) {
 	}
 	if len(r.faults) == before {
 		r.file.Outcomes, r.file.Lines = append(r.file.Outcomes, o), append(r.file.Lines, line)
-	}
-}
-
-// noteUnused notes a column or key that is no field.
-func (r *reader) noteUnused(name string) {
-	if !slices.Contains(r.file.Unused, name) {
-		r.file.Unused = append(r.file.Unused, name)
 	}
 }
 

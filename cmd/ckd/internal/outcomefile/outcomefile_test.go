@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/encoding/unicode/utf32"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -39,7 +38,7 @@ func encoded(form encoding.Encoding, text string) string {
 	return out
 }
 
-// TestRead checks that both forms of a file mean the same.
+// TestRead reads every field, and leaves out rows without a truth or a receipt.
 func TestRead(t *testing.T) {
 	want := &outcomefile.File{
 		Outcomes: []*ckdv1.Outcome{
@@ -49,27 +48,17 @@ func TestRead(t *testing.T) {
 		},
 		Lines: []int{2, 3}, Open: 1, WithoutReceipt: 1, Unused: []string{"case"},
 	}
-	for name, text := range map[string]string{
-		"labels.csv": "\ufeffcase,ckd_receipt,truth,source,time,saw_model,kind\n" +
-			"17,-_8,normal,reader-1,2026-03-01T15:30:00+01:00,TRUE,reading\n" +
-			"18,+/8=,\"suspect, perhaps\",,,,follow-up\n" +
-			"19,+/8=,,,,,\n" +
-			"20,,normal,,,,\n",
-		"labels.jsonl": "\n" +
-			`{"case": 17, "ckd_receipt": "-_8", "truth": "normal", "source": "reader-1", "time": "2026-03-01T15:30:00+01:00", "saw_model": true, "kind": "reading"}` + "\n" +
-			`{"ckd_receipt": "+/8=", "truth": "suspect, perhaps", "source": null, "kind": "follow-up"}` + "\n" +
-			`{"ckd_receipt": "+/8=", "truth": null}` + "\n" +
-			`{"ckd_receipt": "", "truth": "normal"}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := outcomefile.Read(write(t, name, text), outcomefile.Options{Columns: map[string]string{"receipt": "ckd_receipt"}, Source: "room"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	text := "\ufeffcase,ckd_receipt,truth,source,time,saw_model,kind\n" +
+		"17,-_8,normal,reader-1,2026-03-01T15:30:00+01:00,TRUE,reading\n" +
+		"18,+/8=,\"suspect, perhaps\",,,,follow-up\n" +
+		"19,+/8=,,,,,\n" +
+		"20,,normal,,,,\n"
+	got, err := outcomefile.Read(write(t, "labels.csv", text), outcomefile.Options{Columns: map[string]string{"receipt": "ckd_receipt"}, Source: "room"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
@@ -91,30 +80,19 @@ func TestFaults(t *testing.T) {
 		{"an empty CSV", "a.csv", "", []string{"1:1: no header"}},
 		{"a header alone", "a.csv", "receipt,truth,source\n", []string{" nothing to send: 0 rows without a truth"}},
 		{"nothing read yet", "a.csv", "receipt,truth\nYQ,\nYQ,\n,a\n", []string{" nothing to send: 2 rows without a truth and 1 without a receipt"}},
-		{"a blank line", "a.jsonl", "\n", []string{" nothing to send"}},
 		{"a spreadsheet", "a.csv", "PK\x03\x04...", []string{" an archive or a spreadsheet"}},
-		{"a packed file", "a.jsonl", "\x1f\x8b\x08", []string{" a file packed by gzip"}},
+		{"a packed file", "a.csv", "\x1f\x8b\x08", []string{" a file packed by gzip"}},
 		// Two readers became one, whose second reading corrected the first, when what is not UTF-8 was replaced.
 		{"Windows-1252", "a.csv", "receipt,truth,source\nYQ,a,M\xfcller\nYQ,a,s\nYQ,a,M\xf6ller\n",
 			[]string{`2:6: source: "M\xfcller" has byte 0xfc ('ü' in Windows-1252)`, `4:6: source: "M\xf6ller" has byte 0xf6 ('ö'`}},
 		{"Windows-1252 beside UTF-8", "a.csv", "receipt,truth,source\nYQ,a,Müller\nYQ,a,M\x81ller\n", []string{`3:6: source: "M\x81ller" has byte 0x81, expected`}},
-		{"Windows-1252 in JSON", "a.jsonl", `{"receipt": "YQ", "truth": "a", "source": "M` + "\xfc" + `ller"}`, []string{"1:45: byte 0xfc"}},
 		{"a lost character", "a.csv", "receipt,truth,source\nYQ,a,M\ufffdller\n", []string{"2:6: source: \"M\ufffdller\" has a replacement character"}},
-		{"half a character in JSON", "a.jsonl", `{"receipt": "YQ", "truth": "a", "source": "M\ud800ller"}`, []string{"1:43: source: \"M\ufffdller\" has a replacement character"}},
-		{"half a character in UTF-16", "a.csv", encoded(unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM), "receipt,truth,source\nYQ,a,M") + "\x00\xd8l\x00", []string{"2:6: source: \"M\ufffdl\" has a replacement character"}},
+		{"half a character in UTF-16", "a.csv", encoded(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), "receipt,truth,source\nYQ,a,M") + "\x00\xd8l\x00", []string{"2:6: source: \"M\ufffdl\" has a replacement character"}},
 		{"NUL", "a.csv", "receipt,truth,source\nYQ,a,s\x00\n", []string{`2:6: source: "s\x00" has a NUL character`}},
 		{"another separator below", "a.csv", "receipt,truth,source\nYQ;a;s\n", []string{"2:1: 1 columns, expected 3"}},
 		// The zero time was taken for now, so that an old row replaced its correction.
 		{"times", "a.csv", "receipt,truth,source,time\nYQ,a,s,0001-01-01T00:00:00Z\nYQ,a,s,0001-01-01 00:00:00-05:00\nYQ,a,s,2026-11-26 20:00:00\nYQ,a,s,1764187200000\n",
 			[]string{`2:8: time: "0001-01-01T00:00:00Z" is what Go and .NET write for no time`, "3:8: time: ", `4:8: time: "2026-11-26 20:00:00", expected a time with its zone`, "5:8: time: "}},
-		{"fields of JSON", "a.jsonl", `{"receipt": "a*", "truth": "normal", "source": "s"}` + "\n" + `{"receipt":"YQ","truth":"b","source":"s","saw_model":1.5}`,
-			[]string{`1:13: receipt: "a*" is not base64`, `2:54: saw_model: "1.5"`}},
-		{"no such key", "a.jsonl", `{"receipt": "YQ", "thruth": "normal"}`, []string{`1:1: truth: no such key, did you mean "thruth"?`}},
-		{"a key twice", "a.jsonl", `{"receipt": "YQ", "truth": "b", "truth": "c", "source": "s"}`, []string{"1:33: truth: the key stands twice"}},
-		{"an object as a value", "a.jsonl", ` {"truth": {"a": 1}}`, []string{"1:12: truth: expected a text"}},
-		{"no object", "a.jsonl", "\n[1]", []string{"2:1: expected an object"}},
-		{"half an object", "a.jsonl", `{"receipt": "YQ", `, []string{"1:18: not JSON: the object does not end on its line"}},
-		{"two objects", "a.jsonl", `{"receipt": "YQ", "truth": ""} {}`, []string{"1:32: more than one object"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, c.file, c.text)
@@ -142,38 +120,28 @@ func TestFaults(t *testing.T) {
 func TestText(t *testing.T) {
 	const csv = "receipt,truth,source,time\nYQ,normal,Müller,2026-11-26T20:00:00Z\nYg,\"b, c\",Möller,\n"
 	const semicolons = "receipt;truth;source;time\nYQ;normal;Müller;2026-11-26T20:00:00Z\nYg;b, c;Möller;\n"
-	jsonl := `{"receipt":"YQ","truth":"normal","source":"Müller","time":"2026-11-26T20:00:00Z"}` + "\n" + `{"receipt":"Yg","truth":"b, c","source":"Möller"}` + "\n"
 	for name, text := range map[string]string{
-		"plain.csv":            csv,
-		"bare CR.csv":          strings.ReplaceAll(csv, "\n", "\r"),
-		"CRLF.csv":             strings.ReplaceAll(csv, "\n", "\r\n"),
-		"mixed line ends.csv":  strings.Replace(strings.Replace(csv, "\n", "\r\n", 1), "Z\n", "Z\r", 1),
-		"semicolons.csv":       semicolons,
-		"sep.csv":              "sep=;\r\n" + semicolons,
-		"quoted sep.csv":       "\"sep=;\"\n" + semicolons,
-		"bars.csv":             strings.ReplaceAll(semicolons, ";", "|"),
-		"tabs.tsv":             strings.ReplaceAll(semicolons, ";", "\t"),
-		"tabs.csv":             strings.ReplaceAll(semicolons, ";", "\t"),
-		"all quoted.csv":       strings.Replace(csv, "receipt,truth,source,time", `"receipt","truth","source","time"`, 1),
-		"mark.csv":             "\ufeff" + csv,
-		"header as typed.csv":  strings.Replace(csv, "receipt,truth,source", "Receipt, TRUTH ,\u00a0Source", 1),
-		"spaces.csv":           strings.ReplaceAll(csv, "Müller", " Müller\u00a0"),
-		"empty rows.csv":       csv + ",,,\n,\n   \n\n,,,\n",
-		"no end of line.csv":   strings.TrimSuffix(csv, "\n"),
-		"pandas.csv":           strings.Replace(csv, "2026-11-26T20:00:00Z", "2026-11-26 20:00:00+00:00", 1),
-		"pandas zone.csv":      strings.Replace(csv, "2026-11-26T20:00:00Z", "2026-11-26 21:00:00.000000000+01:00", 1),
-		"strftime.csv":         strings.Replace(csv, "2026-11-26T20:00:00Z", "2026-11-26 15:00:00-0500", 1),
-		"UTF-16.csv":           encoded(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), strings.ReplaceAll(semicolons, ";", "\t")),
-		"UTF-16 big.csv":       encoded(unicode.UTF16(unicode.BigEndian, unicode.UseBOM), csv),
-		"UTF-16 no mark.csv":   encoded(unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM), strings.ReplaceAll(csv, "\n", "\r\n")),
-		"UTF-16 no mark 2.csv": encoded(unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM), csv),
-		"UTF-32.csv":           encoded(utf32.UTF32(utf32.LittleEndian, utf32.UseBOM), csv),
-		"UTF-32 no mark.csv":   encoded(utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM), csv),
-		"plain.jsonl":          jsonl,
-		"bare CR.jsonl":        strings.ReplaceAll(jsonl, "\n", "\r"),
-		"mark.ndjson":          "\ufeff" + jsonl,
-		"UTF-16.jsonl":         encoded(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), jsonl),
-		"keys as typed.jsonl":  strings.ReplaceAll(jsonl, `"truth"`, `"Truth "`),
+		"plain.csv":           csv,
+		"bare CR.csv":         strings.ReplaceAll(csv, "\n", "\r"),
+		"CRLF.csv":            strings.ReplaceAll(csv, "\n", "\r\n"),
+		"mixed line ends.csv": strings.Replace(strings.Replace(csv, "\n", "\r\n", 1), "Z\n", "Z\r", 1),
+		"semicolons.csv":      semicolons,
+		"sep.csv":             "sep=;\r\n" + semicolons,
+		"quoted sep.csv":      "\"sep=;\"\n" + semicolons,
+		"bars.csv":            strings.ReplaceAll(semicolons, ";", "|"),
+		"tabs.tsv":            strings.ReplaceAll(semicolons, ";", "\t"),
+		"tabs.csv":            strings.ReplaceAll(semicolons, ";", "\t"),
+		"all quoted.csv":      strings.Replace(csv, "receipt,truth,source,time", `"receipt","truth","source","time"`, 1),
+		"mark.csv":            "\ufeff" + csv,
+		"header as typed.csv": strings.Replace(csv, "receipt,truth,source", "Receipt, TRUTH ,\u00a0Source", 1),
+		"spaces.csv":          strings.ReplaceAll(csv, "Müller", " Müller\u00a0"),
+		"empty rows.csv":      csv + ",,,\n,\n   \n\n,,,\n",
+		"no end of line.csv":  strings.TrimSuffix(csv, "\n"),
+		"pandas.csv":          strings.Replace(csv, "2026-11-26T20:00:00Z", "2026-11-26 20:00:00+00:00", 1),
+		"pandas zone.csv":     strings.Replace(csv, "2026-11-26T20:00:00Z", "2026-11-26 21:00:00.000000000+01:00", 1),
+		"strftime.csv":        strings.Replace(csv, "2026-11-26T20:00:00Z", "2026-11-26 15:00:00-0500", 1),
+		"UTF-16.csv":          encoded(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), strings.ReplaceAll(semicolons, ";", "\t")),
+		"UTF-16 big.csv":      encoded(unicode.UTF16(unicode.BigEndian, unicode.UseBOM), csv),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := outcomefile.Read(write(t, name, text), outcomefile.Options{})
@@ -193,11 +161,9 @@ func TestText(t *testing.T) {
 
 // FuzzRead checks that any file ends in outcomes with a receipt, a truth and a source, or in faults.
 func FuzzRead(f *testing.F) {
-	f.Add("receipt,truth,source\nYQ,normal,s\n", true)
-	f.Add(`{"receipt": "YQ", "truth": "normal", "source": "s"}`, false)
-	path := filepath.Join(f.TempDir(), "a")
-	f.Fuzz(func(t *testing.T, text string, asCSV bool) {
-		name := path + map[bool]string{true: ".csv", false: ".jsonl"}[asCSV]
+	f.Add("receipt,truth,source\nYQ,normal,s\n")
+	name := filepath.Join(f.TempDir(), "a.csv")
+	f.Fuzz(func(t *testing.T, text string) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/encoding/unicode/utf32"
+	"golang.org/x/text/transform"
 )
 
 // foreign names files that are no text by their first bytes, and says what to do.
@@ -21,47 +19,16 @@ var foreign = []struct{ begin, what string }{
 	{"PAR1", "a Parquet file, expected text (pandas: to_csv)"},
 }
 
-// toText returns the text of a file in UTF-8, with lines that end in \n. It recognises UTF-16 and
-// UTF-32 by their byte order mark, or by the zeros beside a first character of ASCII. It leaves other
-// bytes as they are; lost refuses bytes that are not UTF-8.
+// toText returns the text of a file in UTF-8, with lines that end in \n. It recognises UTF-16 by its byte
+// order mark. It leaves other bytes as they are; lost refuses bytes that are not UTF-8.
 func toText(data []byte) ([]byte, error) {
 	for _, f := range foreign {
 		if bytes.HasPrefix(data, []byte(f.begin)) {
 			return nil, errors.New(f.what)
 		}
 	}
-	if form := wide(data); form != nil {
-		var err error
-		if data, err = form.NewDecoder().Bytes(data); err != nil {
-			return nil, err
-		}
-	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	return bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n")), nil
-}
-
-// wide returns the encoding of a file in UTF-16 or UTF-32, or nil for other files.
-func wide(data []byte) encoding.Encoding {
-	zeros := "" // which of the first four bytes are zero
-	for _, b := range data[:min(len(data), 4)] {
-		zeros += map[bool]string{true: "0", false: "x"}[b == 0]
-	}
-	begins := func(with string) bool { return bytes.HasPrefix(data, []byte(with)) }
-	switch {
-	case begins("\xff\xfe\x00\x00"), begins("\x00\x00\xfe\xff"):
-		return utf32.UTF32(utf32.LittleEndian, utf32.UseBOM)
-	case begins("\xff\xfe"), begins("\xfe\xff"):
-		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
-	case zeros == "x000":
-		return utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)
-	case zeros == "000x":
-		return utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)
-	case strings.HasPrefix(zeros, "x0"):
-		return unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)
-	case strings.HasPrefix(zeros, "0x"):
-		return unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)
-	}
-	return nil
+	data, _, err := transform.Bytes(unicode.BOMOverride(transform.Nop), data)
+	return bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n")), err
 }
 
 // lost returns the position of the first byte of a text that does not stand for its character, and

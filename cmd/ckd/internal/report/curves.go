@@ -18,7 +18,7 @@ func (d *deferral) riskFigure() *document.Figure {
 		How: "Coverage is the share of inputs that the model decides alone: at the right end nobody reviews, towards the " +
 			"left more goes to people. Lower is better. Where the lower panel is near zero, the curve above it rests on a " +
 			"few inputs and means little.",
-		Legend: d.legend(true),
+		Legend: d.legend(),
 	}
 	above, below := "missed of retained critical", "critical retained"
 	if !d.byRisk {
@@ -39,15 +39,8 @@ func (d *deferral) riskFigure() *document.Figure {
 	f.Plots = d.panels(d.riskCurve,
 		panel{above, 270, steady, document.Ticks{About: 5, Unit: 100, Sign: "%"}},
 		panel{below, 125, most, document.Ticks{About: 3, Unit: 1}})
-	for _, l := range d.lines {
-		if d.byRisk && l.hasBand() {
-			f.Plots[0].Bands = append(f.Plots[0].Bands,
-				document.Band{Ink: l.stroke.Ink, X: d.report.Curves.Coverage, Low: l.curve.Low, High: l.curve.High})
-		}
-	}
 	if end := f.Plots[0].Y.Max; end < 1 && d.byRisk {
-		f.How += fmt.Sprintf(" The upper panel ends at %s: bands may leave it, and so may curves where fewer than %d critical "+
-			"inputs are retained.", document.RoundPercent(end), fewRetained)
+		f.How += fmt.Sprintf(" The upper panel ends at %s: curves may leave it where fewer than %d critical inputs are retained.", document.RoundPercent(end), fewRetained)
 	}
 	return f
 }

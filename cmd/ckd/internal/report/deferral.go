@@ -47,11 +47,6 @@ type line struct {
 	row    *eval.Row
 	curve  *eval.Curve
 	stroke document.Stroke
-	banded bool // the bootstrap band is drawn: more than three bands could not be told apart
-}
-
-func (l line) hasBand() bool {
-	return l.banded && len(l.curve.Low) > 0 && len(l.curve.Low) == len(l.curve.High)
 }
 
 // lines selects rankings, few enough to be told apart: mutual information, the score with the lowest
@@ -74,7 +69,7 @@ func lines(e *evaluation, scope policy.Scope) []line {
 		if !chosen || curve == nil {
 			continue
 		}
-		lines = append(lines, line{row, curve, s, row == best || row.Name == mi || s.Ink == document.Vermillion})
+		lines = append(lines, line{row, curve, s})
 	}
 	return inSight(lines)
 }
@@ -120,22 +115,15 @@ func isPolicy(name string) bool {
 	return !isScore(name) && name != string(policy.AnyCritical)
 }
 
-// legend returns the entries of the lines, of their bands, and of the coverage.
-func (d *deferral) legend(bands bool) []document.Key {
+// legend returns the entries of the lines and of the coverage.
+func (d *deferral) legend() []document.Key {
 	var keys []document.Key
-	var banded []string
 	for _, l := range d.lines {
 		text := d.lineName(l.row)
 		if l.row == d.bestOfPaper(d.scope, d.byArea) {
 			text += " (lowest area of the scores)"
 		}
 		keys = append(keys, l.stroke.Key(text))
-		if l.hasBand() {
-			banded = append(banded, l.row.Name)
-		}
-	}
-	if bands && d.byRisk && len(banded) > 0 {
-		keys = append(keys, document.Key{Mark: document.MarkBand, Text: "95% bootstrap band" + map[bool]string{true: " by group"}[d.byGroup()] + " of " + document.List(banded)})
 	}
 	return append(keys, document.Key{Mark: document.MarkThin, Ink: document.Muted,
 		Text: document.RoundPercent(d.report.Source.Coverage) + " coverage"})

@@ -134,22 +134,6 @@ func (d *deferral) coverageTable() *document.Table {
 	return t
 }
 
-// areaVerdict says what the shares of resamples prove.
-func (d *deferral) areaVerdict() string {
-	pairs := 0
-	for _, p := range d.report.Pairwise {
-		if p.Scope == d.scope {
-			pairs++ // each twice
-		}
-	}
-	if d.report.Source.Bootstrap < eval.VerdictResamples {
-		return fmt.Sprintf("No verdict: corrected for %s, %s resamples say too little; --bootstrap %d gives one.",
-			document.Noun(pairs/2, "pair"), document.Count(d.report.Source.Bootstrap), eval.VerdictResamples)
-	}
-	return fmt.Sprintf("A star: the areas differ at 5%%, two-sided, corrected for the %s of this scope (Holm).",
-		document.Noun(pairs/2, "pair"))
-}
-
 // nearest returns the index of the value nearest to x.
 func nearest(values []float64, x float64) int {
 	best := 0
@@ -167,14 +151,13 @@ func (d *deferral) pairwiseTable() *document.Table {
 	t := &document.Table{
 		Caption: fmt.Sprintf("How often the row's AUSC of critical FNR is lower than the column's (scope %s)", d.scope),
 		Says: "The share of resamples, in percent, over the coverages where both are defined. Near 100, the row is the better one " +
-			"whatever the draw of inputs; near 50, the recording cannot tell. " + d.areaVerdict(),
+			"whatever the draw of inputs; near 50, the recording cannot tell.",
 		Head: []string{"row lower than"}, TextColumns: 1, Closed: true,
 	}
-	shares, apart := map[[2]string]eval.Figure{}, map[[2]string]bool{}
+	shares := map[[2]string]eval.Figure{}
 	for _, p := range d.report.Pairwise {
 		if p.Scope == d.scope {
 			shares[[2]string{p.Row, p.Column}] = p.P
-			apart[[2]string{p.Row, p.Column}] = p.PHolm < significant
 		}
 	}
 	var names []string
@@ -196,9 +179,6 @@ func (d *deferral) pairwiseTable() *document.Table {
 			var cell any
 			if p, ok := shares[[2]string{row, column}]; ok {
 				cell = strings.TrimSuffix(document.Percent(p), "%")
-				if apart[[2]string{row, column}] {
-					cell = cell.(string) + "*"
-				}
 			}
 			cells = append(cells, cell)
 		}

@@ -105,7 +105,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("%d cells on the diagonal of the epistemic confusion, expected 3", n)
 	}
 	// Of 10 critical inputs or more that are retained, at most 3 of 14 are missed.
-	d.expect(t, "The upper panel ends at 25%: bands may leave it")
+	d.expect(t, "The upper panel ends at 25%: curves may leave it")
 	var ticks []string
 	for _, text := range below(d.all("svg")[2], "text") {
 		ticks = append(ticks, textOf(text))
@@ -194,7 +194,7 @@ func TestVariants(t *testing.T) {
 		figures    int // pictures
 		want       []string
 	}{
-		{name: "usual", n: 300, k: 4, resamples: 20, figures: 4, want: []string{"95% bootstrap band of ", "The paper's tables"}},
+		{name: "usual", n: 300, k: 4, resamples: 20, figures: 4, want: []string{"The paper's tables"}},
 		{name: "no resamples", n: 300, k: 4, figures: 4},
 		{name: "no critical set", n: 300, k: 4, noCritical: true, resamples: 20, figures: 1, want: []string{
 			"none declared critical", "Errors, as a share of the inputs retained"}},
@@ -452,7 +452,7 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			row("mi", policy.PredictedSafe, -1, 19, 2, 0.031, 0.012, 0.051, 1),
 		},
 		Pairwise: []eval.Pairwise{
-			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, P: 0.13, PHolm: na}, {Row: "cbec", Column: "mi", Scope: policy.AllInputs, P: 0.86, PHolm: na},
+			{Row: "mi", Column: "cbec", Scope: policy.AllInputs, P: 0.13}, {Row: "cbec", Column: "mi", Scope: policy.AllInputs, P: 0.86},
 		},
 		Policy: &eval.OperatingPoint{
 			Model: "heart", Hash: "cc33", Scope: policy.PredictedSafe,
@@ -518,7 +518,6 @@ func byHand() (*eval.Report, *eval.Table, []int) {
 			curve.CriticalMissed = append(curve.CriticalMissed, float64(c/5))
 			curve.Wrong = append(curve.Wrong, float64(c/3))
 			curve.CalledCritical = append(curve.CalledCritical, float64(c/2))
-			curve.Low, curve.High = append(curve.Low, 0.1), append(curve.High, float64(c)/20)
 		}
 		r.Curves.Rows = append(r.Curves.Rows, curve)
 	}
@@ -560,7 +559,7 @@ func evaluate(t *testing.T, p eval.Recording, labels []int, spec decomp.Spec, o 
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Coverage, o.Seed, o.Bands = 0.8, 42, true
+	o.Coverage, o.Seed = 0.8, 42
 	r, err := eval.Evaluate(t.Context(), table, labels, o)
 	if err != nil {
 		t.Fatal(err)

@@ -43,14 +43,13 @@ func oodScores(r *eval.OODReport) *document.Table {
 		Caption: "Scores",
 		Says: fmt.Sprintf("Higher means foreign. The highest AUROC is that of %s. A high ratio does not mean a good separation.",
 			best),
-		Head:        []string{"score", "AUROC", "AUPR", "FPR at 95% TPR", "ratio", "mean known", "mean foreign"},
+		Head:        []string{"score", "AUROC", "ratio", "mean known", "mean foreign"},
 		TextColumns: 1,
 	}
 	for _, name := range eval.OODScores {
 		f := r.Scores[name].OODFigures
 		sd, spread := spreader(r.Scores[name].SD)
-		t.Add(name, spread(f.AUROC, sd.AUROC), spread(f.AUPR, sd.AUPR), spread(f.FPR95, sd.FPR95), spread(f.Ratio, sd.Ratio),
-			document.Short(f.MeanID), document.Short(f.MeanOOD))
+		t.Add(name, spread(f.AUROC, sd.AUROC), spread(f.Ratio, sd.Ratio), document.Short(f.MeanID), document.Short(f.MeanOOD))
 	}
 	return t
 }
@@ -88,20 +87,20 @@ func oodSkewness(r *eval.OODReport) *document.Table {
 	for _, c := range r.Classes {
 		sd, spread := spreader(c.SD)
 		t.Add(c.Name, spread(c.SkewnessID, sd.SkewnessID), spread(c.SkewnessOOD, sd.SkewnessOOD), document.Number(c.MedianID),
-			document.Number(c.MedianOOD), pValue(c.P, c.Log10P), direction(float64(c.SkewnessID), float64(c.SkewnessOOD)))
+			document.Number(c.MedianOOD), pValue(c.P), direction(float64(c.SkewnessID), float64(c.SkewnessOOD)))
 	}
 	return t
 }
 
-// pValue returns the p-value of a test, from its logarithm where it underflows.
-func pValue(p, log10 float64) string {
+// pValue returns the p-value of a test.
+func pValue(p float64) string {
 	switch {
 	case p >= 0.001:
 		return strconv.FormatFloat(p, 'f', 3, 64)
-	case log10 > -300:
+	case p > 1e-300:
 		return strconv.FormatFloat(p, 'e', 0, 64)
 	}
-	return fmt.Sprintf("1e%.0f", log10)
+	return "under 1e-300"
 }
 
 func direction(known, foreign float64) string {

@@ -142,9 +142,6 @@ func (e *evaluation) withEqual(best *eval.Row) string {
 	return plain(best.Name) + ", and as many by " + document.Noun(others, "other score")
 }
 
-// significant is the corrected p-value under which two rankings are said to differ.
-const significant = 0.05
-
 func flattered(best *eval.Row) string {
 	return fmt.Sprintf(" (On these same inputs %s is the best of the scores, which flatters it; ckd calibrate chooses and judges "+
 		"on different ones.)", plain(best.Name))

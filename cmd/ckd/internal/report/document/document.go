@@ -109,14 +109,12 @@ const (
 	MarkDashDot Mark = "dashdot"
 	MarkDotted  Mark = "dotted"
 	MarkThin    Mark = "dotted thin"
-	MarkBand    Mark = "band"
 )
 
-// Plot is one pair of axes with what is drawn on them: bands first, then lines.
+// Plot is one pair of axes with the lines that are drawn on them.
 type Plot struct {
 	Height float64
 	X, Y   Axis
-	Bands  []Band
 	Lines  []Line
 }
 
@@ -151,12 +149,6 @@ func (s Stroke) Key(text string) Key { return Key{Mark: s.Dash, Ink: s.Ink, Text
 type Line struct {
 	Stroke
 	X, Y []float64
-}
-
-// Band fills the space from Low to High. It is broken where one of them is NaN.
-type Band struct {
-	Ink          Ink
-	X, Low, High []float64
 }
 
 // Upright adds a vertical line over the whole height.

@@ -43,9 +43,4 @@ func asTable(p Part) *Table   { t, _ := p.(*Table); return t }
 func (t *Table) TextColumn(i int) bool { return i < t.TextColumns }
 
 // Class returns the CSS classes of the mark.
-func (k Key) Class() string {
-	if k.Mark == MarkBand {
-		return string(k.Mark)
-	}
-	return string(k.Mark) + " " + k.Ink.String()
-}
+func (k Key) Class() string { return string(k.Mark) + " " + k.Ink.String() }

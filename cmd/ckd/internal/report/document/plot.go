@@ -3,7 +3,6 @@ package document
 import (
 	"html/template"
 	"math"
-	"slices"
 )
 
 // Measures of pictures, in units of their viewBox. The page scales them.
@@ -115,12 +114,9 @@ func (p *Plot) draw(c *canvas, f *frame) {
 		c.text(point{margin + textSize/2, (f.top + f.bottom) / 2}, textSize, middle, true, p.Y.Label)
 	}
 	c.WriteString("<g class=\"data\">\n")
-	for i := range p.Bands {
-		p.Bands[i].draw(c, f)
-	}
 	for i := range p.Lines {
 		l := &p.Lines[i]
-		c.line(l.Stroke, f.cut(f.runs(l.X, l.Y), false)...)
+		c.line(l.Stroke, f.cut(f.runs(l.X, l.Y))...)
 	}
 	c.WriteString("</g>\n")
 }
@@ -141,8 +137,8 @@ func (f *frame) runs(x, y []float64) (runs [][]point) {
 	return runs
 }
 
-// cut returns the parts of lines, or of shapes, that are inside the frame.
-func (f *frame) cut(lines [][]point, closed bool) [][]point {
+// cut returns the parts of lines that are inside the frame.
+func (f *frame) cut(lines [][]point) [][]point {
 	for _, inside := range []func(p point) float64{
 		func(p point) float64 { return p.x - f.left },
 		func(p point) float64 { return f.right - p.x },
@@ -151,32 +147,28 @@ func (f *frame) cut(lines [][]point, closed bool) [][]point {
 	} {
 		var kept [][]point
 		for _, line := range lines {
-			kept = append(kept, half(line, closed, inside)...)
+			kept = append(kept, half(line, inside)...)
 		}
 		lines = kept
 	}
 	return lines
 }
 
-// half returns the parts of a line on one side of an edge, or the part of a shape (Sutherland and
-// Hodgman). A place is on that side where inside is not negative.
-func half(line []point, closed bool, inside func(point) float64) (parts [][]point) {
+// half returns the parts of a line on one side of an edge. A place is on that side where inside is not
+// negative.
+func half(line []point, inside func(point) float64) (parts [][]point) {
 	var part []point
 	for i, p := range line {
-		before := i - 1
-		if i == 0 && closed {
-			before = len(line) - 1
-		}
 		to := inside(p)
-		if before >= 0 {
-			if from := inside(line[before]); (from < 0) != (to < 0) {
-				a, t := line[before], from/(from-to)
+		if i > 0 {
+			if from := inside(line[i-1]); (from < 0) != (to < 0) {
+				a, t := line[i-1], from/(from-to)
 				part = append(part, point{a.x + t*(p.x-a.x), a.y + t*(p.y-a.y)})
 			}
 		}
 		if to >= 0 {
 			part = append(part, p)
-		} else if !closed && part != nil {
+		} else if part != nil {
 			parts, part = append(parts, part), nil
 		}
 	}
@@ -184,19 +176,4 @@ func half(line []point, closed bool, inside func(point) float64) (parts [][]poin
 		parts = append(parts, part)
 	}
 	return parts
-}
-
-func (b *Band) draw(c *canvas, f *frame) {
-	lower, upper := slices.Clone(b.Low), slices.Clone(b.High)
-	for j := range lower { // both are NaN where one of them is
-		lower[j] += 0 * b.High[j]
-		upper[j] += 0 * b.Low[j]
-	}
-	uppers := f.runs(b.X, upper)
-	for r, ring := range f.runs(b.X, lower) {
-		slices.Reverse(uppers[r])
-		for _, shape := range f.cut([][]point{append(ring, uppers[r]...)}, true) {
-			c.fill(b.Ink, 0.14, shape)
-		}
-	}
 }

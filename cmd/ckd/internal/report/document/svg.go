@@ -43,7 +43,7 @@ type canvas struct{ strings.Builder }
 
 // line strokes lines through points, as one element.
 func (c *canvas) line(s Stroke, lines ...[]point) {
-	if d := path(lines, ""); d != "" {
+	if d := path(lines); d != "" {
 		fmt.Fprintf(c, "<path d=\"%s\" style=\"fill:none;stroke:var(--%s);stroke-width:%s%s\"/>\n", d, s.Ink, number(s.Width), dashes[s.Dash])
 	}
 }
@@ -56,13 +56,6 @@ var dashes = map[Mark]string{
 	MarkDashDot: ";stroke-dasharray:8,2.5,1.5,2.5",
 	MarkDotted:  ";stroke-dasharray:1.5,2.5",
 	MarkThin:    ";stroke-dasharray:1.5,2.5",
-}
-
-// fill fills a shape at an opacity from 0 to 1.
-func (c *canvas) fill(ink Ink, opacity float64, corners []point) {
-	if d := path([][]point{corners}, "Z"); d != "" {
-		fmt.Fprintf(c, "<path d=\"%s\" style=\"fill:var(--%s);fill-opacity:%s\"/>\n", d, ink, number(opacity))
-	}
 }
 
 // Anchors of a text: the place is at its start, its middle or its end.
@@ -82,8 +75,8 @@ func (c *canvas) text(at point, size float64, anchor string, turned bool, text s
 		number(at.y+0.35*size), transform, number(size), anchor, escape(text))
 }
 
-// path returns the data of lines through points. Each line ends with the given command.
-func path(lines [][]point, last string) string {
+// path returns the data of lines through points.
+func path(lines [][]point) string {
 	var d []byte
 	for _, line := range lines {
 		for i, p := range line {
@@ -93,9 +86,6 @@ func path(lines [][]point, last string) string {
 			}
 			d = append(append(d, command), number(p.x)...)
 			d = append(append(d, ','), number(p.y)...)
-		}
-		if len(line) > 0 {
-			d = append(d, last...)
 		}
 	}
 	return string(d)

@@ -199,7 +199,7 @@ func renderTable(head []string, rows [][]string, widths []int, texts, from, to i
 		}
 		header = append(header, wrap(name, widths[i]-columnGap))
 	}
-	t := NewTextTable(header, right)
+	t := newTextTable(header, right)
 	for _, row := range rows {
 		var cells table.Row
 		for _, cell := range columns(row) {
@@ -210,9 +210,9 @@ func renderTable(head []string, rows [][]string, widths []int, texts, from, to i
 	return trimLines(t.Render())
 }
 
-// NewTextTable returns a table without lines except below its header. The columns in right, counted
+// newTextTable returns a table without lines except below its header. The columns in right, counted
 // from 1, are aligned to the right.
-func NewTextTable(header table.Row, right []int) table.Writer {
+func newTextTable(header table.Row, right []int) table.Writer {
 	t := table.NewWriter()
 	t.AppendHeader(header)
 	t.SetStyle(table.StyleLight)
