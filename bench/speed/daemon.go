@@ -115,7 +115,14 @@ func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process
 	s := c.shape()
 	row := daemonRow{daemonCase: c}
 	// One payload for the servers that take it as bytes, and one for the generated types.
-	inBytes, repeated := newPayload(s, c.Mode, window(s), true), newPayload(s, c.Mode, window(s), false)
+	inBytes, err := newPayload(s, c.Mode, window(s), true)
+	if err != nil {
+		return row, err
+	}
+	repeated, err := newPayload(s, c.Mode, window(s), false)
+	if err != nil {
+		return row, err
+	}
 	for _, m := range inBytes.groups[0].messages {
 		row.Bytes += len(m)
 	}

@@ -125,7 +125,11 @@ func openStream(ctx context.Context, c *grpc.ClientConn, s shape) (grpc.ClientSt
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.SendMsg(newFrame(header(s))); err != nil && !errors.Is(err, io.EOF) {
+	first, err := header(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(newFrame(first)); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return stream, stream.RecvMsg(&receipt{})

@@ -3,52 +3,22 @@ package host
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
 )
 
-// Python names an interpreter that has numpy.
-type Python struct {
-	Path     string
-	Versions string // of Python and numpy, in words
-}
-
-// NoPythonError reports that no Python with numpy was found.
-type NoPythonError struct{ Tried []string }
-
-func (e *NoPythonError) Error() string {
-	return "no Python with numpy to compare with, expected one of: " + strings.Join(e.Tried, ", ") +
-		"\n(Debian: apt-get install python3-numpy; elsewhere: pip install numpy, and -python PATH)"
-}
-
-// FindPython returns the interpreter given, or else the first python3 that can import numpy. It fails
-// with a *NoPythonError, or with the error of ctx.
-func FindPython(ctx context.Context, given string) (*Python, error) {
-	candidates := []string{"python3", "/usr/bin/python3"} // the first may be a virtual environment without it
-	if given != "" {
-		candidates = []string{given}
+// FindPython returns the path of the first python3 that can import numpy, with the versions of both
+// in words.
+func FindPython(ctx context.Context) (path, versions string, err error) {
+	const script = `import platform, numpy; print("Python", platform.python_version() + ", numpy", numpy.__version__)`
+	for _, candidate := range []string{"python3", "/usr/bin/python3"} { // the first may be a virtual environment without it
+		if out, err := exec.CommandContext(ctx, candidate, "-c", script).Output(); err == nil {
+			return candidate, strings.TrimSpace(string(out)), nil
+		}
 	}
-	const versions = `import platform, numpy; print("Python", platform.python_version() + ", numpy", numpy.__version__)`
-	missing := &NoPythonError{}
-	for _, candidate := range candidates {
-		path, err := exec.LookPath(candidate)
-		if err != nil {
-			missing.Tried = append(missing.Tried, candidate+" (not found)")
-			continue
-		}
-		out, err := exec.CommandContext(ctx, path, "-c", versions).Output()
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			missing.Tried = append(missing.Tried, fmt.Sprintf("%s (cannot import numpy)", path))
-			continue
-		}
-		return &Python{Path: path, Versions: strings.TrimSpace(string(out))}, nil
-	}
-	return nil, missing
+	return "", "", errors.New("no Python with numpy (Debian: apt-get install python3-numpy)")
 }
 
 // Processor returns the name of the processor, where the system knows it.
