@@ -188,7 +188,6 @@ func TestErrors(t *testing.T) {
 		{Objective{MaxCriticalFNR: 0.1}, nil, "confidence 0: expected a share above 0 and below 1"},
 		{Objective{MaxCriticalFNR: 0.1, Confidence: 1}, nil, "confidence 1"},
 		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "some" }, `scope "some": expected all or predicted-safe`},
-		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Seed = math.MaxInt64 + 1 }, "seed 9223372036854775808: expected at most"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { *labels = (*labels)[1:] }, "299 labels, expected 300"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = 3 }, "label 9 is 3, expected 0 to 2"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = -1 }, "label 9 is -1"},
@@ -349,13 +348,17 @@ func TestSecondAttempt(t *testing.T) {
 					t.Fatal(err)
 				}
 				draft.Calibration.Recording.PassesSHA256 = o.Source.Passes.SHA256
-				if err := (&calibration{Options: o, report: report, draft: draft}).finish(); err != nil {
+				if err := o.noticeEarlierAttempt(report, draft); err != nil {
+					t.Fatal(err)
+				}
+				o.setLines(report, draft)
+				if err := report.put(draft); err != nil {
 					t.Fatal(err)
 				}
 				return report
 			}
 			first := finished()
-			if first.Certificate == nil || !slices.Contains(first.Why, oneAttempt) {
+			if first.Certificate == nil || !slices.Contains(first.Why, oneAttempt) || len(first.Lines) != 1 {
 				t.Fatalf("certificate %+v, why %q", first.Certificate, first.Why)
 			}
 			o.Replaces = first.Policy
@@ -371,8 +374,8 @@ func TestSecondAttempt(t *testing.T) {
 			if in.Certificate != nil || in.EarlierAttempt == "" || !strings.Contains(second.Certificate.Void, in.EarlierAttempt) {
 				t.Errorf("calibration %+v, certificate %+v", in, second.Certificate)
 			}
-			if slices.Contains(second.Why, oneAttempt) {
-				t.Errorf("why %q: a void certificate is for no attempt", second.Why)
+			if slices.Contains(second.Why, oneAttempt) || len(second.Lines) > 0 || in.Lines != nil {
+				t.Errorf("why %q, lines %v: a void certificate is for no attempt, and leaves no line", second.Why, second.Lines)
 			}
 		})
 	}

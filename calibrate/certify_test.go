@@ -226,7 +226,7 @@ func TestPointOfMissRate(t *testing.T) {
 			t.Fatalf("seed %d: %+v", seed, found.Refusal)
 		}
 		r := runOf(t, table, labels, o)
-		l := newLimitTest(r, newReporter(r))
+		l := r.newLimitTest()
 		s := must(r.search(l.chooses, o.Scope))
 		rule := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
 		way := s.path(s.part, s.scope, rule.chosen)

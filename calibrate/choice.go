@@ -43,18 +43,20 @@ func (c *choice) chosen() *Chosen {
 	return chosen
 }
 
-// draft returns the draft of the policy that decides by the choice. Its calibration block says what
+// draft returns the draft of the policy that decides by a choice. Its calibration block says what
 // the report found.
-func (c *choice) draft(r *run, found *Report) *policy.Draft {
-	p := r.Base.Draft()
-	p.ReliabilityThreshold = r.reliability()
+func (r *run) draft(c *choice) *policy.Draft {
+	p, found := r.Base.Draft(), r.report
 	p.Gate, p.Scope = c.rule.gate, r.Scope
 	p.Primary = policy.Rule{Score: nameOfScore(c.rule.primary), Threshold: c.thresholds[byPrimary], HasThreshold: true}
 	p.Fallback = policy.Rule{Score: policy.CBEC}
 	if c.rule.sides() == 2 {
 		p.Fallback = policy.Rule{Score: nameOfScore(c.rule.fallback), Threshold: c.thresholds[byFallback], HasThreshold: true}
 	}
-	p.Guard, p.Risk = nil, c.fitted.policy()
+	p.Guard, p.Risk = nil, nil
+	if c.model != nil {
+		p.Risk = c.model.Risk
+	}
 	if c.rule.guarded {
 		p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.guard}
 	}

@@ -1,7 +1,6 @@
 package calibrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +12,9 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/clustered"
-	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -30,7 +27,7 @@ type EarlyStopOptions struct {
 	// all passes do, with Confidence, in (0,1).
 	Disagreement, Confidence float64
 	// Released, in (0,1), is the largest share of the inputs deferred by all passes that the rule may
-	// retain instead, with Confidence too; 0 for DefaultReleased.
+	// retain instead, with Confidence too.
 	Released float64
 	// Ordered passes are the members of an ensemble, one fixed list: they keep their order, here and
 	// live.
@@ -43,9 +40,6 @@ type EarlyStopOptions struct {
 	Progress Progress
 }
 
-// DefaultReleased is the share of EarlyStopOptions.Released if none is given.
-const DefaultReleased = 0.05
-
 // leastSaving is the smallest ratio of all passes to the mean number used that a rule is accepted
 // with. A rule that saves less would change decisions for next to nothing.
 const leastSaving = 1.1
@@ -55,18 +49,12 @@ func (o *EarlyStopOptions) check() error {
 	if o.Base == nil {
 		return errors.New("no policy to complete")
 	}
-	if o.Seed > math.MaxInt64 { // a policy cannot hold a larger seed
-		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
-	}
-	if !inside(o.Disagreement) || !inside(o.Confidence) || !inside(o.released()) {
+	if !inside(o.Disagreement) || !inside(o.Confidence) || !inside(o.Released) {
 		return fmt.Errorf("early stopping with a share of %v decided otherwise and one of %v released, at confidence %v: expected all "+
-			"above 0 and below 1", o.Disagreement, o.released(), o.Confidence)
+			"above 0 and below 1", o.Disagreement, o.Released, o.Confidence)
 	}
 	return nil
 }
-
-// released returns the share of deferred inputs that may be released.
-func (o *EarlyStopOptions) released() float64 { return cmp.Or(o.Released, DefaultReleased) }
 
 // EarlyStop says when inputs are answered before their last pass, and what is guaranteed of that.
 type EarlyStop struct {
@@ -170,9 +158,6 @@ type EarlyStopRefusal struct {
 // stopping makes a policy with an early-stopping rule.
 type stopping struct {
 	EarlyStopOptions
-	// learns and certifies are the two halves of the inputs.
-	learns, certifies []int
-
 	report *Report
 	draft  *policy.Draft // nil where nothing certifies
 }
@@ -185,9 +170,6 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if r.Classes != len(o.Base.Classes) {
-		return nil, fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, o.Base.Name, len(o.Base.Classes))
-	}
 	if r.Labels != nil {
 		if err := r.CheckLabels(); err != nil {
 			return nil, err
@@ -196,10 +178,7 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 	if err := o.checkBase(r); err != nil {
 		return nil, err
 	}
-	if o.Groups != nil && len(o.Groups) != r.Passes.Inputs {
-		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), r.Passes.Inputs)
-	}
-	table, err := eval.NewTable(ctx, r, engine.Spec(o.Base), o.Progress.of("decomposing"))
+	table, err := decomposed(ctx, r, o.Base, o.Groups, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -207,16 +186,13 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 	if o.Groups == nil {
 		c.Groups = table.Copies
 	}
-	c.learns, c.certifies = halves(r.Passes.Inputs, c.Groups, o.Seed)
 	c.keep(r, table)
-	c.report.Software, c.report.PassesFile, c.report.LabelsFile = o.Source.Software, o.Source.Passes, o.Source.Labels
-	if o.Groups != nil {
-		c.report.GroupsFile = &o.Source.Groups
-	}
+	c.report.from(&o.Source, o.Groups != nil)
 	if c.draft != nil {
-		if err := c.learn(ctx, r); err != nil {
-			return nil, err
-		}
+		err = c.learn(ctx, r)
+	}
+	if err != nil || c.draft == nil {
+		return c.report, err
 	}
 	return c.report, c.finish()
 }
@@ -242,10 +218,8 @@ func (c *stopping) keep(r eval.Recording, table *eval.Table) {
 	d.EarlyStopping = nil
 	d.FewestPasses = fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes)
 	c.draft = &d
-	c.report = &Report{
-		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,
-		Groups: newGrouping(c.Groups).groups, Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
-	}
+	c.report = newReport("", p.Scope, c.Seed)
+	c.report.Inputs, c.report.Passes, c.report.Groups, c.report.Chosen = r.Passes.Inputs, r.Passes.Passes, newGrouping(c.Groups).groups, kept(p)
 	signs := table.Signs
 	if r.Labels != nil {
 		signs = table.Suspect(r.Labels)
@@ -280,9 +254,6 @@ func kept(p *policy.Policy) *Chosen {
 // finish builds the policy, and warns if its rule is not the first attempt.
 func (c *stopping) finish() error {
 	d, r := c.draft, c.report
-	if d == nil {
-		return nil
-	}
 	p, err := build(*d)
 	if err != nil {
 		return err
@@ -309,33 +280,18 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	s := &EarlyStop{
-		Epsilon: c.Disagreement, Released: c.released(), Confidence: c.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
+		Epsilon: c.Disagreement, Released: c.Released, Confidence: c.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
 	}
 	if c.Ordered {
 		s.Order = policy.MembersOrder
 	}
 	c.report.EarlyStop = s
-	risk := c.riskToTest(r.Labels != nil)
 	recording := learnable(r, c.Ordered)
 	recording.Groups = newGrouping(c.Groups).group
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
-	learns, certifies, orders := c.withinMemory(recording.Passes)
+	learns, certifies := halves(recording.Inputs, c.Groups, c.Seed)
+	learns, certifies, orders := c.withinMemory(recording.Passes, learns, certifies)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
-
-	least, leastDeferred := learn.FewestInputs(s.Epsilon, s.Confidence), learn.FewestInputs(s.Released, s.Confidence)
-	refuse := func(reason string) error {
-		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
-		report := c.report
-		report.Chosen, report.Expected, report.Certificate, report.Why = nil, nil, nil, []string{}
-		c.draft = nil
-		return nil
-	}
-	switch why := p.WhyNoEarlyStop(); {
-	case why != "":
-		return refuse(why)
-	case len(certifies) < least:
-		return refuse(s.tooFew(len(certifies), least, ""))
-	}
 
 	progress := c.Progress.of("learning when inputs stop early")
 	const steps = 4
@@ -344,29 +300,37 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return named(r, err)
 	}
 	progress(1, steps)
+	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: c.riskToTest(r.Labels != nil), Seed: c.Seed}
+	least, leastDeferred := q.Fewest(d, certifies)
+	refuse := func(reason string) error {
+		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
+		report := c.report
+		report.Chosen, report.Expected, report.Certificate, report.Why = nil, nil, nil, []string{}
+		c.draft = nil
+		return nil
+	}
 	among := ""
 	if c.Groups != nil {
-		q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence}
-		least, leastDeferred = q.Fewest(d, certifies)
 		among = ", in groups like these,"
-		if len(certifies) < least {
-			return refuse(s.tooFew(len(certifies), least, among))
-		}
+	}
+	if len(certifies) < least {
+		return refuse(fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show that at most %v are decided otherwise with "+
+			"confidence %v: about %d in the whole recording", len(certifies), least, among, s.Epsilon, s.Confidence, 2*least))
 	}
 	if deferred := d.Deferred(certifies); deferred < leastDeferred {
 		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d%s are needed to show that "+
 			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --max-released",
 			deferred, len(certifies), leastDeferred, among, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
 	}
-	sequence, err := learn.Learn(ctx, d, learns, learn.Options{Orders: orders, Seed: c.Seed})
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return refuse(err.Error())
+	sequence, err := learn.Learn(ctx, d, learns, orders, c.Seed)
+	if few := (*learn.RefusedError)(nil); errors.As(err, &few) {
+		return refuse(few.Reason)
+	}
+	if err != nil {
+		return err
 	}
 	progress(2, steps)
-	rule, got, err := s.certify(ctx, d, sequence, certifies, risk, c.Seed)
+	rule, got, err := s.certify(ctx, d, sequence, certifies, &q)
 	if refused := (*learn.RefusedError)(nil); errors.As(err, &refused) {
 		return refuse(refused.Reason)
 	}
@@ -404,12 +368,6 @@ func (s *EarlyStop) savesTooLittle(n *learn.Counts) string {
 			"keep all passes, or allow a larger --max-disagreement", n.MeanPasses(), s.Passes, saving, leastSaving)
 	}
 	return ""
-}
-
-// tooFew says how many inputs it takes to certify without a disagreement.
-func (s *EarlyStop) tooFew(inputs, least int, among string) string {
-	return fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show that at most %v are decided otherwise with "+
-		"confidence %v: about %d in the whole recording", inputs, least, among, s.Epsilon, s.Confidence, 2*least)
 }
 
 // wholeRecording says how many inputs a recording needs so that its certifying half has so many
@@ -582,7 +540,7 @@ const mostStatistics = 3_000_000
 
 // withinMemory shortens the two halves, whose inputs are in random order, to what memory allows.
 // orders is the number of pass orders to learn from for each input.
-func (c *stopping) withinMemory(passes int) (learns, certifies []int, orders int) {
+func (c *stopping) withinMemory(passes int, learns, certifies []int) (fewerLearn, fewerCertify []int, orders int) {
 	most := max(mostStatistics/passes, 1)
 	cut := func(inputs []int, what string) []int {
 		if len(inputs) <= most {
@@ -592,8 +550,8 @@ func (c *stopping) withinMemory(passes int) (learns, certifies []int, orders int
 		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, len(kept), len(inputs))
 		return kept
 	}
-	learns, certifies = cut(c.learns, "learned from"), cut(c.certifies, "certified on")
-	return learns, certifies, min(learn.DefaultOrders, most/max(len(learns), 1))
+	learns, certifies = cut(learns, "learned from"), cut(certifies, "certified on")
+	return learns, certifies, min(learn.Orders, most/max(len(learns), 1))
 }
 
 // noteOnEarlyStop adds the notes that a reader of the rule needs.

@@ -188,7 +188,7 @@ func TestLeastSaving(t *testing.T) {
 		}
 	}
 	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: entropy, threshold: 0.5}", "passes: {expected: 4}")
-	found := must(LearnEarlyStop(t.Context(), r, EarlyStopOptions{Base: base, Disagreement: 0.02, Confidence: 0.9, Ordered: true, Seed: 1}))
+	found := must(LearnEarlyStop(t.Context(), r, EarlyStopOptions{Base: base, Disagreement: 0.02, Released: 0.05, Confidence: 0.9, Ordered: true, Seed: 1}))
 	if refused := found.EarlyStop.Refusal; refused == nil || !strings.Contains(refused.Reason, "no rule that stops any input early") || found.Policy != nil {
 		t.Errorf("%+v, rule %+v", refused, found.EarlyStop.Rule)
 	}
@@ -233,7 +233,7 @@ func TestCancelledWhileLearning(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				last := 0
-				_, err := LearnEarlyStop(ctx, r, EarlyStopOptions{Base: base, Disagreement: 0.05, Confidence: 0.9, Progress: func(stage string, done, _ int) {
+				_, err := LearnEarlyStop(ctx, r, EarlyStopOptions{Base: base, Disagreement: 0.05, Released: 0.05, Confidence: 0.9, Progress: func(stage string, done, _ int) {
 					if !strings.HasPrefix(stage, "learning") {
 						return
 					}

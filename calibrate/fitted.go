@@ -5,21 +5,15 @@ import (
 	"math"
 
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
-	"github.com/ckd-project/ckd/policy"
 )
 
-// fitted adds to a sample the guard and the risk model, which are learned from a part before rules are
-// compared. Risk rises with p_critical, so that the labels it was fitted to decide no comparison.
-type fitted struct {
-	*sample
-	model *riskfit.Fit // nil where too few critical inputs are called safe
-}
-
-// fit fits a guard and the risk to a part. The same part gives the same fit.
-func (r *run) fit(p part) (*fitted, error) {
-	f := &fitted{sample: r.withGuard(p, r.guardShare())}
+// fit returns the sample with a guard and the risk, which are learned from a part before rules are
+// compared, and the model of risk; nil for none. Risk rises with p_critical, so that the labels it was
+// fitted to decide no comparison. The same part gives the same fit.
+func (r *run) fit(p part) (*sample, *riskfit.Fit) {
+	s := r.withGuard(p, r.guardShare())
 	if r.table.Mean == nil { // without mean predictions there is nothing to fit
-		return f, nil
+		return s, nil
 	}
 	inputs := p.inputs()
 	labels := make([]int, len(inputs))
@@ -30,9 +24,9 @@ func (r *run) fit(p part) (*fitted, error) {
 			groups = append(groups, r.group[i])
 		}
 	}
-	model, err := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
-	if err != nil || model.Risk == nil {
-		return f, err
+	model := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
+	if model == nil {
+		return s, nil
 	}
 	risk := riskfit.Risks(r.table, model.Risk)
 	for i, v := range risk {
@@ -40,7 +34,7 @@ func (r *run) fit(p part) (*fitted, error) {
 			risk[i] = 0
 		}
 	}
-	return &fitted{f.withRisk(risk), model}, nil
+	return s.withRisk(risk), model
 }
 
 // tooFewForRisk says why no risk could be fitted to the part of a search.
@@ -51,14 +45,6 @@ func (s *search) tooFewForRisk() string {
 	}
 	return fmt.Sprintf("%d critical and %d non-critical inputs are called safe among those that it would be fitted to, expected %d or more of each",
 		s.part.count(s.missed), others, riskfit.FewestMissed)
-}
-
-// policy returns the risk as a policy holds it; nil where there is no model.
-func (f *fitted) policy() *policy.Risk {
-	if f.model == nil {
-		return nil
-	}
-	return f.model.Risk
 }
 
 // guardShare returns the share of inputs above the guard, which is never more than may be deferred.

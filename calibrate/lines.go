@@ -27,12 +27,11 @@ const (
 	StatedLine    LineOrigin = "stated"    // Options.AlarmAbove
 )
 
-// setLines writes to a draft, and returns, what outcomes are tested against. byClass has what is
-// expected of single classes.
+// setLines writes what outcomes are tested against to a report and a draft.
 //
 // A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
 // calibrations lie above it from the first day.
-func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
+func (o *Options) setLines(r *Report, d *policy.Draft) {
 	c := d.Calibration
 	derived := c.DerivedLines()
 	var all []Line
@@ -45,7 +44,7 @@ func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 	}
 	put(Line{policy.CriticalFNR, "", derived.CriticalFNR, ExpectedLine})
 	put(Line{policy.CriticalMissRate, "", derived.CriticalMissRate, ExpectedLine})
-	for _, l := range byClass {
+	for _, l := range r.byClass {
 		put(l)
 	}
 	for _, l := range derived.Classes {
@@ -61,8 +60,7 @@ func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 	for _, l := range o.AlarmAbove {
 		put(Line{policy.CriticalFNR, l.Class, l.Most, StatedLine})
 	}
-	c.Lines = forPolicy(all)
-	return all
+	r.Lines, c.Lines = all, forPolicy(all)
 }
 
 // forPolicy returns lines as a policy has them, nil for none.
@@ -82,14 +80,6 @@ func forPolicy(all []Line) *policy.Lines {
 		}
 	}
 	return &lines
-}
-
-// dropCertifiedLines takes back the lines of a certificate that turned out to be void.
-func (r *Report) dropCertifiedLines(d *policy.Draft) {
-	if k := d.Calibration; k != nil && k.Certificate == nil && r.Lines != nil {
-		r.Lines = slices.DeleteFunc(r.Lines, func(l Line) bool { return l.From == CertifiedLine })
-		k.Lines = forPolicy(r.Lines)
-	}
 }
 
 // classLines returns the upper ends of the 95% intervals of the critical FNR of each critical class,

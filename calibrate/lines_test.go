@@ -109,27 +109,6 @@ func TestMeanRootRisk(t *testing.T) {
 	}
 }
 
-// TestLinesOfVoidCertificates checks that a void certificate leaves no line, and stated ones stay.
-func TestLinesOfVoidCertificates(t *testing.T) {
-	t.Parallel()
-	certified := &policy.Certificate{Kind: policy.LearnThenTest, Bounds: policy.CriticalMissRate, Target: 0.1, Confidence: 0.9}
-	o := Options{AlarmAbove: []ClassLimit{{"", policy.CriticalFNR, 0.3}}}
-	d := &policy.Draft{Calibration: &policy.Calibration{Certificate: certified}}
-	c := &calibration{draft: d, report: &Report{Lines: o.setLines(d, nil)}}
-	if diff := cmp.Diff(&policy.Lines{CriticalFNR: 0.3, CriticalMissRate: 0.1}, d.Calibration.Lines); diff != "" {
-		t.Fatalf("(-want +got):\n%s", diff)
-	}
-	c.report.dropCertifiedLines(c.draft)
-	if len(c.report.Lines) != 2 {
-		t.Errorf("a certificate that holds lost its line: %+v", c.report.Lines)
-	}
-	d.Calibration.Certificate = nil
-	c.report.dropCertifiedLines(c.draft)
-	if diff := cmp.Diff(&policy.Lines{CriticalFNR: 0.3}, d.Calibration.Lines); diff != "" || len(c.report.Lines) != 1 {
-		t.Errorf("lines %+v (-want +got):\n%s", c.report.Lines, diff)
-	}
-}
-
 func TestAlarmAboveErrors(t *testing.T) {
 	for _, c := range []struct {
 		above []ClassLimit

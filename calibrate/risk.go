@@ -44,9 +44,8 @@ func (c *stopping) riskToTest(labelled bool) *learn.Risk {
 // certify certifies a rule, together with the risk where one is to be tested. If the risk fails
 // under the most cautious rule, its certificate is dropped and the rule stays.
 func (s *EarlyStop) certify(
-	ctx context.Context, d *learn.Decisions, sequence *learn.Sequence, inputs []int, risk *learn.Risk, seed uint64,
+	ctx context.Context, d *learn.Decisions, sequence []*earlystop.Rule, inputs []int, q *learn.Request,
 ) (*earlystop.Rule, *learn.Certificate, error) {
-	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: risk, Seed: seed}
 	rule, got, err := q.Certify(ctx, d, sequence, inputs)
 	if failed := (*learn.RiskError)(nil); errors.As(err, &failed) {
 		s.Risk.Dropped = "with the rule in force it does not hold: " + failed.Error()

@@ -113,11 +113,7 @@ func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
 
 // runOf returns a run before it looks at its objective.
 func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
-	r := &run{
-		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(),
-	}
-	r.grouping = newGrouping(o.Groups)
-	return r
+	return newRun(t.Context(), table, labels, o)
 }
 
 // only returns the inputs of a part, in their order, as a recording of its own.
@@ -184,10 +180,10 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 
 // reported returns the report of a choice with its policy.
 func (c *choice) reported(r *run) *Report {
-	reporter := newReporter(r)
-	reporter.choose(c)
-	reporter.Policy = must(build(*c.draft(r, reporter.Report)))
-	return reporter.Report
+	fresh := newRun(r.ctx, r.table, r.label, r.Options)
+	fresh.choose(c)
+	fresh.report.Policy = must(build(*fresh.draft(c)))
+	return fresh.report
 }
 
 // must returns v, whose error only the test itself can cause.
@@ -205,13 +201,13 @@ func TestPromises(t *testing.T) {
 	for seed := range uint64(6) {
 		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
 		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.2, Confidence: 0.8}, policy.AllInputs, seed))
-		l := newLimitTest(r, newReporter(r))
-		own := must(l.compare(policy.AllInputs))
-		if rows := l.rep.Comparison; !rows[0].Calibrated || len(rows) != len(own.candidates)+1 {
+		l := r.newLimitTest()
+		own := must(l.rank(policy.AllInputs))
+		if rows := l.report.Comparison; !rows[0].Calibrated || len(rows) != len(own.candidates)+1 {
 			t.Fatalf("seed %d: rows %+v", seed, rows)
 		}
 		for i, rule := range own.candidates {
-			other, got := l.predict(own.search, rule), l.rep.Comparison[1+i]
+			other, got := l.predict(own.search, rule), l.report.Comparison[1+i]
 			if other.last > own.last || other.last == own.last && other.pValue < own.pValue {
 				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, own.chosen, own.promise, rule, other)
 			}

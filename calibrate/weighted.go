@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -72,10 +71,8 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 			t.most = max(t.most, len(cases))
 		}
 	}
-	t.report = &Report{
-		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed, Inputs: len(r.Outcomes), Passes: o.Base.ExpectedPasses, FromOutcomes: true,
-		Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
-	}
+	t.report = newReport(o.Objective.String(), o.Scope, o.Seed)
+	t.report.Inputs, t.report.Passes, t.report.FromOutcomes = len(r.Outcomes), o.Base.ExpectedPasses, true
 	for i := range r.Outcomes {
 		t.report.Critical += index(t.isCritical(i))
 		t.report.Missed += index(t.isCritical(i) && !t.called(i))

@@ -153,7 +153,7 @@ func TestApart(t *testing.T) {
 // TestNoCandidates checks that inputs whose passes are identical are not candidates for early
 // stopping.
 func TestNoCandidates(t *testing.T) {
-	s := &samples{passes: 3, fewest: 2, orders: 1, final: make([]verdict, 4), critical: [][]bool{make([]bool, 4)},
+	s := &samples{passes: 3, fewest: 2, final: make([]verdict, 4), critical: [][]bool{make([]bool, 4)},
 		statistics: [][]earlystop.Statistics{make([]earlystop.Statistics, 4)}}
 	for i, own := range []float64{1, -1, 1, -1} {
 		s.statistics[0][i] = earlystop.Statistics{Values: [earlystop.Count]float64{own}, Degenerate: i < 2}
@@ -192,7 +192,7 @@ func TestDiffers(t *testing.T) {
 // before.
 func TestBoundaries(t *testing.T) {
 	d := made(newPolicy(), 300, 10)
-	s := must(d.follow(t.Context(), upTo(300), 4, 2, rand.New(rand.NewPCG(1, 1))))
+	s := must(d.followAround(t.Context(), upTo(300), 4, rand.New(rand.NewPCG(1, 1))))
 	asks := asked(s.fewest, s.passes)
 	form := &earlystop.Form{Retain: must(s.terms(t.Context(), asks, false, 2, 9)), Defer: must(s.terms(t.Context(), asks, true, 2, 9))}
 	steps := s.weighed(form, []int{2, 9})
@@ -217,11 +217,11 @@ func TestRun(t *testing.T) {
 	d := decided(p, r.Passes.S, r.Passes.N, r.Passes.Float32)
 	inputs := rand.New(rand.NewPCG(1, 2)).Perm(r.Passes.N)
 	open := d.follower.Another()
-	sequence := must(Learn(t.Context(), d, inputs[:300], Options{Orders: 3}))
-	rule := sequence.Rules[len(sequence.Rules)/2]
+	sequence := must(Learn(t.Context(), d, inputs[:300], 3, 0))
+	rule := sequence[len(sequence)/2]
 	impatient := *rule
 	impatient.Patience = 0
-	s := must(d.follow(t.Context(), inputs[300:], 1, rule.Fewest, rand.New(rand.NewPCG(3, 4))))
+	s := must(d.follow(t.Context(), inputs[300:], rand.New(rand.NewPCG(3, 4))))
 	same := rand.New(rand.NewPCG(3, 4))
 	later := 0
 	for i, input := range s.inputs {
@@ -310,13 +310,7 @@ func made(p *policy.Policy, n, passes int) *Decisions {
 // threshold, and that the final decisions are those of a policy with that threshold.
 func TestUnder(t *testing.T) {
 	d, all := made(newPolicy(), 200, 10), upTo(200)
-	follow := func(d *Decisions) *samples {
-		s := d.noSamples(len(all), 1, 2)
-		if err := d.followOnce(t.Context(), s, all, rand.New(rand.NewPCG(1, 1))); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	follow := func(d *Decisions) *samples { return must(d.follow(t.Context(), all, rand.New(rand.NewPCG(1, 1)))) }
 	twice := *d.policy
 	twice.Primary.Threshold *= 2
 	want := decided(&twice, 10, 200, d.recording.Values)
@@ -368,7 +362,7 @@ func TestFollowAround(t *testing.T) {
 	for _, gate := range []policy.Gate{policy.Never, policy.Always} { // the primary rule decides, the fallback does
 		p := newPolicy()
 		p.Gate = gate
-		s := must(made(p, 300, 10).followAround(t.Context(), upTo(300), 8, 2, rand.New(rand.NewPCG(1, 1))))
+		s := must(made(p, 300, 10).followAround(t.Context(), upTo(300), 8, rand.New(rand.NewPCG(1, 1))))
 		var deferred [8]int
 		for at, v := range s.final {
 			if v.defers {
