@@ -254,9 +254,9 @@ func (l *limitTest) refuse(all tested) {
 	f := shareOf(float64(worst.misses), float64(worst.cases))
 	refusal := &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha)}
 	figure := figureWords[worst.figure]
-	low, high := worst.interval()
+	interval := worst.interval(worst.most)
 	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%.3g, 95%% interval %.3g to %.3g), which a %s of %v would "+
-		"bring about with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, low, high, figure, worst.target,
+		"bring about with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, interval[0], interval[1], figure, worst.target,
 		worst.pValue, l.alpha)
 	switch {
 	case worst.cases == 0:

@@ -21,7 +21,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 		return nil, nil, err
 	}
 	r := newRun(ctx, t, labels, o)
-	if r.group != nil && r.groups < 2 {
+	if r.grouped && r.groups < 2 {
 		return nil, nil, fmt.Errorf("all %d inputs are of one group, expected at least 2: one to choose a rule, another to measure it on", r.n)
 	}
 	if err := r.countReviews(); err != nil {
@@ -75,10 +75,12 @@ type run struct {
 
 func newRun(ctx context.Context, t *eval.Table, labels []int, o Options) *run {
 	r := &run{sample: newSample(t, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: ctx}
-	r.grouping = newGrouping(o.Groups)
+	r.grouping = newGrouping(o.Groups, t.Inputs)
 	r.report = newReport(o.Objective.String(), o.Scope, o.Seed)
 	r.report.Inputs, r.report.Critical, r.report.Missed, r.report.Passes = r.n, count(r.critical), count(r.missed), t.Passes
-	r.report.Groups = r.groups
+	if r.grouped {
+		r.report.Groups = r.groups
+	}
 	return r
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,8 +12,6 @@ import (
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/binomial"
-	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -128,12 +125,6 @@ func newExactShare(count, inputs int) *ExactShare {
 	return s
 }
 
-// exactInterval returns the 95% interval of a share of which k of n were seen.
-func exactInterval(k, n int) [2]float64 {
-	low, high := binomial.Interval(k, n, 0.95)
-	return [2]float64{low, high}
-}
-
 // RiskCertificate says what became of a certificate about misses.
 type RiskCertificate struct {
 	Kind   policy.CertificateKind `json:"kind"`
@@ -219,7 +210,10 @@ func (c *stopping) keep(r eval.Recording, table *eval.Table) {
 	d.FewestPasses = fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes)
 	c.draft = &d
 	c.report = newReport("", p.Scope, c.Seed)
-	c.report.Inputs, c.report.Passes, c.report.Groups, c.report.Chosen = r.Passes.Inputs, r.Passes.Passes, newGrouping(c.Groups).groups, kept(p)
+	c.report.Inputs, c.report.Passes, c.report.Chosen = r.Passes.Inputs, r.Passes.Passes, kept(p)
+	if g := newGrouping(c.Groups, r.Passes.Inputs); g.grouped {
+		c.report.Groups = g.groups
+	}
 	signs := table.Signs
 	if r.Labels != nil {
 		signs = table.Suspect(r.Labels)
@@ -287,10 +281,12 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	}
 	c.report.EarlyStop = s
 	recording := learnable(r, c.Ordered)
-	recording.Groups = newGrouping(c.Groups).group
+	g := newGrouping(c.Groups, recording.Inputs)
+	if g.grouped {
+		recording.Groups = g.group
+	}
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
-	learns, certifies := halves(recording.Inputs, c.Groups, c.Seed)
-	learns, certifies, orders := c.withinMemory(recording.Passes, learns, certifies)
+	learns, certifies := g.halves(c.Seed)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
 
 	progress := c.Progress.of("learning when inputs stop early")
@@ -322,7 +318,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --max-released",
 			deferred, len(certifies), leastDeferred, among, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
 	}
-	sequence, err := learn.Learn(ctx, d, learns, orders, c.Seed)
+	sequence, err := learn.Learn(ctx, d, learns, orders(recording.Passes, len(learns)), c.Seed)
 	if few := (*learn.RefusedError)(nil); errors.As(err, &few) {
 		return refuse(few.Reason)
 	}
@@ -345,10 +341,14 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	s.HalvesDiffer = newExactShare(len(differ), len(certifies))
-	if c.Groups != nil {
+	s.HalvesDiffer = newExactShare(count(differ), len(certifies))
+	if g.grouped {
 		s.Groups = got.CertifyingGroups()
-		s.HalvesDiffer.Interval = intervalByGroup(recording.Groups, certifies, differ)
+		t := g.newTally()
+		for at, i := range certifies {
+			t.add(g.group[i], differ[at])
+		}
+		s.HalvesDiffer.Interval = t.interval(t.largest)
 	}
 	progress(4, steps)
 	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
@@ -379,60 +379,21 @@ func wholeRecording(want, deferred, of int) string {
 	return fmt.Sprintf("%.0f inputs", math.Ceil(2*float64(want)*float64(of)/float64(deferred)))
 }
 
-// halves divides the inputs at random. Groups, if there are any, stay whole: half of them learn.
-func halves(inputs int, groups []int, seed uint64) (learns, certifies []int) {
-	rng := rand.New(rand.NewPCG(seed, 0x4a1f))
-	if groups == nil {
-		perm := rng.Perm(inputs)
-		return perm[:inputs/2], perm[inputs/2:]
+// halves divides the inputs at random. Groups stay whole: half of them learn.
+func (g *grouping) halves(seed uint64) (learns, certifies []int) {
+	all := make([]int, len(g.group))
+	for i := range all {
+		all[i] = i
 	}
-	members := [][]int{}
-	for i, g := range newGrouping(groups).group {
-		if g == len(members) {
-			members = append(members, nil)
-		}
-		members[g] = append(members[g], i)
-	}
-	for at, g := range rng.Perm(len(members)) {
-		if at < len(members)/2 {
-			learns = append(learns, members[g]...)
+	members := g.members(all)
+	for at, group := range rand.New(rand.NewPCG(seed, 0x4a1f)).Perm(g.groups) {
+		if at < g.groups/2 {
+			learns = append(learns, members[group]...)
 		} else {
-			certifies = append(certifies, members[g]...)
+			certifies = append(certifies, members[group]...)
 		}
 	}
 	return learns, certifies
-}
-
-// firstGroups returns at most so many of some inputs, the first ones, with groups, if there are any,
-// whole.
-func firstGroups(inputs, groups []int, most int) []int {
-	if len(inputs) <= most {
-		return inputs
-	}
-	kept := most
-	for groups != nil && kept > 1 && groups[inputs[kept-1]] == groups[inputs[kept]] {
-		kept--
-	}
-	return inputs[:kept]
-}
-
-// intervalByGroup returns the 95% interval of the share of some inputs that are hits, by group.
-func intervalByGroup(groups, inputs, hits []int) [2]float64 {
-	counted := make(map[int]clustered.Group)
-	most := 1
-	for _, i := range inputs {
-		g := counted[groups[i]]
-		g.Cases++
-		counted[groups[i]] = g
-		most = max(most, g.Cases)
-	}
-	for _, i := range hits {
-		g := counted[groups[i]]
-		g.Misses++
-		counted[groups[i]] = g
-	}
-	low, high := clustered.Interval(slices.Collect(maps.Values(counted)), most, 0.95)
-	return [2]float64{low, high}
 }
 
 // learnable returns the passes of a recording as [passes][inputs][classes] of float32, as they come
@@ -534,24 +495,11 @@ func sixDigits(v float64) float64 {
 // roundedUp rounds an upper bound on a share up to six digits, so that it stays a bound.
 func roundedUp(v float64) float64 { return min(sixDigits(v*(1+5e-6)), 1) }
 
-// mostStatistics bounds the statistics that learning holds at once. Each takes about 250 bytes,
-// with everything computed from it.
-const mostStatistics = 3_000_000
-
-// withinMemory shortens the two halves, whose inputs are in random order, to what memory allows.
-// orders is the number of pass orders to learn from for each input.
-func (c *stopping) withinMemory(passes int, learns, certifies []int) (fewerLearn, fewerCertify []int, orders int) {
-	most := max(mostStatistics/passes, 1)
-	cut := func(inputs []int, what string) []int {
-		if len(inputs) <= most {
-			return inputs
-		}
-		kept := firstGroups(inputs, c.Groups, most)
-		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, len(kept), len(inputs))
-		return kept
-	}
-	learns, certifies = cut(learns, "learned from"), cut(certifies, "certified on")
-	return learns, certifies, min(learn.Orders, most/max(len(learns), 1))
+// orders returns the number of orders of their passes in which so many inputs are followed to learn
+// from: where these are many, fewer do, and take less memory.
+func orders(passes, inputs int) int {
+	const mostStatistics = 3_000_000 // each takes about 250 bytes, with everything computed from it
+	return max(min(learn.Orders, mostStatistics/passes/max(inputs, 1)), 1)
 }
 
 // noteOnEarlyStop adds the notes that a reader of the rule needs.

@@ -55,7 +55,7 @@ func TestHalvesByGroup(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		groups := rapid.SliceOfN(rapid.IntRange(-3, 20), 1, 60).Draw(t, "groups")
-		learns, certifies := halves(len(groups), groups, rapid.Uint64().Draw(t, "seed"))
+		learns, certifies := newGrouping(groups, len(groups)).halves(rapid.Uint64().Draw(t, "seed"))
 		in := map[int]bool{}
 		for _, i := range learns {
 			in[groups[i]] = true

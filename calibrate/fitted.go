@@ -16,13 +16,9 @@ func (r *run) fit(p part) (*sample, *riskfit.Fit) {
 		return s, nil
 	}
 	inputs := p.inputs()
-	labels := make([]int, len(inputs))
-	var groups []int
+	labels, groups := make([]int, len(inputs)), make([]int, len(inputs))
 	for at, i := range inputs {
-		labels[at] = r.label[i]
-		if r.group != nil {
-			groups = append(groups, r.group[i])
-		}
+		labels[at], groups[at] = r.label[i], r.group[i]
 	}
 	model := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
 	if model == nil {

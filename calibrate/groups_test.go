@@ -21,7 +21,7 @@ func TestGroupsStayTogether(t *testing.T) {
 		for i := range given {
 			given[i] = rapid.IntRange(-3, 20).Draw(t, "group")
 		}
-		s.grouping = newGrouping(given)
+		s.grouping = newGrouping(given, s.n)
 		whole := func(parts []part, of part) {
 			in := make(map[int]int)
 			sum := 0

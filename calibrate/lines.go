@@ -94,8 +94,8 @@ func (r *run) classLines(retained []bool) (all []Line) {
 			kept[i] = retained[i] && r.label[i] == k
 			missed[i] = kept[i] && r.missed[i]
 		}
-		if high := r.interval(r.all(), kept, missed)[1]; high < 1 {
-			all = append(all, Line{policy.CriticalFNR, r.Base.Classes[k], high, ExpectedLine})
+		if _, interval := r.share(r.all(), kept, missed); interval != nil && interval[1] < 1 {
+			all = append(all, Line{policy.CriticalFNR, r.Base.Classes[k], interval[1], ExpectedLine})
 		}
 	}
 	return all

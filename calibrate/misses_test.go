@@ -243,7 +243,7 @@ func TestPrevalence(t *testing.T) {
 // TestLead works out differences by hand.
 func TestLead(t *testing.T) {
 	t.Parallel()
-	s := &search{sample: &sample{grouping: newGrouping([]int{0, 1, 0, 2})}}
+	s := &search{sample: &sample{grouping: newGrouping([]int{0, 1, 0, 2}, 4)}}
 	// Group 0 differs by 1.5, group 1 by 0, group 2 by -1.
 	fewer, se := s.lead(&misses{missed: []float64{0, 1, 0, 1}}, &misses{missed: []float64{1, 1, 0.5, 0}})
 	if fewer != 0.5 || math.Abs(se-math.Sqrt(1.5*1.5+1)) > 1e-15 {

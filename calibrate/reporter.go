@@ -72,7 +72,7 @@ func (r *run) explainScope() {
 func (r *run) noteData() {
 	const few = 30
 	t, say := r.table, r.report.note
-	if r.group != nil {
+	if r.grouped {
 		say("the %d inputs come in %d groups: folds, parts, certificates and intervals are by group", r.n, r.groups)
 	}
 	if r.report.Critical < few {

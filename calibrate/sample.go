@@ -7,7 +7,6 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -15,7 +14,7 @@ import (
 type sample struct {
 	table *eval.Table
 	n     int
-	grouping
+	*grouping
 	outcomes
 	// countsReviews says that a coverage is what reviews leave, and that critical calls are reviewed
 	// whether they are deferred or not. Only inputs called safe then use up what is to be deferred, and
@@ -71,7 +70,7 @@ func (s *sample) withRisk(risk []float64) *sample {
 
 func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handling) *sample {
 	s := &sample{
-		table: t, n: t.Inputs, outcomes: newOutcomes(labels, t), handled: make([]policy.Action, t.Inputs),
+		table: t, n: t.Inputs, grouping: newGrouping(nil, t.Inputs), outcomes: newOutcomes(labels, t), handled: make([]policy.Action, t.Inputs),
 	}
 	for i := range s.n {
 		switch {
@@ -160,48 +159,19 @@ func (s *sample) missShares(p part, retained []bool) (rate *float64, rateInterva
 }
 
 // share returns a share of some inputs of a part with its 95% interval: of those that count, how many
-// are hits. It is nil where none counts.
+// are hits. Both are marks by input. It is nil where none counts.
 func (s *sample) share(p part, counts, hits []bool) (*float64, *[2]float64) {
-	k, n := 0, 0
+	t := s.newTally()
 	for i, inside := range p.holds {
 		if inside && counts[i] {
-			n++
-			k += index(hits[i])
+			t.add(s.group[i], hits[i])
 		}
 	}
-	if n == 0 {
+	if t.cases == 0 {
 		return nil, nil
 	}
-	share, interval := float64(k)/float64(n), s.interval(p, counts, hits)
+	share, interval := float64(t.misses)/float64(t.cases), t.interval(t.largest)
 	return &share, &interval
-}
-
-// interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
-// are hits. Both are marks by input. Inputs of one group count together.
-func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
-	n, k, most := 0, 0, 1
-	byGroup := make(map[int]clustered.Group)
-	for i, inside := range p.holds {
-		if !inside || !counts[i] {
-			continue
-		}
-		n++
-		k += index(hits[i])
-		g := byGroup[s.groupOf(i)]
-		g.Cases++
-		g.Misses += float64(index(hits[i]))
-		byGroup[s.groupOf(i)] = g
-		most = max(most, g.Cases)
-	}
-	if s.group == nil {
-		return exactInterval(k, n)
-	}
-	groups := make([]clustered.Group, 0, len(byGroup))
-	for _, g := range byGroup {
-		groups = append(groups, g)
-	}
-	low, high := clustered.Interval(groups, most, 0.95)
-	return [2]float64{low, high}
 }
 
 // constant reports whether a score is the same for all inputs of a part.

@@ -94,13 +94,13 @@ func (s *search) lead(m, over *misses) (fewer, se float64) {
 	for i := range m.missed {
 		if d := over.missed[i] - m.missed[i]; d != 0 {
 			fewer += d
-			byGroup[s.groupOf(i)] += d
+			byGroup[s.group[i]] += d
 		}
 	}
 	for i := range m.missed { // in one order, so that rounding is always the same
-		if d, has := byGroup[s.groupOf(i)]; has {
+		if d, has := byGroup[s.group[i]]; has {
 			se += d * d
-			delete(byGroup, s.groupOf(i))
+			delete(byGroup, s.group[i])
 		}
 	}
 	return fewer, math.Sqrt(se)
