@@ -257,6 +257,11 @@ func (rec *recorded) checkDecisions(t *rapid.T, tb testing.TB, found *Report, o 
 		if e.Coverage != on.Coverage() || e.CriticalFNR != nil {
 			t.Fatalf("expected %+v, decided %+v", e, on)
 		}
+		for _, row := range found.Comparison {
+			if row.Calibrated && row.Scope == o.Scope && row.Coverage != e.Coverage {
+				t.Fatalf("coverage %v is expected, and the row has %v", e.Coverage, row.Coverage)
+			}
+		}
 		c := found.Certificate
 		cases := on.Critical
 		if c.Bounds == policy.CriticalMissRate {

@@ -1,14 +1,10 @@
 package calibrate
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -218,34 +214,5 @@ func TestFewestPasses(t *testing.T) {
 		if got := fewestToLearn(p, c.gate, 0.3, c.passes); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
-	}
-}
-
-// TestCancelledWhileLearning checks that a calibration that is cancelled ends with the step at
-// hand, and that nothing of it works on once it has returned.
-func TestCancelledWhileLearning(t *testing.T) {
-	t.Parallel()
-	r := ctgRecording("ensemble")
-	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.03}", "passes: {expected: 5}")
-	for step := 1; step <= 3; step++ {
-		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				last := 0
-				_, err := LearnEarlyStop(ctx, r, EarlyStopOptions{Base: base, Disagreement: 0.05, Released: 0.05, Confidence: 0.9, Progress: func(stage string, done, _ int) {
-					if !strings.HasPrefix(stage, "learning") {
-						return
-					}
-					if last = done; done == step {
-						cancel()
-					}
-				}})
-				synctest.Wait() // until goroutines that were left behind have ended
-				if !errors.Is(err, context.Canceled) || last != step {
-					t.Errorf("error %v, progress to step %d, expected to end at step %d", err, last, step)
-				}
-			})
-		})
 	}
 }

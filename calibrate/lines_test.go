@@ -3,7 +3,6 @@ package calibrate
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -106,24 +105,5 @@ func TestMeanRootRisk(t *testing.T) {
 	}
 	if got := p.Calibration.MeanRootRisk; !(math.Abs(got-sum/n) <= 1e-9) || got == 0 {
 		t.Errorf("%v, expected %v, the mean over %v inputs", got, sum/n, n)
-	}
-}
-
-func TestAlarmAboveErrors(t *testing.T) {
-	for _, c := range []struct {
-		above []ClassLimit
-		want  string
-	}{
-		{[]ClassLimit{{"", policy.CriticalFNR, 1}}, "an alarm above 1: expected a share above 0 and below 1"},
-		{[]ClassLimit{{"", policy.CriticalMissRate, 0.1}}, "expected critical-fnr"},
-		{[]ClassLimit{{"x", policy.CriticalFNR, 0.1}}, "has no such class"},
-		{[]ClassLimit{{"0", policy.CriticalFNR, 0.1}}, "it is not critical"},
-		{[]ClassLimit{{"1", policy.CriticalFNR, 0.1}, {"1", policy.CriticalFNR, 0.2}}, "two alarms of the same share"},
-	} {
-		o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
-		o.AlarmAbove = c.above
-		if err := o.checkAlarmAbove(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, expected %q", c.above, err, c.want)
-		}
 	}
 }

@@ -2,91 +2,14 @@ package calibrate
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
-
-// TestFolds checks that the folds divide the part between them, and spread missed and other
-// critical inputs evenly.
-func TestFolds(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSample(t)
-		p := drawPart(t, s)
-		k := rapid.IntRange(1, 7).Draw(t, "folds")
-		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamFolds))
-		if len(parts) != k {
-			t.Fatalf("%d folds, want %d", len(parts), k)
-		}
-		for _, rule := range parts {
-			if rule.n < p.n/k || rule.n > (p.n+k-1)/k {
-				t.Fatalf("a fold of %d inputs, of %d", rule.n, p.n)
-			}
-		}
-		checkShares(t, s, p, parts, func(int, int) float64 { return 1 / float64(k) })
-	})
-}
-
-// TestSplitOfTheRecording checks that a third of the inputs chooses and the rest certifies,
-// whatever the labels are: otherwise the two would not be independent.
-func TestSplitOfTheRecording(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSample(t)
-		r := &run{sample: s, Options: Options{Seed: rapid.Uint64().Draw(t, "seed")}}
-		chooses, certifies := r.split()
-		if n := float64(s.n); math.Abs(float64(chooses.n)-n/3) > 0.5 || chooses.n+certifies.n != s.n {
-			t.Fatalf("%d and %d of %d inputs", chooses.n, certifies.n, s.n)
-		}
-		for i := range s.n {
-			if chooses.holds[i] == certifies.holds[i] {
-				t.Fatalf("input %d is in both parts or in none", i)
-			}
-			s.critical[i], s.missed[i] = !s.critical[i], !s.critical[i]
-		}
-		if again, _ := r.split(); !slices.Equal(again.holds, chooses.holds) {
-			t.Fatal("the split depends on the labels")
-		}
-	})
-}
-
-// checkShares checks that each part has its share of each stratum, within one input.
-func checkShares(t *rapid.T, s *sample, whole part, parts []part, share func(of, stratum int) float64) {
-	stratum := func(i int) int { return index(s.critical[i]) + index(s.missed[i]) }
-	in := make([]int, s.n)
-	var strata [3]int
-	for _, i := range whole.inputs() {
-		strata[stratum(i)]++
-	}
-	for of, p := range parts {
-		var found [3]int
-		for _, i := range p.inputs() {
-			in[i]++
-			found[stratum(i)]++
-		}
-		if p.n != found[0]+found[1]+found[2] {
-			t.Fatalf("part %d says that it has %d inputs, it has %v", of, p.n, found)
-		}
-		for k, n := range found {
-			if math.Abs(float64(n)-share(of, k)*float64(strata[k])) >= 1 {
-				t.Fatalf("part %d has %d inputs of stratum %d, of %d", of, n, k, strata[k])
-			}
-		}
-	}
-	for i := range s.n {
-		if in[i] != index(whole.holds[i]) {
-			t.Fatalf("input %d is in %d parts", i, in[i])
-		}
-	}
-}
 
 // options returns options to calibrate made-up tables with.
 func options(t testing.TB, o Objective, scope policy.Scope, seed uint64) Options {
