@@ -35,7 +35,7 @@ type Options struct {
 	CriticalCalls eval.CriticalCalls
 	// AlarmAbove states what outcomes are tested against, in place of what is certified or expected:
 	// critical FNRs of the retained inputs, of all critical classes (no class) or of single ones.
-	AlarmAbove []ClassLimit
+	AlarmAbove []Limit
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
@@ -153,7 +153,8 @@ func (o *Options) check() error {
 	case o.Scope != policy.AllInputs && o.Scope != policy.PredictedSafe:
 		return fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
 	}
-	return cmp.Or(o.checkAlarmAbove(), o.Objective.check(), o.Objective.checkClasses(o.Base))
+	return cmp.Or(checkLimits("an alarm", o.AlarmAbove, o.Base, policy.CriticalFNR), o.Objective.check(),
+		checkLimits("limit", o.Objective.Limits, o.Base, policy.CriticalMissRate, policy.CriticalFNR))
 }
 
 // keepsCalls reports whether a rule may be chosen that never defers an input called critical: where the

@@ -16,7 +16,7 @@ import (
 )
 
 // objectives has one of each kind.
-var objectives = []Objective{{Coverage: 0.7}, {MaxCriticalFNR: 0.3, Confidence: 0.8}}
+var objectives = []Objective{{Coverage: 0.7}, fnrUpTo(0.3, 0.8)}
 
 // TestNotes checks that notes say what a recording lacks.
 func TestNotes(t *testing.T) {
@@ -155,7 +155,7 @@ func TestNotes(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	nan := math.NaN()
-	alarm := func(above ...ClassLimit) func(*eval.Table, *[]int, *Options) {
+	alarm := func(above ...Limit) func(*eval.Table, *[]int, *Options) {
 		return func(_ *eval.Table, _ *[]int, o *Options) { o.AlarmAbove = above }
 	}
 	for _, c := range []struct {
@@ -164,27 +164,27 @@ func TestErrors(t *testing.T) {
 		want      string
 	}{
 		{Objective{}, nil, "expected exactly one objective"},
-		{Objective{Coverage: 0.8, MaxCriticalMiss: 0.1}, nil, "expected exactly one objective"},
-		{Objective{MaxCriticalMiss: 0.1}, nil, "confidence 0"},
-		{Objective{ClassLimits: []ClassLimit{{"2", policy.CriticalFNR, 0.1}, {"2", policy.CriticalFNR, 0.2}}, Confidence: 0.9}, nil, "two limits"},
-		{Objective{ClassLimits: []ClassLimit{{"0", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "not critical"},
-		{Objective{ClassLimits: []ClassLimit{{"x", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "no such class"},
-		{Objective{ClassLimits: []ClassLimit{{"2", policy.CriticalFNR, 1}}, Confidence: 0.9}, nil, "limit 1 of class"},
-		{Objective{ClassLimits: []ClassLimit{{"2", "accuracy", 0.1}}, Confidence: 0.9}, nil, "accuracy"},
+		{Objective{Coverage: 0.8, Limits: []Limit{{"", policy.CriticalMissRate, 0.1}}}, nil, "expected exactly one objective"},
+		{missesUpTo(0.1, 0), nil, "confidence 0"},
+		{Objective{Limits: []Limit{{"2", policy.CriticalFNR, 0.1}, {"2", policy.CriticalFNR, 0.2}}, Confidence: 0.9}, nil, "max-critical-fnr 2=0.2: given twice"},
+		{Objective{Limits: []Limit{{"0", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "not critical"},
+		{Objective{Limits: []Limit{{"x", policy.CriticalFNR, 0.1}}, Confidence: 0.9}, nil, "no such class"},
+		{Objective{Limits: []Limit{{"2", policy.CriticalFNR, 1}}, Confidence: 0.9}, nil, "limit of 1: expected a share"},
+		{Objective{Limits: []Limit{{"2", "accuracy", 0.1}}, Confidence: 0.9}, nil, "accuracy"},
 		{Objective{Coverage: 1.1}, nil, "coverage 1.1: expected a share above 0 and at most 1"},
 		{Objective{Coverage: -1}, nil, "coverage -1"},
 		{Objective{Coverage: nan}, nil, "coverage NaN"},
-		{Objective{MaxCriticalMiss: 1}, nil, "max-critical-miss 1: expected a share above 0 and below 1"},
-		{Objective{MaxCriticalMiss: nan}, nil, "max-critical-miss NaN"},
-		{Objective{MaxCriticalFNR: -0.1, Confidence: 0.9}, nil, "max-critical-fnr -0.1: expected"},
-		{Objective{MaxCriticalFNR: 0.1}, nil, "confidence 0: expected a share above 0 and below 1"},
-		{Objective{MaxCriticalFNR: 0.1, Confidence: 1}, nil, "confidence 1"},
+		{missesUpTo(0, 0.9), nil, "limit of 0: expected a share above 0 and below 1"},
+		{missesUpTo(nan, 0.9), nil, "limit of NaN"},
+		{fnrUpTo(-0.1, 0.9), nil, "limit of -0.1: expected"},
+		{fnrUpTo(0.1, 0), nil, "confidence 0: expected a share above 0 and below 1"},
+		{fnrUpTo(0.1, 1), nil, "confidence 1"},
 		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "some" }, `scope "some": expected all or predicted-safe`},
-		{objectives[0], alarm(ClassLimit{"", policy.CriticalFNR, 1}), "an alarm above 1: expected a share above 0 and below 1"},
-		{objectives[0], alarm(ClassLimit{"", policy.CriticalMissRate, 0.1}), "expected critical-fnr"},
-		{objectives[0], alarm(ClassLimit{"x", policy.CriticalFNR, 0.1}), `alarm of class "x": model`},
-		{objectives[0], alarm(ClassLimit{"0", policy.CriticalFNR, 0.1}), "it is not critical"},
-		{objectives[0], alarm(ClassLimit{"1", policy.CriticalFNR, 0.1}, ClassLimit{"1", policy.CriticalFNR, 0.2}), "two alarms of the same share"},
+		{objectives[0], alarm(Limit{"", policy.CriticalFNR, 1}), "an alarm of 1: expected a share above 0 and below 1"},
+		{objectives[0], alarm(Limit{"", policy.CriticalMissRate, 0.1}), "expected one of [critical-fnr]"},
+		{objectives[0], alarm(Limit{"x", policy.CriticalFNR, 0.1}), `alarm of class "x": model`},
+		{objectives[0], alarm(Limit{"0", policy.CriticalFNR, 0.1}), "it is not critical"},
+		{objectives[0], alarm(Limit{"1", policy.CriticalFNR, 0.1}, Limit{"1", policy.CriticalFNR, 0.2}), "max-critical-fnr 1=0.2: given twice"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { *labels = (*labels)[1:] }, "299 labels, expected 300"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = 3 }, "label 9 is 3, expected 0 to 2"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = -1 }, "label 9 is -1"},

@@ -141,10 +141,7 @@ func (l *limitTest) rowOf(name string, at *choice) Row {
 func (l *limitTest) predict(s *search, rule candidate) promise {
 	way, predicted := s.path(s.part, s.scope, rule), make([]float64, len(coverageGrid()))
 	for c, coverage := range coverageGrid() {
-		retained, t := make([]bool, s.n), way.thresholds(coverage)
-		for i, inside := range s.part.holds {
-			retained[i] = inside && s.retains(i, s.scope, rule, t)
-		}
+		retained := (&choice{s, rule, way.thresholds(coverage)}).retained(s.part)
 		for _, limit := range l.limits {
 			e := limit.test(s.sample, s.part, retained)
 			scale := float64(l.certifies.n) / float64(max(s.part.n, 1)) / e.casesOfGroup()

@@ -112,35 +112,6 @@ func (c *choice) reread(classes []string) (all []Reread) {
 	return all
 }
 
-// fewestToLearn returns the passes from which on an early-stopping rule may decide for a policy: the
-// fewest that the policy accepts. Where these are all, as in a policy calibrated without a rule, they
-// are what the gate can do with.
-func fewestToLearn(p *policy.Policy, gate policy.Gate, reliability float64, passes int) int {
-	fewest := max(p.FewestPasses, 2)
-	if p.FewestPasses == p.ExpectedPasses {
-		fewest = 2
-	}
-	variance := decomp.Sample
-	if p.Variance == policy.Population {
-		variance = decomp.Population
-	}
-	for gate.ReadsSkewness() && fewest < passes && hardlyOpens(fewest, passes, variance, reliability) {
-		fewest++
-	}
-	return fewest
-}
-
-// hardlyOpens reports whether so few of all passes hardly let a gate open that reads skewness. From
-// half of the passes on a gate that can open at all is enough: otherwise no pass would be left to save.
-func hardlyOpens(passes, all int, variance decomp.Variance, reliability float64) bool {
-	const spare = 2
-	most := decomp.SkewnessCap(passes, variance)
-	if 2*passes >= all {
-		return most <= reliability
-	}
-	return most < spare*reliability
-}
-
 func intervalOf(value *float64, interval *[2]float64) *policy.Interval {
 	if value == nil {
 		return nil

@@ -100,15 +100,6 @@ func (r *run) countReviews() error {
 	return nil
 }
 
-// deferrableCoverage returns the coverage that leaves those inputs out which the objective lets be
-// deferred: where critical calls use up part of a budget of reviews, it is above the objective's.
-func (r *run) deferrableCoverage() float64 {
-	if r.Objective.Reviews == 0 {
-		return r.Objective.Coverage
-	}
-	return 1 - max(0, r.Objective.Reviews-float64(count(r.predictedCritical))/float64(r.n))
-}
-
 // bothScopes returns both scopes, the chosen one first.
 func bothScopes(chosen policy.Scope) []policy.Scope {
 	if chosen == policy.PredictedSafe {

@@ -41,8 +41,10 @@ func (r *run) forCost() (*choice, error) {
 	}
 	ratio := r.Objective.CostRatio
 	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
-	costs := make([]eval.Selective, len(ratios)) // out of folds
-	held := newHeldOut(r)                        // at the ratio asked for
+	byRatio := make([]*heldOutRule, len(ratios))
+	for i := range ratios {
+		byRatio[i] = r.newHeldOutRule()
+	}
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	r.total = len(outer) + 1
 	all, err := fit(r.all())
@@ -55,15 +57,16 @@ func (r *run) forCost() (*choice, error) {
 			return nil, err
 		}
 		for i, ratio := range ratios {
-			addTo(&costs[i], at(ratio).selective(out))
+			byRatio[i].add(at(ratio), out)
 		}
-		held.own.add(at(ratio), out)
 	}
 	for i, ratio := range ratios {
-		r.report.Costs = append(r.report.Costs, r.costPoint(ratio, costs[i]))
+		r.report.Costs = append(r.report.Costs, r.costPoint(ratio, r.selective(r.all(), byRatio[i].retained)))
 	}
 	r.report.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
 	r.compareNone()
+	held := r.newHeldOut()
+	held.own = byRatio[slices.Index(ratios, ratio)]
 	held.compare(r.Scope)
 	r.expect(held)
 	c := all(ratio)
@@ -71,16 +74,6 @@ func (r *run) forCost() (*choice, error) {
 	r.report.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
 		"costs as much as %v reviews and a review finds the miss.", ratio, ratio)
 	return c, nil
-}
-
-func addTo(sum *eval.Selective, s eval.Selective) {
-	sum.Inputs += s.Inputs
-	sum.Retained += s.Retained
-	sum.Correct += s.Correct
-	sum.Critical += s.Critical
-	sum.Missed += s.Missed
-	sum.Called += s.Called
-	sum.FalseCalls += s.FalseCalls
 }
 
 // costPoint returns the cost of what a threshold of 1/ratio retains of all inputs.

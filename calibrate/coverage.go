@@ -21,7 +21,7 @@ func (r *run) forCoverage() (*choice, error) {
 	r.report.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
 	r.compareNone()
 	for _, scope := range bothScopes(r.Scope) {
-		held := newHeldOut(r)
+		held := r.newHeldOut()
 		for _, out := range outer {
 			s, err := r.search(r.all().without(out), scope)
 			if err != nil {
@@ -69,9 +69,11 @@ type heldOutRule struct {
 	guarded  int    // of them, those that the guard deferred
 }
 
-func newHeldOut(r *run) *heldOut {
-	return &heldOut{run: r, own: &heldOutRule{retained: make([]bool, r.n)}, shown: map[candidate]*heldOutRule{}}
+func (r *run) newHeldOut() *heldOut {
+	return &heldOut{run: r, own: r.newHeldOutRule(), shown: map[candidate]*heldOutRule{}}
 }
+
+func (r *run) newHeldOutRule() *heldOutRule { return &heldOutRule{retained: make([]bool, r.n)} }
 
 // add adds what a choice decides of a fold.
 func (h *heldOutRule) add(c *choice, out part) {
@@ -85,7 +87,7 @@ func (h *heldOutRule) add(c *choice, out part) {
 // show adds what a rule decides of a fold to those that the comparison shows by name.
 func (h *heldOut) show(c *choice, out part) {
 	if h.shown[c.rule] == nil {
-		h.shown[c.rule] = &heldOutRule{retained: make([]bool, h.run.n)}
+		h.shown[c.rule] = h.run.newHeldOutRule()
 		h.order = append(h.order, c.rule)
 	}
 	h.shown[c.rule].add(c, out)
@@ -176,7 +178,7 @@ func (r *run) gain(chosen candidate) string {
 	}
 	switch {
 	case r.Objective.Reviews > 0:
-		without := r.everything(r.all())
+		without := r.selective(r.all(), r.all().holds)
 		return fmt.Sprintf("At %.0f reviews per 1,000 inputs in all, %d of %d critical inputs are missed. People review the %d critical calls "+
 			"anyway, of which %d are false, and these count as reviews: by one rule both scopes miss the same.",
 			per1000(own.Reviews, own.Inputs), own.Missed, own.CriticalInputs, without.Called, without.FalseCalls)

@@ -191,7 +191,7 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 // checkBase refuses a policy for which there can be no early-stopping rule, before the work.
 func (o *EarlyStopOptions) checkBase(r eval.Recording) error {
 	base := *o.Base
-	base.FewestPasses = fewestToLearn(o.Base, o.Base.Gate, o.Base.ReliabilityThreshold, r.Passes.Passes)
+	base.FewestPasses = fewestToLearn(o.Base, r.Passes.Passes)
 	switch why := base.WhyNoEarlyStop(); {
 	case why != "":
 		return fmt.Errorf("model %s: no input can stop early: %s", o.Base.Name, why)
@@ -202,12 +202,41 @@ func (o *EarlyStopOptions) checkBase(r eval.Recording) error {
 	return nil
 }
 
+// fewestToLearn returns the passes from which on an early-stopping rule may decide for a policy: the
+// fewest that the policy accepts. Where these are all, as in a policy calibrated without a rule, they
+// are what the gate can do with.
+func fewestToLearn(p *policy.Policy, passes int) int {
+	fewest := max(p.FewestPasses, 2)
+	if p.FewestPasses == p.ExpectedPasses {
+		fewest = 2
+	}
+	variance := decomp.Sample
+	if p.Variance == policy.Population {
+		variance = decomp.Population
+	}
+	for p.Gate.ReadsSkewness() && fewest < passes && hardlyOpens(fewest, passes, variance, p.ReliabilityThreshold) {
+		fewest++
+	}
+	return fewest
+}
+
+// hardlyOpens reports whether so few of all passes hardly let a gate open that reads skewness. From
+// half of the passes on a gate that can open at all is enough: otherwise no pass would be left to save.
+func hardlyOpens(passes, all int, variance decomp.Variance, reliability float64) bool {
+	const spare = 2
+	most := decomp.SkewnessCap(passes, variance)
+	if 2*passes >= all {
+		return most <= reliability
+	}
+	return most < spare*reliability
+}
+
 // keep drafts the policy as it is, without a rule, and starts the report.
 func (c *stopping) keep(r eval.Recording, table *eval.Table) {
 	p := c.Base
 	d := p.Draft()
 	d.EarlyStopping = nil
-	d.FewestPasses = fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes)
+	d.FewestPasses = fewestToLearn(p, r.Passes.Passes)
 	c.draft = &d
 	c.report = newReport("", p.Scope, c.Seed)
 	c.report.Inputs, c.report.Passes, c.report.Chosen = r.Passes.Inputs, r.Passes.Passes, kept(p)

@@ -142,7 +142,7 @@ func TestEarlyStopRiskByGroup(t *testing.T) {
 		return to, Source{Passes: eval.File{Name: name, SHA256: strings.Repeat(name, 64)}}, groups
 	}
 	first, source, groups := half(0, "a")
-	o := options(t, Objective{MaxCriticalMiss: 0.12, Confidence: 0.8}, policy.AllInputs, 42)
+	o := options(t, missesUpTo(0.12, 0.8), policy.AllInputs, 42)
 	o.Source, o.Groups = source, groups
 	certified := must(Run(t.Context(), first, o))
 	if certified.Refused() {
@@ -210,8 +210,8 @@ func TestFewestPasses(t *testing.T) {
 		{30, 30, 30, policy.AnyCritical, 5}, {2, 10, 10, policy.AnyCritical, 5}, {5, 5, 5, policy.AnyCritical, 4},
 		{4, 4, 4, policy.AnyCritical, 4},
 	} {
-		p := &policy.Policy{FewestPasses: c.fewest, ExpectedPasses: c.expected}
-		if got := fewestToLearn(p, c.gate, 0.3, c.passes); got != c.want {
+		p := &policy.Policy{FewestPasses: c.fewest, ExpectedPasses: c.expected, Gate: c.gate, ReliabilityThreshold: 0.3}
+		if got := fewestToLearn(p, c.passes); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}

@@ -5,24 +5,33 @@ import (
 	"math"
 
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
 )
 
 // fit returns the sample with a guard and the risk, which are learned from a part before rules are
 // compared, and the model of risk; nil for none. Risk rises with p_critical, so that the labels it was
 // fitted to decide no comparison. The same part gives the same fit.
 func (r *run) fit(p part) (*sample, *riskfit.Fit) {
-	s := r.withGuard(p, r.guardShare())
-	if r.table.Mean == nil { // without mean predictions there is nothing to fit
-		return s, nil
+	s, inputs := *r.sample, p.inputs()
+	s.guard = math.Inf(1)
+	if share := r.guardShare(); share > 0 {
+		mi := make([]float64, len(inputs))
+		for at, i := range inputs {
+			mi[at] = r.table.Scores[decomp.MI][i]
+		}
+		s.guard = eval.Threshold(mi, 1-share)
 	}
-	inputs := p.inputs()
+	if r.table.Mean == nil { // without mean predictions there is nothing to fit
+		return &s, nil
+	}
 	labels, groups := make([]int, len(inputs)), make([]int, len(inputs))
 	for at, i := range inputs {
 		labels[at], groups[at] = r.label[i], r.group[i]
 	}
 	model := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
 	if model == nil {
-		return s, nil
+		return &s, nil
 	}
 	risk := riskfit.Risks(r.table, model.Risk)
 	for i, v := range risk {
@@ -30,7 +39,8 @@ func (r *run) fit(p part) (*sample, *riskfit.Fit) {
 			risk[i] = 0
 		}
 	}
-	return s.withRisk(risk), model
+	s.risk, s.order[riskScore] = risk, ascending(risk)
+	return &s, model
 }
 
 // tooFewForRisk says why no risk could be fitted to the part of a search.
@@ -43,11 +53,15 @@ func (s *search) tooFewForRisk() string {
 		s.part.count(s.missed), others, riskfit.FewestMissed)
 }
 
-// guardShare returns the share of inputs above the guard, which is never more than may be deferred.
+// guardShare returns the share of inputs above the guard, which is never more than the objective lets
+// be deferred: critical calls may use up part of a budget of reviews.
 func (r *run) guardShare() float64 {
-	share := r.Guard
-	if c := r.deferrableCoverage(); c > 0 {
-		share = min(share, 1-c)
+	most := 1.0
+	switch {
+	case r.Objective.Coverage > 0:
+		most = 1 - r.Objective.Coverage
+	case r.Objective.Reviews > 0:
+		most = max(0, r.Objective.Reviews-float64(count(r.predictedCritical))/float64(r.n))
 	}
-	return max(share, 0)
+	return min(r.Guard, most)
 }

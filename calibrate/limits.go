@@ -42,7 +42,7 @@ func (l limit) inputs() string {
 	return "inputs of class " + l.name
 }
 
-// limits are bounds that hold together, the pooled ones first.
+// limits are bounds that hold together.
 type limits []limit
 
 // limits returns the bounds that the objective asks for, of a recording's groups.
@@ -54,17 +54,14 @@ func (r *run) limits() limits {
 	return all
 }
 
-// limits returns the bounds that the objective asks for, the pooled ones first.
-func (o *Objective) limits(p *policy.Policy) limits {
-	var all limits
-	if a := o.MaxCriticalMiss; a > 0 {
-		all = append(all, limit{figure: policy.CriticalMissRate, class: allClasses, target: a})
-	}
-	if a := o.MaxCriticalFNR; a > 0 {
-		all = append(all, limit{figure: policy.CriticalFNR, class: allClasses, target: a})
-	}
-	for _, c := range o.ClassLimits {
-		all = append(all, limit{figure: c.Bounds, class: slices.Index(p.Classes, c.Class), name: c.Class, target: c.Most})
+// limits returns the bounds that the objective asks for.
+func (o *Objective) limits(p *policy.Policy) (all limits) {
+	for _, l := range o.Limits {
+		class := allClasses
+		if l.Class != "" {
+			class = slices.Index(p.Classes, l.Class)
+		}
+		all = append(all, limit{figure: l.Bounds, class: class, name: l.Class, target: l.Most})
 	}
 	return all
 }

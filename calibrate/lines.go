@@ -1,8 +1,6 @@
 package calibrate
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/ckd-project/ckd/policy"
@@ -99,23 +97,4 @@ func (r *run) classLines(retained []bool) (all []Line) {
 		}
 	}
 	return all
-}
-
-// checkAlarmAbove checks the lines that are stated.
-func (o *Options) checkAlarmAbove() error {
-	for i, l := range o.AlarmAbove {
-		switch k := slices.Index(o.Base.Classes, l.Class); {
-		case l.Bounds != policy.CriticalFNR:
-			return fmt.Errorf("an alarm above a share %q: expected %s", l.Bounds, policy.CriticalFNR)
-		case !(l.Most > 0 && l.Most < 1):
-			return fmt.Errorf("an alarm above %v: expected a share above 0 and below 1", l.Most)
-		case l.Class != "" && k < 0:
-			return fmt.Errorf("an alarm of class %q: model %s has no such class", l.Class, o.Base.Name)
-		case l.Class != "" && !slices.Contains(o.Base.Critical, k):
-			return fmt.Errorf("an alarm of class %q: it is not critical, expected a critical class", l.Class)
-		case slices.ContainsFunc(o.AlarmAbove[:i], func(before ClassLimit) bool { return before.Class == l.Class }):
-			return errors.New("two alarms of the same share, expected one")
-		}
-	}
-	return nil
 }

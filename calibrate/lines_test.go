@@ -19,7 +19,7 @@ func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		o     Objective
-		above []ClassLimit
+		above []Limit
 		want  []Line // with Above 0 for the upper end of what is expected
 	}{
 		{"coverage", Objective{Coverage: 0.8}, nil, []Line{
@@ -28,11 +28,11 @@ func TestLines(t *testing.T) {
 		{"cost", Objective{CostRatio: 20}, nil, []Line{
 			{fnr, "", 0, ExpectedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0, ExpectedLine}, {fnr, "2", 0, ExpectedLine},
 		}},
-		{"certified FNR", Objective{MaxCriticalFNR: 0.2, Confidence: 0.9}, nil, []Line{{fnr, "", 0.2, CertifiedLine}}},
-		{"certified class", Objective{MaxCriticalMiss: 0.2, Confidence: 0.9, ClassLimits: []ClassLimit{{"1", fnr, 0.4}}}, nil, []Line{
+		{"certified FNR", fnrUpTo(0.2, 0.9), nil, []Line{{fnr, "", 0.2, CertifiedLine}}},
+		{"certified class", missesUpTo(0.2, 0.9, Limit{"1", fnr, 0.4}), nil, []Line{
 			{rate, "", 0.2, CertifiedLine}, {fnr, "1", 0.4, CertifiedLine},
 		}},
-		{"stated beside expected", Objective{Coverage: 0.8}, []ClassLimit{{"1", fnr, 0.5}, {"", fnr, 0.3}}, []Line{
+		{"stated beside expected", Objective{Coverage: 0.8}, []Limit{{"1", fnr, 0.5}, {"", fnr, 0.3}}, []Line{
 			{fnr, "", 0.3, StatedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0.5, StatedLine}, {fnr, "2", 0, ExpectedLine},
 		}},
 	} {
@@ -86,7 +86,7 @@ func TestLines(t *testing.T) {
 func TestMeanRootRisk(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "mcdropout")
-	p := calibrated(t, table, labels, options(t, Objective{MaxCriticalFNR: 0.18, Confidence: 0.9}, policy.AllInputs, 1)).Policy
+	p := calibrated(t, table, labels, options(t, fnrUpTo(0.18, 0.9), policy.AllInputs, 1)).Policy
 	model := must(engine.New(p))
 	batch, out := model.NewBatch(), model.NewOutcome()
 	r := ctgRecording("mcdropout")

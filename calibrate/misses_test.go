@@ -64,7 +64,7 @@ func TestRisk(t *testing.T) {
 func TestCriticalCalls(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "mcdropout")
-	for _, objective := range []Objective{{Coverage: 0.8}, {MaxCriticalMiss: 0.1, Confidence: 0.9}} {
+	for _, objective := range []Objective{{Coverage: 0.8}, missesUpTo(0.1, 0.9)} {
 		for calls, keeps := range map[eval.CriticalCalls]bool{"": false, eval.Reviewed: false, eval.ActedOn: true} {
 			o := options(t, objective, policy.AllInputs, 1)
 			o.CriticalCalls = calls

@@ -53,7 +53,8 @@ func (r *run) choose(c *choice) {
 // missed.
 func (r *run) noteDeferringAll(got eval.Selective) {
 	without := float64(r.report.Missed) / float64(r.report.Critical)
-	if r.Objective.MaxCriticalFNR == 0 && got.Critical > 0 && got.CriticalFNR() > without {
+	pooled := func(l Limit) bool { return l.Bounds == policy.CriticalFNR && l.Class == "" }
+	if !slices.ContainsFunc(r.Objective.Limits, pooled) && got.Critical > 0 && got.CriticalFNR() > without {
 		r.report.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
 			"the promise is kept by deferring nearly all others. Compare --max-critical-fnr, and scope %s",
 			got.CriticalFNR(), without, policy.PredictedSafe)

@@ -79,7 +79,7 @@ func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 	if err := cmp.Or(o.check(), r.check(o.Base)); err != nil {
 		return nil, err
 	}
-	if o.Objective.bounds() == 0 {
+	if len(o.Objective.Limits) == 0 {
 		return nil, errors.New("calibration from outcomes needs bounds on misses with a confidence: a critical miss rate, a critical FNR")
 	}
 	o.Source.Passes = eval.File{Name: r.Name, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(o.Base.Hash+"\n"+r.Name)))}

@@ -87,15 +87,18 @@ func bounds(r *labelled.Recording) []calibrate.Objective {
 		return math.Round(50*float64(missed)/float64(cases)) / 100, cases
 	}
 	all, _ := half(r.IsCritical)
-	objectives := []calibrate.Objective{{MaxCriticalMiss: all, Confidence: confidence}, {MaxCriticalFNR: all, Confidence: confidence}}
+	objectives := []calibrate.Objective{
+		{Limits: []calibrate.Limit{{Bounds: policy.CriticalMissRate, Most: all}}, Confidence: confidence},
+		{Limits: []calibrate.Limit{{Bounds: policy.CriticalFNR, Most: all}}, Confidence: confidence},
+	}
 	classes := calibrate.Objective{Confidence: confidence}
 	const fewest = 100
 	for _, k := range r.Base.Critical {
 		if most, cases := half(func(label int) bool { return label == k }); cases >= fewest {
-			classes.ClassLimits = append(classes.ClassLimits, calibrate.ClassLimit{Class: r.Base.Classes[k], Bounds: policy.CriticalMissRate, Most: most})
+			classes.Limits = append(classes.Limits, calibrate.Limit{Class: r.Base.Classes[k], Bounds: policy.CriticalMissRate, Most: most})
 		}
 	}
-	if len(r.Base.Critical) > 1 && classes.ClassLimits != nil {
+	if len(r.Base.Critical) > 1 && classes.Limits != nil {
 		objectives = append(objectives, classes)
 	}
 	return objectives

@@ -90,24 +90,6 @@ func TestTwoNumbersAreFound(t *testing.T) {
 	}
 }
 
-func TestFewestMissed(t *testing.T) {
-	table, labels := world(3000, 6, 0, 1)
-	for _, fewest := range []int{9, 10} {
-		some := slices.Clone(labels)
-		missed := 0
-		for i, p := range table.Predicted {
-			if some[i] >= 4 && p < 4 {
-				if missed++; missed > fewest {
-					some[i] = 0
-				}
-			}
-		}
-		if f := fit(t, table, some, riskfit.Options{}); (f == nil) != (fewest < riskfit.FewestMissed) {
-			t.Errorf("%d missed: %v", fewest, f)
-		}
-	}
-}
-
 // TestSeparated fits where p_critical tells truly critical inputs from others without an error, and
 // where nothing varies.
 func TestSeparated(t *testing.T) {
