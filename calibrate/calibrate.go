@@ -87,10 +87,11 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, draft, err := choose(ctx, table, r.Labels, o)
+	chosen, draft, err := choose(ctx, table, r.Labels, o)
 	if err != nil {
 		return nil, named(r, err)
 	}
+	report := chosen.report
 	report.from(&o.Source, o.Groups != nil)
 	for i := range report.Reread {
 		report.Reread[i].Input = r.Place(report.Reread[i].Input)
@@ -108,19 +109,22 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	if err := o.noticeEarlierAttempt(report, draft); err != nil {
 		return nil, err
 	}
-	o.setLines(report, draft)
+	chosen.setLines(draft)
 	return report, report.put(draft)
 }
 
 // Choose chooses gate, scores and thresholds as Run does, for a recording that is decomposed
 // already: for those who calibrate on many parts of one table. It leaves Source and Replaces alone.
 func Choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, error) {
-	report, draft, err := choose(ctx, t, labels, o)
-	if err == nil && draft != nil {
-		o.setLines(report, draft)
-		report.Policy, err = build(*draft)
+	chosen, draft, err := choose(ctx, t, labels, o)
+	if err != nil {
+		return nil, err
 	}
-	return report, err
+	if draft != nil {
+		chosen.setLines(draft)
+		chosen.report.Policy, err = build(*draft)
+	}
+	return chosen.report, err
 }
 
 // decomposed decomposes a recording for the policy to complete.

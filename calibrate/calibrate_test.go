@@ -299,15 +299,16 @@ func TestSecondAttempt(t *testing.T) {
 			o := options(t, objective, policy.AllInputs, 1)
 			o.Source = Source{Passes: eval.File{Name: "p.npy", SHA256: strings.Repeat("0", 64)}}
 			finished := func() *Report {
-				report, draft, err := choose(t.Context(), table, labels, o)
+				chosen, draft, err := choose(t.Context(), table, labels, o)
 				if err != nil {
 					t.Fatal(err)
 				}
+				report := chosen.report
 				draft.Calibration.Recording.PassesSHA256 = o.Source.Passes.SHA256
 				if err := o.noticeEarlierAttempt(report, draft); err != nil {
 					t.Fatal(err)
 				}
-				o.setLines(report, draft)
+				chosen.setLines(draft)
 				if err := report.put(draft); err != nil {
 					t.Fatal(err)
 				}

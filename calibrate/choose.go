@@ -13,7 +13,7 @@ import (
 
 // choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
 // nothing certifies.
-func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, *policy.Draft, error) {
+func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*run, *policy.Draft, error) {
 	if o.Groups == nil {
 		o.Groups = t.Copies
 	}
@@ -28,7 +28,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 		return nil, nil, err
 	}
 	if r.report.suspect(t.Suspect(labels)) {
-		return r.report, nil, nil
+		return r, nil, nil
 	}
 	if r.report.Critical == 0 {
 		return nil, nil, errors.New("no input has a critical class: nothing can be learnt about missing one")
@@ -47,9 +47,9 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 	}
 	c, err := method()
 	if c == nil || err != nil {
-		return r.report, nil, err
+		return r, nil, err
 	}
-	return r.report, r.draft(c), nil
+	return r, r.draft(c), nil
 }
 
 // checkTable checks what is to be learned from.
@@ -70,7 +70,8 @@ type run struct {
 	Options
 	ctx         context.Context
 	report      *Report
-	done, total int // searches
+	byClass     []Line // what is expected of single critical classes
+	done, total int    // searches
 }
 
 func newRun(ctx context.Context, t *eval.Table, labels []int, o Options) *run {

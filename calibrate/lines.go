@@ -25,11 +25,11 @@ const (
 	StatedLine    LineOrigin = "stated"    // Options.AlarmAbove
 )
 
-// setLines writes what outcomes are tested against to a report and a draft.
+// setLines writes what outcomes are tested against to the report and a draft.
 //
 // A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
 // calibrations lie above it from the first day.
-func (o *Options) setLines(r *Report, d *policy.Draft) {
+func (r *run) setLines(d *policy.Draft) {
 	c := d.Calibration
 	derived := c.DerivedLines()
 	var all []Line
@@ -55,10 +55,10 @@ func (o *Options) setLines(r *Report, d *policy.Draft) {
 			}
 		}
 	}
-	for _, l := range o.AlarmAbove {
+	for _, l := range r.AlarmAbove {
 		put(Line{policy.CriticalFNR, l.Class, l.Most, StatedLine})
 	}
-	r.Lines, c.Lines = all, forPolicy(all)
+	r.report.Lines, c.Lines = all, forPolicy(all)
 }
 
 // forPolicy returns lines as a policy has them, nil for none.

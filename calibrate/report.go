@@ -78,9 +78,6 @@ type Report struct {
 	Policy *policy.Policy `json:"-"`
 	// Warnings repeat the most important notes.
 	Warnings []string `json:"-"`
-
-	// byClass has what is expected of single critical classes, for Lines.
-	byClass []Line
 }
 
 func newReport(objective string, scope policy.Scope, seed uint64) *Report {

@@ -1,9 +1,6 @@
 package earlystop
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // The statistics of an input after t passes have these places.
 const (
@@ -101,37 +98,6 @@ func NoStep() Step { return Step{Side{AtMost: -Never}, Side{AtMost: -Never}} }
 
 // Asks reports whether anything can be decided at the step.
 func (s *Step) Asks() bool { return s.Retain.AtMost > -Never || s.Defer.AtMost > -Never }
-
-// Check reports what is wrong with a rule that was read from somewhere.
-func (r *Rule) Check() error {
-	if r.Fewest < 1 || r.Fewest >= r.Passes {
-		return fmt.Errorf("fewest %d: expected at least 1 and fewer than passes, %d", r.Fewest, r.Passes)
-	}
-	if !(r.Patience >= 0 && r.Patience <= Never) {
-		return fmt.Errorf("patience %v: expected log-odds from 0 to %v", r.Patience, Never)
-	}
-	if want := r.Passes - r.Fewest; len(r.Steps) != want {
-		return fmt.Errorf("%d steps: expected %d, one after each of %d to %d passes",
-			len(r.Steps), want, r.Fewest, r.Passes-1)
-	}
-	for i := range r.Steps {
-		s := &r.Steps[i]
-		for _, side := range []struct {
-			name string
-			*Side
-		}{{"retain", &s.Retain}, {"defer", &s.Defer}} {
-			for j, v := range side.Coefficients {
-				if math.IsNaN(v) || math.Abs(v) > Never {
-					return fmt.Errorf("step after %d passes, %s: coefficient %d is %v, expected one within %v", r.Fewest+i, side.name, j, v, Never)
-				}
-			}
-			if !(math.Abs(side.AtMost) <= Never) {
-				return fmt.Errorf("step after %d passes, %s: at most %v, expected log-odds within %v", r.Fewest+i, side.name, side.AtMost, Never)
-			}
-		}
-	}
-	return nil
-}
 
 // Last returns the largest number of passes after which an input may be decided early, or 0 for a
 // rule that decides nothing. Later passes need not be followed.

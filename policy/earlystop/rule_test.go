@@ -3,7 +3,6 @@ package earlystop_test
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -11,7 +10,7 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// rules draws a rule of any numbers that Check accepts.
+// rules draws a rule of any numbers.
 func rules(t *rapid.T) *earlystop.Rule {
 	r := &earlystop.Rule{Passes: rapid.IntRange(3, 12).Draw(t, "passes")}
 	r.Fewest = rapid.IntRange(1, r.Passes-1).Draw(t, "fewest")
@@ -132,9 +131,6 @@ func TestAgain(t *testing.T) {
 func TestSettledProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, x := rules(t), statistics(t)
-		if err := r.Check(); err != nil {
-			t.Fatal(err)
-		}
 		after := rapid.IntRange(-2, 15).Draw(t, "t")
 		got, again := r.Settled(after, x)
 		own := x.Values[earlystop.Own]
@@ -154,36 +150,6 @@ func TestSettledProperties(t *testing.T) {
 			t.Fatalf("settled to %v on a NaN", got)
 		}
 	})
-}
-
-func TestCheck(t *testing.T) {
-	good := func() *earlystop.Rule {
-		return &earlystop.Rule{Passes: 4, Fewest: 2, Steps: make([]earlystop.Step, 2)}
-	}
-	if err := good().Check(); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		spoil func(*earlystop.Rule)
-		want  string
-	}{
-		{func(r *earlystop.Rule) { r.Fewest = 0 }, "fewest 0: expected at least 1"},
-		{func(r *earlystop.Rule) { r.Fewest = 4 }, "fewer than passes, 4"},
-		{func(r *earlystop.Rule) { r.Patience = -1 }, "patience -1: expected log-odds from 0"},
-		{func(r *earlystop.Rule) { r.Patience = math.NaN() }, "patience NaN"},
-		{func(r *earlystop.Rule) { r.Steps = r.Steps[:1] }, "1 steps: expected 2"},
-		{func(r *earlystop.Rule) { r.Steps[1].Retain.Coefficients[3] = math.NaN() }, "after 3 passes, retain: coefficient 3 is NaN"},
-		{func(r *earlystop.Rule) { r.Steps[0].Retain.AtMost = math.Inf(-1) }, "after 2 passes, retain: at most -Inf"},
-		{func(r *earlystop.Rule) { r.Steps[0].Defer.AtMost = 2 * earlystop.Never }, "after 2 passes, defer: at most 2e+06"},
-	} {
-		t.Run(c.want, func(t *testing.T) {
-			r := good()
-			c.spoil(r)
-			if err := r.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, expected an error with %q", err, c.want)
-			}
-		})
-	}
 }
 
 func TestSettledAllocatesNothing(t *testing.T) {

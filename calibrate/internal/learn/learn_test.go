@@ -72,7 +72,7 @@ func TestCTG(t *testing.T) {
 	const share = 0.01
 	sequence := learned(t, d, learning, 6, 1)
 	for _, rule := range sequence {
-		if err := rule.Check(); err != nil {
+		if err := rule.Form.Check(); err != nil {
 			t.Fatal(err)
 		}
 		if rule.Patience <= 0 {
