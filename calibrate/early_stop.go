@@ -372,7 +372,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	}
 	s.HalvesDiffer = newExactShare(count(differ), len(certifies))
 	if g.grouped {
-		s.Groups = got.CertifyingGroups()
+		s.Groups, _ = got.GroupsOf(learn.Disagreements)
 		t := g.newTally()
 		for at, i := range certifies {
 			t.add(g.group[i], differ[at])
@@ -478,7 +478,8 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	}
 	drawn := "inputs"
 	if got.Groups != nil {
-		drawn = fmt.Sprintf("groups of at most %d inputs", got.LargestGroup())
+		_, largest := got.GroupsOf(learn.Disagreements)
+		drawn = fmt.Sprintf("groups of at most %d inputs", largest)
 	}
 	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
 		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
@@ -487,7 +488,7 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
 	}
 	if got.Groups != nil {
-		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", got.CertifyingGroups())
+		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", s.Groups)
 	} else {
 		r.Statement += " This holds " + policy.IfIndependent + "."
 	}

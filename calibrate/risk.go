@@ -82,12 +82,10 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 		bounded = "critical inputs are retained and"
 	}
 	drawn := "for inputs drawn as those of the recording were, " + policy.IfIndependent
-	if got.Groups != nil {
-		renewed.Groups = got.CriticalGroups()
+	groups, largest := got.GroupsOf(learn.MissedOfAll)
+	if renewed.Groups = groups; got.Groups != nil {
 		drawn = fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs "+
-			"certified)", got.LargestCriticalGroup(), renewed.Groups)
-	} else {
-		renewed.Groups = 0
+			"certified)", largest, groups)
 	}
 	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
 		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases, drawn)

@@ -230,7 +230,7 @@ func (f *boundFlags) limits() ([]calibrate.Limit, error) {
 		return nil, err
 	}
 	fnr, err := limitsOf("--max-critical-fnr", f.MaxCriticalFNR, policy.CriticalFNR)
-	all := append(misses, fnr...)
+	all := slices.Concat(misses, fnr)
 	slices.SortStableFunc(all, func(a, b calibrate.Limit) int { return min(len(a.Class), 1) - min(len(b.Class), 1) })
 	return all, err
 }

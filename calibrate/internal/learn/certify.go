@@ -131,7 +131,7 @@ func (q *Request) Certify(ctx context.Context, d *Decisions, sequence []*earlyst
 	if err := d.followOnce(ctx, s, inputs, rand.New(rand.NewPCG(q.Seed, 0xce47))); err != nil {
 		return nil, nil, err
 	}
-	chosen, c, err := q.choose(len(sequence), func(i int) Evidence { return d.countLabelled(s, sequence[i]) })
+	chosen, c, err := q.choose(len(sequence), func(i int) Evidence { return d.ruled(s, sequence[i]) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,7 +141,7 @@ func (q *Request) Certify(ctx context.Context, d *Decisions, sequence []*earlyst
 // Fewest returns how many inputs, and how many that all passes defer, are needed to certify without a
 // miss: FewestInputs, and with groups about how many in groups like those of some inputs.
 func (q *Request) Fewest(d *Decisions, inputs []int) (all, deferred int) {
-	e := d.evidenceOf(inputs, d.full)
+	e := d.full(inputs)
 	return e.fewestWith(Disagreements, q.Epsilon, q.Confidence), e.fewestWith(Released, q.Released, q.Confidence)
 }
 
@@ -167,9 +167,9 @@ func (q *Request) test(e Evidence, rules int) *Certificate {
 		ReleasedUpper:         e.upper(Released, q.Confidence),
 		CriticalReleasedUpper: e.upper(criticalReleased, all)}
 	if q.Risk != nil {
-		missed := missedOfRetained
+		missed := Missed
 		if q.Risk.OfAll {
-			missed = missedOfAll
+			missed = MissedOfAll
 		}
 		misses, cases := missed(&e.Counts)
 		c.RiskTest = &RiskTest{cases, misses, e.tail(missed, q.Risk.Target)}
@@ -195,20 +195,7 @@ func (c *Certificate) failure() error {
 	return nil
 }
 
-// countLabelled counts what a rule does, with what the labels tell.
-func (d *Decisions) countLabelled(s *samples, r *earlystop.Rule) Evidence {
-	byGroup := make([]Counts, d.countGroups())
-	for g := range byGroup {
-		byGroup[g].Passes = s.passes
-	}
-	for i, input := range s.inputs {
-		c := &byGroup[d.groupOf(input)]
-		v, used := s.run(r, i)
-		c.Inputs++
-		c.add(v, s.final[i], used)
-		if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
-			c.label(v, s.final[i])
-		}
-	}
-	return d.evidence(byGroup)
+// ruled returns what a rule does on samples of one order each.
+func (d *Decisions) ruled(s *samples, r *earlystop.Rule) Evidence {
+	return d.evidenceOf(s.inputs, func(at int) (verdict, int) { return s.run(r, at) })
 }

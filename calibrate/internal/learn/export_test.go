@@ -13,7 +13,7 @@ func (d *Decisions) Count(ctx context.Context, r *earlystop.Rule, inputs []int) 
 	if err != nil {
 		return Evidence{}, err
 	}
-	return d.countLabelled(s, r), nil
+	return d.ruled(s, r), nil
 }
 
 // follow follows each input through one order of its passes.
