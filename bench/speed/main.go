@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
 	"github.com/ckd-project/ckd/internal/config"
 )
@@ -127,7 +126,7 @@ func build(ctx context.Context, binary string) error {
 
 // measure runs the parts, each in a process of its own, and prints their tables.
 func (o *options) measure(ctx context.Context, folder, binary string, out *bytes.Buffer) error {
-	python, versions, err := host.FindPython(ctx)
+	python, versions, err := findPython(ctx)
 	if err != nil {
 		versions = err.Error()
 	}

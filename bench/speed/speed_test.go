@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
 	gate "github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -155,7 +154,7 @@ func TestPayload(t *testing.T) {
 
 // TestKernels checks that ckd, C and, if there is one, numpy agree and are timed.
 func TestKernels(t *testing.T) {
-	python, _, _ := host.FindPython(t.Context()) // or empty
+	python, _, _ := findPython(t.Context()) // or empty
 	for _, path := range []ckernel.Path{ckernel.AVX512, ckernel.AVX2} {
 		rows, err := kernelOptions{
 			Path: path, Rounds: 1, Python: python, Folder: t.TempDir(), Shapes: []string{"S30K4N1"},
