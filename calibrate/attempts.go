@@ -10,41 +10,44 @@ import (
 // oneAttempt is the note that every valid certificate gets.
 const oneAttempt = "The certificate is for this one attempt: to calibrate again on the same recording in another way voids it."
 
-// noticeEarlierAttempt voids the certificate if the policy that is completed, or the one that is
-// replaced, says that a certificate was sought on the same recording before: of several attempts,
-// one may succeed by chance. The new policy records the first attempt too, so that the next
-// certificate will also be void. Repeating the same calibration finds the same policy, which is no
-// second attempt.
-func (c *calibration) noticeEarlierAttempt() {
-	r := c.report
-	if r.Certificate != nil && c.Source.Passes.SHA256 == "" {
+// noticeEarlierAttempt puts the hash of the policy into its draft, and voids the certificate if the
+// policy that is completed, or the one that is replaced, says that a certificate was sought on the
+// same recording before: of several attempts, one may succeed by chance. The new policy records the
+// first attempt too, so that the next certificate will also be void. Repeating the same calibration
+// finds the same policy, which is no second attempt.
+func (o *Options) noticeEarlierAttempt(r *Report, d *policy.Draft) error {
+	p, err := build(*d)
+	if err != nil {
+		return err
+	}
+	d.Calibration.PolicyHash, r.PolicyHash = p.Hash, p.Hash
+	if r.Certificate != nil && o.Source.Passes.SHA256 == "" {
 		r.note("the passes came by a pipe, and nothing tells them from others: an earlier attempt on them cannot be noticed, nor a " +
 			"later one")
 	}
-	for _, was := range []*policy.Policy{c.Replaces, c.Base} {
-		earlier := c.earlierBy(was)
-		if earlier == "" {
-			continue
+	for _, was := range []*policy.Policy{o.Replaces, o.Base} {
+		if earlier := o.earlierBy(was, r); earlier != "" {
+			d.Calibration.EarlierAttempt = earlier
+			if r.Certificate != nil {
+				r.void(d, "a certificate was sought on the same recording before ("+earlier+")")
+			}
+			break
 		}
-		c.draft.Calibration.EarlierAttempt = earlier
-		if r.Certificate != nil && r.Certificate.Void == "" {
-			r.void(c.draft, "a certificate was sought on the same recording before ("+earlier+")")
-		}
-		return
 	}
+	return nil
 }
 
 // earlierBy returns the attempt on this recording that a policy, which may be nil, records, in
 // words; empty for none.
-func (c *calibration) earlierBy(was *policy.Policy) string {
+func (o *Options) earlierBy(was *policy.Policy, r *Report) string {
 	if was == nil || was.Calibration == nil {
 		return ""
 	}
 	before, on := was.Calibration, was.Calibration.Recording
-	if on.PassesSHA256 == "" || on.PassesSHA256 != c.Source.Passes.SHA256 || on.LabelsSHA256 != c.Source.Labels.SHA256 {
+	if on.PassesSHA256 == "" || on.PassesSHA256 != o.Source.Passes.SHA256 || on.LabelsSHA256 != o.Source.Labels.SHA256 {
 		return ""
 	}
-	if before.Certificate != nil && (before.Objective != c.report.Objective || was.Hash != c.report.PolicyHash) {
+	if before.Certificate != nil && (before.Objective != r.Objective || was.Hash != r.PolicyHash) {
 		return fmt.Sprintf("%s, scope %s, seed %d", before.Objective, before.Scope, before.Seed)
 	}
 	return before.EarlierAttempt

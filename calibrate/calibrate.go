@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"strings"
 
@@ -24,8 +23,6 @@ type Options struct {
 	Objective Objective
 	// Scope says which inputs may be deferred.
 	Scope policy.Scope
-	// ReliabilityThreshold takes the place of Base's where a gate is chosen; 0 keeps it.
-	ReliabilityThreshold float64
 	// Guard is the share of inputs that a policy on p_critical or risk defers as unfamiliar, those of
 	// the largest MI: such a rule does not see that an input is unlike anything learned. What the guard
 	// defers is part of every figure. 0 is for no guard.
@@ -38,7 +35,7 @@ type Options struct {
 	CriticalCalls eval.CriticalCalls
 	// AlarmAbove states what outcomes are tested against, in place of what is certified or expected:
 	// critical FNRs of the retained inputs, of all critical classes (no class) or of single ones.
-	AlarmAbove []ClassLimit
+	AlarmAbove []Limit
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
@@ -83,60 +80,69 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(o.checkAlarmAbove(), o.Objective.check(), o.Objective.checkClasses(o.Base)); err != nil {
-		return nil, err
-	}
-	if r.Classes != len(o.Base.Classes) {
-		return nil, fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, o.Base.Name, len(o.Base.Classes))
-	}
 	if err := r.CheckLabels(); err != nil {
 		return nil, err
 	}
-	if o.Groups != nil && len(o.Groups) != r.Passes.Inputs {
-		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), r.Passes.Inputs)
-	}
-	table, err := eval.NewTable(ctx, r, engine.Spec(o.Base), o.Progress.of("decomposing"))
+	table, err := decomposed(ctx, r, o.Base, o.Groups, o.Progress)
 	if err != nil {
 		return nil, err
 	}
-	c := &calibration{Options: o}
-	if o.Groups == nil {
-		c.Groups = table.Copies
+	chosen, draft, err := choose(ctx, table, r.Labels, o)
+	if err != nil {
+		return nil, named(r, err)
 	}
-	if err := c.choose(ctx, r, table); err != nil {
+	report := chosen.report
+	report.from(&o.Source, o.Groups != nil)
+	for i := range report.Reread {
+		report.Reread[i].Input = r.Place(report.Reread[i].Input)
+	}
+	if draft == nil {
+		return report, nil
+	}
+	c := draft.Calibration
+	c.Software = o.Source.Software
+	if was := o.Base.Calibration; was != nil {
+		c.Posterior = was.Posterior
+	}
+	c.Recording.PassesFile, c.Recording.PassesSHA256 = printableBase(o.Source.Passes.Name), o.Source.Passes.SHA256
+	c.Recording.LabelsFile, c.Recording.LabelsSHA256 = printableBase(o.Source.Labels.Name), o.Source.Labels.SHA256
+	if err := o.noticeEarlierAttempt(report, draft); err != nil {
 		return nil, err
 	}
-	c.report.Software, c.report.PassesFile, c.report.LabelsFile = o.Source.Software, o.Source.Passes, o.Source.Labels
-	if o.Groups != nil {
-		c.report.GroupsFile = &o.Source.Groups
-	}
-	return c.report, c.finish()
+	chosen.setLines(draft)
+	return report, report.put(draft)
 }
 
 // Choose chooses gate, scores and thresholds as Run does, for a recording that is decomposed
 // already: for those who calibrate on many parts of one table. It leaves Source and Replaces alone.
 func Choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Report, error) {
-	report, draft, err := choose(ctx, t, labels, o)
-	if err == nil && draft != nil {
-		report.Policy, err = build(*draft)
+	chosen, draft, err := choose(ctx, t, labels, o)
+	if err != nil {
+		return nil, err
 	}
-	return report, err
+	if draft != nil {
+		chosen.setLines(draft)
+		chosen.report.Policy, err = build(*draft)
+	}
+	return chosen.report, err
 }
 
-// calibration makes a policy.
-type calibration struct {
-	Options
-	report *Report
-	draft  *policy.Draft // nil where nothing certifies
+// decomposed decomposes a recording for the policy to complete.
+func decomposed(ctx context.Context, r eval.Recording, base *policy.Policy, groups []int, p Progress) (*eval.Table, error) {
+	if r.Classes != len(base.Classes) {
+		return nil, fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, base.Name, len(base.Classes))
+	}
+	if groups != nil && len(groups) != r.Passes.Inputs {
+		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(groups), r.Passes.Inputs)
+	}
+	return eval.NewTable(ctx, r, engine.Spec(base), p.of("decomposing"))
 }
 
-// check checks the options by themselves.
+// check checks the options.
 func (o *Options) check() error {
 	switch {
 	case o.Base == nil:
 		return errors.New("no policy to complete")
-	case o.Seed > math.MaxInt64: // a policy cannot hold a larger seed
-		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
 	case o.CriticalCalls != "" && o.CriticalCalls != eval.ActedOn && o.CriticalCalls != eval.Reviewed:
 		return fmt.Errorf("critical calls %q: expected %s or %s", o.CriticalCalls, eval.ActedOn, eval.Reviewed)
 	case !(o.Prevalence >= 0 && o.Prevalence < 1):
@@ -148,8 +154,11 @@ func (o *Options) check() error {
 			"if critical calls are acted on at the site, or --scope predicted-safe")
 	case !(o.Guard >= 0 && o.Guard < 1):
 		return fmt.Errorf("guard %v: expected a share of at least 0 and below 1", o.Guard)
+	case o.Scope != policy.AllInputs && o.Scope != policy.PredictedSafe:
+		return fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
 	}
-	return nil
+	return cmp.Or(checkLimits("an alarm", o.AlarmAbove, o.Base, policy.CriticalFNR), o.Objective.check(),
+		checkLimits("limit", o.Objective.Limits, o.Base, policy.CriticalMissRate, policy.CriticalFNR))
 }
 
 // keepsCalls reports whether a rule may be chosen that never defers an input called critical: where the
@@ -158,52 +167,8 @@ func (o *Options) keepsCalls(scope policy.Scope) bool {
 	return scope == policy.PredictedSafe || o.CriticalCalls == eval.ActedOn || o.Objective.Reviews > 0
 }
 
-// reliability returns the reliability threshold where a gate is chosen.
-func (o *Options) reliability() float64 {
-	return cmp.Or(o.ReliabilityThreshold, o.Base.ReliabilityThreshold)
-}
-
-// choose chooses gate, scores and thresholds.
-func (c *calibration) choose(ctx context.Context, r eval.Recording, table *eval.Table) (err error) {
-	c.report, c.draft, err = choose(ctx, table, r.Labels, c.Options)
-	if err != nil {
-		return named(r, err)
-	}
-	for j := range c.report.Reread {
-		at := &c.report.Reread[j].Input
-		*at = r.Place(*at)
-	}
-	if c.draft == nil {
-		return nil
-	}
-	calibration := c.draft.Calibration
-	calibration.Software = c.Source.Software
-	if was := c.Base.Calibration; was != nil {
-		calibration.Posterior = was.Posterior
-	}
-	calibration.Recording.PassesFile, calibration.Recording.PassesSHA256 = printableBase(c.Source.Passes.Name), c.Source.Passes.SHA256
-	calibration.Recording.LabelsFile, calibration.Recording.LabelsSHA256 = printableBase(c.Source.Labels.Name), c.Source.Labels.SHA256
-	return nil
-}
-
-// finish builds the policy, and voids its certificate if this is not the first attempt.
-func (c *calibration) finish() error {
-	d, r := c.draft, c.report
-	if d == nil {
-		return nil
-	}
-	p, err := build(*d)
-	if err != nil {
-		return err
-	}
-	d.Calibration.PolicyHash, r.PolicyHash = p.Hash, p.Hash
-	c.noticeEarlierAttempt()
-	return r.put(d)
-}
-
 // put builds the finished policy of a draft.
 func (r *Report) put(d *policy.Draft) error {
-	r.dropCertifiedLines(d)
 	p, err := build(*d)
 	if err != nil {
 		return err

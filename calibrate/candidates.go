@@ -117,7 +117,7 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 	for score := range decomp.Score(numScores) {
 		values := s.values(score)
 		switch name := nameOfScore(score); {
-		case values == nil && score == riskScore: // reporter.choose says why
+		case values == nil && score == riskScore: // run.choose says why
 		case values == nil:
 			leaveOut("%s is not defined without the sets that it needs", name)
 		case s.constant(p, values):

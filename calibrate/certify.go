@@ -25,8 +25,7 @@ const margin = 0.15
 // misses among so many inputs if each were missed with the chance of the limit; package clustered
 // has it for groups.
 type limitTest struct {
-	run                *run
-	rep                *reporter
+	*run
 	limits             limits
 	alpha              float64 // 1 - confidence
 	chooses, certifies part
@@ -34,34 +33,34 @@ type limitTest struct {
 
 // forLimits chooses the candidate that promises the largest coverage at which all limits hold, and
 // certifies it.
-func forLimits(r *run, rep *reporter) (*choice, error) { return newLimitTest(r, rep).choose() }
+func (r *run) forLimits() (*choice, error) { return r.newLimitTest().certified() }
 
-func newLimitTest(r *run, rep *reporter) *limitTest {
-	l := &limitTest{run: r, rep: rep, limits: r.limits(), alpha: 1 - r.Objective.Confidence}
+func (r *run) newLimitTest() *limitTest {
+	l := &limitTest{run: r, limits: r.limits(), alpha: 1 - r.Objective.Confidence}
 	l.chooses, l.certifies = r.split()
 	return l
 }
 
-// choose returns the last point that passes; nil if nothing certifies, which the report then says.
-func (l *limitTest) choose() (*choice, error) {
-	l.run.steps.announce(2)
-	l.rep.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
+// certified returns the last point that passes; nil if nothing certifies, which the report then says.
+func (l *limitTest) certified() (*choice, error) {
+	l.total = 2
+	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
 		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", l.certifies.n)
 	var ranked []*ranking
-	for _, scope := range bothScopes(l.run.Scope) {
-		own, err := l.compare(scope)
+	for _, scope := range bothScopes(l.Scope) {
+		own, err := l.rank(scope)
 		if err != nil {
 			return nil, err
 		}
 		ranked = append(ranked, own)
 	}
 	own := ranked[0]
-	l.rep.Notes = append(l.rep.Notes, own.notes...)
+	l.report.Notes = append(l.report.Notes, own.notes...)
 	points := l.points(own)
 	if last := l.lastPassing(own, points); last >= 0 {
 		at := &choice{own.search, own.chosen, points[last]}
 		if at.selective(l.certifies).Retained > 0 {
-			l.report(at)
+			l.describe(at)
 			l.explain(own)
 			return at, nil
 		}
@@ -96,10 +95,10 @@ func coverageGrid() []float64 {
 	return grid
 }
 
-// compare chooses the candidate of a scope that promises most, the first of equals, and adds all to
+// rank chooses the candidate of a scope that promises most, the first of equals, and adds all to
 // the comparison, each at the coverage that it promises.
-func (l *limitTest) compare(scope policy.Scope) (*ranking, error) {
-	s, err := l.run.search(l.chooses, scope)
+func (l *limitTest) rank(scope policy.Scope) (*ranking, error) {
+	s, err := l.search(l.chooses, scope)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +106,13 @@ func (l *limitTest) compare(scope policy.Scope) (*ranking, error) {
 	rows := []Row{{}}
 	for _, rule := range s.candidates {
 		at := l.predict(s, rule)
-		row := l.rep.row(rule.String(), scope, l.certifies, make([]bool, s.n))
+		row := l.row(rule.String(), scope, l.certifies, make([]bool, s.n))
 		row.Nothing = at.last < 0
 		if !row.Nothing {
-			row = l.row(rule.String(), s.choiceAt(rule, coverageGrid()[at.last]))
+			row = l.rowOf(rule.String(), s.choiceAt(rule, coverageGrid()[at.last]))
 		}
 		rows = append(rows, row)
-		if rule.keepsCalls() && !l.run.keepsCalls(scope) {
+		if rule.keepsCalls() && !l.keepsCalls(scope) {
 			continue
 		}
 		if best == nil || at.last > best.last || at.last == best.last && at.pValue < best.pValue {
@@ -125,13 +124,13 @@ func (l *limitTest) compare(scope policy.Scope) (*ranking, error) {
 		rows[0] = rows[1]
 	}
 	rows[0].Rule, rows[0].Calibrated = calibratedRule, true
-	l.rep.compare(rows...)
+	l.compare(rows...)
 	return best, nil
 }
 
-// row returns the row of a choice, counted on the part that certifies.
-func (l *limitTest) row(name string, at *choice) Row {
-	row := l.rep.row(name, at.scope, l.certifies, at.retained(l.certifies))
+// rowOf returns the row of a choice, counted on the part that certifies.
+func (l *limitTest) rowOf(name string, at *choice) Row {
+	row := l.row(name, at.scope, l.certifies, at.retained(l.certifies))
 	row.KeepsCalls = at.rule.keepsCalls()
 	return row
 }
@@ -142,10 +141,7 @@ func (l *limitTest) row(name string, at *choice) Row {
 func (l *limitTest) predict(s *search, rule candidate) promise {
 	way, predicted := s.path(s.part, s.scope, rule), make([]float64, len(coverageGrid()))
 	for c, coverage := range coverageGrid() {
-		retained, t := make([]bool, s.n), way.thresholds(coverage)
-		for i, inside := range s.part.holds {
-			retained[i] = inside && s.retains(i, s.scope, rule, t)
-		}
+		retained := (&choice{s, rule, way.thresholds(coverage)}).retained(s.part)
 		for _, limit := range l.limits {
 			e := limit.test(s.sample, s.part, retained)
 			scale := float64(l.certifies.n) / float64(max(s.part.n, 1)) / e.casesOfGroup()
@@ -170,7 +166,7 @@ func (l *limitTest) test(at *choice) tested {
 	retained := at.retained(l.certifies)
 	all := make(tested, len(l.limits))
 	for i, limit := range l.limits {
-		all[i] = limit.test(l.run.sample, l.certifies, retained)
+		all[i] = limit.test(l.sample, l.certifies, retained)
 	}
 	return all
 }
@@ -209,12 +205,12 @@ func (l *limitTest) points(own *ranking) (points []thresholds) {
 	return points
 }
 
-// report reports a choice that certifies. The comparison shows the calibrated rule at that point
+// describe reports a choice that certifies. The comparison shows the calibrated rule at that point
 // too: else the report would tell two coverages of one rule.
-func (l *limitTest) report(at *choice) {
-	for i := range l.rep.Comparison {
-		if row := &l.rep.Comparison[i]; row.Scope == at.scope && row.Calibrated {
-			*row = l.row(calibratedRule, at)
+func (l *limitTest) describe(at *choice) {
+	for i := range l.report.Comparison {
+		if row := &l.report.Comparison[i]; row.Scope == at.scope && row.Calibrated {
+			*row = l.rowOf(calibratedRule, at)
 			row.Calibrated = true
 		}
 	}
@@ -222,25 +218,25 @@ func (l *limitTest) report(at *choice) {
 	for i, inside := range l.certifies.holds {
 		guarded += index(inside && at.rule.guarded && at.unfamiliar(i))
 	}
-	l.rep.expectCoverage(l.certifies, at.retained(l.certifies))
-	l.rep.Certificate = l.test(at).certificate(l.run.Objective.Confidence)
-	l.rep.noteDeferringAll(got)
-	l.rep.noteServed(l.certifies, got)
-	l.rep.noteGuard(guarded, l.certifies.n)
-	l.rep.choose(at)
+	l.expectCoverage(l.certifies, at.retained(l.certifies))
+	l.report.Certificate = l.test(at).certificate(l.Objective.Confidence)
+	l.noteDeferringAll(got)
+	l.noteServed(l.certifies, got)
+	l.noteGuard(guarded, l.certifies.n)
+	l.choose(at)
 }
 
 // explain says why one part of the recording chose a candidate.
 func (l *limitTest) explain(own *ranking) {
-	r, rep := l.run, l.rep
-	rep.why("Of the %d rules compared, %s promises the largest certified coverage on %d inputs (%d critical).",
+	r := l.run
+	r.report.why("Of the %d rules compared, %s promises the largest certified coverage on %d inputs (%d critical).",
 		len(own.candidates), own.chosen.inWords(), own.part.n, own.part.count(r.critical))
-	rep.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
+	r.report.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
 		l.certifies.n, l.certifies.count(r.critical))
-	if rep.Certificate != nil {
-		rep.why(oneAttempt)
+	if r.report.Certificate != nil {
+		r.report.why(oneAttempt)
 	}
-	rep.explainScope()
+	r.explainScope()
 }
 
 // refuse says how far off the limits were at the point that should be safest.
@@ -248,16 +244,16 @@ func (l *limitTest) refuse(all tested) {
 	worst := all.fails(l.alpha)
 	if worst == nil { // only deferring everything passes
 		worst = &all[0]
-		l.rep.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
+		l.report.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
 			Reason: "only a policy that defers every input keeps to that"}
 		return
 	}
 	f := shareOf(float64(worst.misses), float64(worst.cases))
 	refusal := &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha)}
 	figure := figureWords[worst.figure]
-	low, high := worst.interval()
+	interval := worst.interval(worst.most)
 	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%.3g, 95%% interval %.3g to %.3g), which a %s of %v would "+
-		"bring about with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, low, high, figure, worst.target,
+		"bring about with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, interval[0], interval[1], figure, worst.target,
 		worst.pValue, l.alpha)
 	switch {
 	case worst.cases == 0:
@@ -272,22 +268,22 @@ func (l *limitTest) refuse(all tested) {
 		refusal.Reason += fmt.Sprintf("; at that share more than %d %s would be needed", mostCases, worst.population())
 	default:
 		factor := float64(refusal.SmallestCases) / float64(worst.cases)
-		refusal.SmallestInputs = int(math.Ceil(factor * float64(l.run.n)))
+		refusal.SmallestInputs = int(math.Ceil(factor * float64(l.n)))
 		refusal.Reason += fmt.Sprintf("; at that share %d %s could certify, about %.0f %s or %d labelled inputs in the whole recording",
-			refusal.SmallestCases, worst.population(), math.Ceil(factor*float64(worst.casesIn(l.run.sample, l.run.all()))), worst.inputs(),
+			refusal.SmallestCases, worst.population(), math.Ceil(factor*float64(worst.casesIn(l.sample, l.all()))), worst.inputs(),
 			refusal.SmallestInputs)
 	}
 	if larger := all.largerBounds(l.alpha); larger != "" {
 		refusal.Would = append(refusal.Would, larger)
 	}
-	l.rep.Refusal = refusal
+	l.report.Refusal = refusal
 }
 
 // wouldCertify adds to a refusal what would pass the test elsewhere: at another point of the curve
 // or in the other scope. The certifying part has then been searched, so that it can only be a hint
 // for fresh data.
 func (l *limitTest) wouldCertify(ranked []*ranking) {
-	would := &l.rep.Refusal.Would
+	would := &l.report.Refusal.Would
 	for _, own := range ranked {
 		way := own.path(own.part, own.scope, own.chosen)
 		for c := len(coverageGrid()) - 1; c >= 0; c-- {

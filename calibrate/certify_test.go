@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/decomp"
@@ -101,7 +99,7 @@ func sequence(t *testing.T, hits, misses [4]int) (*eval.Table, []int, Options) {
 		table.Scores[s] = slices.Repeat([]float64{1}, n)
 	}
 	score := table.Scores[decomp.MI]
-	o := options(t, Objective{MaxCriticalFNR: 0.1, Confidence: 0.9}, policy.AllInputs, 1)
+	o := options(t, fnrUpTo(0.1, 0.9), policy.AllInputs, 1)
 	r := runOf(t, table, labels, o)
 	chooses, certifies := r.split()
 	low, high := 0, 290 // ranks among the 300 that choose: 10 are missed
@@ -149,7 +147,7 @@ func pathOf(t *testing.T, table *eval.Table, labels []int, o Options) (points []
 		at := s.choiceAt(s.candidates[0], coverage)
 		got := at.selective(certifies)
 		points = append(points, at.thresholds[0])
-		pValues = append(pValues, chanceOf(got.Missed, got.Critical, o.Objective.MaxCriticalFNR))
+		pValues = append(pValues, chanceOf(got.Missed, got.Critical, o.Objective.Limits[0].Most))
 	}
 	return points, pValues
 }
@@ -211,10 +209,10 @@ func TestPointOfMissRate(t *testing.T) {
 		table, labels := m.table(rand.New(rand.NewPCG(seed, 9)))
 		o := options(t, Objective{Confidence: 0.9}, []policy.Scope{policy.AllInputs, policy.PredictedSafe}[seed/2%2], seed)
 		if seed%3 < 2 {
-			o.Objective.MaxCriticalMiss = 0.15
+			o.Objective.Limits = []Limit{{"", policy.CriticalMissRate, 0.15}}
 		}
 		if seed%3 > 0 {
-			o.Objective.ClassLimits = []ClassLimit{{"2", policy.CriticalMissRate, 0.12}}
+			o.Objective.Limits = append(o.Objective.Limits, Limit{"2", policy.CriticalMissRate, 0.12})
 		}
 		if seed >= 6 { // three inputs of each group
 			for i := range labels {
@@ -226,7 +224,7 @@ func TestPointOfMissRate(t *testing.T) {
 			t.Fatalf("seed %d: %+v", seed, found.Refusal)
 		}
 		r := runOf(t, table, labels, o)
-		l := newLimitTest(r, newReporter(r))
+		l := r.newLimitTest()
 		s := must(r.search(l.chooses, o.Scope))
 		rule := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
 		way := s.path(s.part, s.scope, rule.chosen)
@@ -272,7 +270,7 @@ func TestComparisonByGroup(t *testing.T) {
 			inputs, truth, groups = append(inputs, i), append(truth, labels[i]), append(groups, i)
 		}
 	}
-	for _, objective := range []Objective{{Coverage: 0.7}, {MaxCriticalMiss: 0.2, Confidence: 0.9}} {
+	for _, objective := range []Objective{{Coverage: 0.7}, missesUpTo(0.2, 0.9)} {
 		o := options(t, objective, policy.AllInputs, 3)
 		o.Groups = groups
 		found := calibrated(t, table.Select(inputs), truth, o)
@@ -296,46 +294,6 @@ func TestComparisonByGroup(t *testing.T) {
 	}
 }
 
-// TestGroupsOfOne expects the same policy and the same figures if every input is a group of its own.
-func TestGroupsOfOne(t *testing.T) {
-	t.Parallel()
-	m := usual
-	m.n, m.missed = 300, 0.15
-	table, labels := m.table(rand.New(rand.NewPCG(3, 9)))
-	for _, objective := range []Objective{
-		{Coverage: 0.7},
-		{MaxCriticalMiss: 0.1, Confidence: 0.9},
-		{MaxCriticalFNR: 0.2, ClassLimits: []ClassLimit{{"1", policy.CriticalFNR, 0.3}}, Confidence: 0.8},
-	} {
-		o := options(t, objective, policy.AllInputs, 3)
-		alone := calibrated(t, table, labels, o)
-		for i := range labels {
-			o.Groups = append(o.Groups, 7*i)
-		}
-		grouped := calibrated(t, table, labels, o)
-		if alone.Policy == nil || grouped.Policy == nil || alone.Policy.Hash != grouped.Policy.Hash {
-			t.Errorf("%s: another policy, %+v and %+v", objective, alone.Refusal, grouped.Refusal)
-			continue
-		}
-		for _, intervals := range [][2]*[2]float64{
-			{&alone.Expected.CoverageInterval, &grouped.Expected.CoverageInterval},
-			{alone.Expected.CriticalMissRateInterval, grouped.Expected.CriticalMissRateInterval},
-			{alone.Expected.CriticalFNRInterval, grouped.Expected.CriticalFNRInterval},
-		} {
-			if a, b := intervals[0], intervals[1]; a != nil && (math.Abs(a[0]-b[0]) > 1e-8 || math.Abs(a[1]-b[1]) > 1e-8) {
-				t.Errorf("%s: intervals %v and %v", objective, *a, *b)
-			}
-		}
-		if d := cmp.Diff(alone.Comparison, grouped.Comparison, cmpopts.EquateApprox(0, 1e-8)); d != "" {
-			t.Errorf("%s: another comparison, -alone +grouped:\n%s", objective, d)
-		}
-		if a, b := alone.Certificate, grouped.Certificate; a != nil &&
-			(a.Cases != b.Cases || a.Misses != b.Misses || math.Abs(a.PValue-b.PValue) > 1e-8*a.PValue) {
-			t.Errorf("%s: %+v and %+v", objective, a, b)
-		}
-	}
-}
-
 // TestRefusedClass expects the class that is too rare to be named, with the number wanted.
 func TestRefusedClass(t *testing.T) {
 	t.Parallel()
@@ -350,7 +308,7 @@ func TestRefusedClass(t *testing.T) {
 			}
 		}
 	}
-	o := options(t, Objective{MaxCriticalMiss: 0.2, ClassLimits: []ClassLimit{{"2", policy.CriticalMissRate, 0.1}}, Confidence: 0.9},
+	o := options(t, missesUpTo(0.2, 0.9, Limit{"2", policy.CriticalMissRate, 0.1}),
 		policy.AllInputs, 4)
 	found := calibrated(t, table, labels, o)
 	// log(0.1)/log(0.9) is 21.9.

@@ -43,18 +43,20 @@ func (c *choice) chosen() *Chosen {
 	return chosen
 }
 
-// draft returns the draft of the policy that decides by the choice. Its calibration block says what
+// draft returns the draft of the policy that decides by a choice. Its calibration block says what
 // the report found.
-func (c *choice) draft(r *run, found *Report) *policy.Draft {
-	p := r.Base.Draft()
-	p.ReliabilityThreshold = r.reliability()
+func (r *run) draft(c *choice) *policy.Draft {
+	p, found := r.Base.Draft(), r.report
 	p.Gate, p.Scope = c.rule.gate, r.Scope
 	p.Primary = policy.Rule{Score: nameOfScore(c.rule.primary), Threshold: c.thresholds[byPrimary], HasThreshold: true}
 	p.Fallback = policy.Rule{Score: policy.CBEC}
 	if c.rule.sides() == 2 {
 		p.Fallback = policy.Rule{Score: nameOfScore(c.rule.fallback), Threshold: c.thresholds[byFallback], HasThreshold: true}
 	}
-	p.Guard, p.Risk = nil, c.fitted.policy()
+	p.Guard, p.Risk = nil, nil
+	if c.model != nil {
+		p.Risk = c.model.Risk
+	}
 	if c.rule.guarded {
 		p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.guard}
 	}
@@ -108,35 +110,6 @@ func (c *choice) reread(classes []string) (all []Reread) {
 		}
 	}
 	return all
-}
-
-// fewestToLearn returns the passes from which on an early-stopping rule may decide for a policy: the
-// fewest that the policy accepts. Where these are all, as in a policy calibrated without a rule, they
-// are what the gate can do with.
-func fewestToLearn(p *policy.Policy, gate policy.Gate, reliability float64, passes int) int {
-	fewest := max(p.FewestPasses, 2)
-	if p.FewestPasses == p.ExpectedPasses {
-		fewest = 2
-	}
-	variance := decomp.Sample
-	if p.Variance == policy.Population {
-		variance = decomp.Population
-	}
-	for gate.ReadsSkewness() && fewest < passes && hardlyOpens(fewest, passes, variance, reliability) {
-		fewest++
-	}
-	return fewest
-}
-
-// hardlyOpens reports whether so few of all passes hardly let a gate open that reads skewness. From
-// half of the passes on a gate that can open at all is enough: otherwise no pass would be left to save.
-func hardlyOpens(passes, all int, variance decomp.Variance, reliability float64) bool {
-	const spare = 2
-	most := decomp.SkewnessCap(passes, variance)
-	if 2*passes >= all {
-		return most <= reliability
-	}
-	return most < spare*reliability
 }
 
 func intervalOf(value *float64, interval *[2]float64) *policy.Interval {

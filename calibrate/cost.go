@@ -29,7 +29,7 @@ var costRatios = []float64{5, 10, 20, 50, 100, 200, 500, 1000}
 
 // forCost defers an input called safe when its risk is above one over the cost ratio. The model is
 // fitted to all inputs; the curve and the expected figures are of held-out folds.
-func forCost(r *run, rep *reporter) (*choice, error) {
+func (r *run) forCost() (*choice, error) {
 	rule := single(riskScore)
 	rule.guarded = r.Guard > 0
 	fit := func(p part) (func(ratio float64) *choice, error) {
@@ -41,10 +41,12 @@ func forCost(r *run, rep *reporter) (*choice, error) {
 	}
 	ratio := r.Objective.CostRatio
 	ratios := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(costRatios), ratio))))
-	costs := make([]eval.Selective, len(ratios)) // out of folds
-	held := newHeldOut(r)                        // at the ratio asked for
+	byRatio := make([]*heldOutRule, len(ratios))
+	for i := range ratios {
+		byRatio[i] = r.newHeldOutRule()
+	}
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
-	r.steps.announce(len(outer) + 1)
+	r.total = len(outer) + 1
 	all, err := fit(r.all())
 	if err != nil {
 		return nil, err
@@ -55,32 +57,23 @@ func forCost(r *run, rep *reporter) (*choice, error) {
 			return nil, err
 		}
 		for i, ratio := range ratios {
-			addTo(&costs[i], at(ratio).selective(out))
+			byRatio[i].add(at(ratio), out)
 		}
-		held.own.add(at(ratio), out)
 	}
 	for i, ratio := range ratios {
-		rep.Costs = append(rep.Costs, r.costPoint(ratio, costs[i]))
+		r.report.Costs = append(r.report.Costs, r.costPoint(ratio, r.selective(r.all(), byRatio[i].retained)))
 	}
-	rep.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
-	rep.compareNone()
-	held.compare(rep, r.Scope)
-	rep.expect(held)
+	r.report.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
+	r.compareNone()
+	held := r.newHeldOut()
+	held.own = byRatio[slices.Index(ratios, ratio)]
+	held.compare(r.Scope)
+	r.expect(held)
 	c := all(ratio)
-	rep.choose(c)
-	rep.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
+	r.choose(c)
+	r.report.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
 		"costs as much as %v reviews and a review finds the miss.", ratio, ratio)
 	return c, nil
-}
-
-func addTo(sum *eval.Selective, s eval.Selective) {
-	sum.Inputs += s.Inputs
-	sum.Retained += s.Retained
-	sum.Correct += s.Correct
-	sum.Critical += s.Critical
-	sum.Missed += s.Missed
-	sum.Called += s.Called
-	sum.FalseCalls += s.FalseCalls
 }
 
 // costPoint returns the cost of what a threshold of 1/ratio retains of all inputs.
@@ -116,13 +109,12 @@ func (w served) per1000(critical, others int) float64 {
 }
 
 // noteServed notes what a prevalence changes in the figures, which are of a part of the recording.
-func (rep *reporter) noteServed(p part, got eval.Selective) {
-	r := rep.run
+func (r *run) noteServed(p part, got eval.Selective) {
 	if r.Prevalence == 0 {
 		return
 	}
 	w := r.served(p)
-	rep.note("coverage, reviews and all counts are of the recording, of which %.3g%% of the inputs are critical; where %.3g%% are, "+
+	r.report.note("coverage, reviews and all counts are of the recording, of which %.3g%% of the inputs are critical; where %.3g%% are, "+
 		"about %.0f of 1,000 inputs are deferred and %.2g missed, if critical inputs look the same there; critical miss rate and "+
 		"critical FNR do not depend on the share", 100*float64(p.count(r.critical))/float64(p.n), 100*r.Prevalence,
 		1000-w.per1000(got.Critical, got.Retained-got.Critical), w.per1000(got.Missed, 0))

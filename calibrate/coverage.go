@@ -14,14 +14,14 @@ import (
 // All inputs choose the candidate and its thresholds. An outer cross-validation measures what to
 // expect: it repeats fitting, choosing and placing thresholds without each fold, and decides the
 // fold.
-func forCoverage(r *run, rep *reporter) (*choice, error) {
+func (r *run) forCoverage() (*choice, error) {
 	coverage := r.Objective.coverage()
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
-	r.steps.announce(2*len(outer) + 1)
-	rep.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
-	rep.compareNone()
+	r.total = 2*len(outer) + 1
+	r.report.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
+	r.compareNone()
 	for _, scope := range bothScopes(r.Scope) {
-		held := newHeldOut(r)
+		held := r.newHeldOut()
 		for _, out := range outer {
 			s, err := r.search(r.all().without(out), scope)
 			if err != nil {
@@ -32,9 +32,9 @@ func forCoverage(r *run, rep *reporter) (*choice, error) {
 				held.show(s.choiceAt(rule, coverage), out)
 			}
 		}
-		held.compare(rep, scope)
+		held.compare(scope)
 		if scope == r.Scope {
-			rep.expect(held)
+			r.expect(held)
 		}
 	}
 
@@ -42,11 +42,11 @@ func forCoverage(r *run, rep *reporter) (*choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep.Notes = append(rep.Notes, s.notes...)
+	r.report.Notes = append(r.report.Notes, s.notes...)
 	c := s.choiceAt(s.best(coverage, r.keepsCalls(r.Scope)), coverage)
-	rep.choose(c)
-	rep.noteCoverage(c)
-	rep.explainCoverage(c)
+	r.choose(c)
+	r.noteCoverage(c)
+	r.explainCoverage(c)
 	return c, nil
 }
 
@@ -69,9 +69,11 @@ type heldOutRule struct {
 	guarded  int    // of them, those that the guard deferred
 }
 
-func newHeldOut(r *run) *heldOut {
-	return &heldOut{run: r, own: &heldOutRule{retained: make([]bool, r.n)}, shown: map[candidate]*heldOutRule{}}
+func (r *run) newHeldOut() *heldOut {
+	return &heldOut{run: r, own: r.newHeldOutRule(), shown: map[candidate]*heldOutRule{}}
 }
+
+func (r *run) newHeldOutRule() *heldOutRule { return &heldOutRule{retained: make([]bool, r.n)} }
 
 // add adds what a choice decides of a fold.
 func (h *heldOutRule) add(c *choice, out part) {
@@ -85,84 +87,83 @@ func (h *heldOutRule) add(c *choice, out part) {
 // show adds what a rule decides of a fold to those that the comparison shows by name.
 func (h *heldOut) show(c *choice, out part) {
 	if h.shown[c.rule] == nil {
-		h.shown[c.rule] = &heldOutRule{retained: make([]bool, h.run.n)}
+		h.shown[c.rule] = h.run.newHeldOutRule()
 		h.order = append(h.order, c.rule)
 	}
 	h.shown[c.rule].add(c, out)
 }
 
 // compare adds the rules to the comparison, the calibrated one first.
-func (h *heldOut) compare(rep *reporter, scope policy.Scope) {
-	own := rep.row(calibratedRule, scope, h.run.all(), h.own.retained)
+func (h *heldOut) compare(scope policy.Scope) {
+	own := h.run.row(calibratedRule, scope, h.run.all(), h.own.retained)
 	own.Calibrated = true
-	rep.compare(own)
+	h.run.compare(own)
 	for _, rule := range h.order {
 		if shown := h.shown[rule]; shown.decided == h.run.n { // every fold has it
-			row := rep.row(rule.String(), scope, h.run.all(), shown.retained)
+			row := h.run.row(rule.String(), scope, h.run.all(), shown.retained)
 			row.KeepsCalls = rule.keepsCalls()
-			rep.compare(row)
+			h.run.compare(row)
 		}
 	}
 }
 
 // noteCoverage notes if a choice misses the coverage asked for on its own recording, and if no
 // threshold can give that coverage.
-func (rep *reporter) noteCoverage(c *choice) {
-	r, own := rep.run, c.selective(c.part)
+func (r *run) noteCoverage(c *choice) {
+	own := c.selective(c.part)
 	if r.Objective.Reviews > 0 {
-		rep.noteReviews(own)
+		r.noteReviews(own)
 		return
 	}
 	const off = 0.01
 	got, asked := own.Coverage(), r.Objective.Coverage
 	switch least, most := c.path(c.part, c.scope, c.rule).reach(); {
 	case asked < least:
-		rep.note("coverage %v cannot be had: %.3g%% of the inputs are retained whatever their score", asked, 100*least)
+		r.report.note("coverage %v cannot be had: %.3g%% of the inputs are retained whatever their score", asked, 100*least)
 	case asked > most:
-		rep.note("coverage %v cannot be had: %.3g%% of the inputs are deferred whatever their score", asked, 100*(1-most))
+		r.report.note("coverage %v cannot be had: %.3g%% of the inputs are deferred whatever their score", asked, 100*(1-most))
 	case math.Abs(got-asked) > off+1/float64(r.n):
-		rep.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
+		r.report.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
 			"one score or are decided by something else; expect that rather than the figure of the folds", asked, 100*got)
 	}
 }
 
 // noteReviews says how the reviews come about that the policy makes of its own recording.
-func (rep *reporter) noteReviews(own eval.Selective) {
-	called, budget := count(rep.run.predictedCritical), rep.run.Objective.Reviews
+func (r *run) noteReviews(own eval.Selective) {
+	called, budget := count(r.predictedCritical), r.Objective.Reviews
 	safe := own.Inputs - own.Retained - (called - own.Called)
-	rep.note("of %v reviews per 1,000 inputs in all, %.1f are of critical calls, deferred or kept; the policy has %.1f left for inputs "+
-		"called safe, and defers %.1f of these", perMille(budget), per1000(called, rep.Inputs),
-		1000*budget-per1000(called, rep.Inputs), per1000(safe, rep.Inputs))
+	r.report.note("of %v reviews per 1,000 inputs in all, %.1f are of critical calls, deferred or kept; the policy has %.1f left for inputs "+
+		"called safe, and defers %.1f of these", perMille(budget), per1000(called, r.report.Inputs),
+		1000*budget-per1000(called, r.report.Inputs), per1000(safe, r.report.Inputs))
 }
 
 // explainCoverage says why a candidate was chosen for a coverage.
-func (rep *reporter) explainCoverage(c *choice) {
-	r := rep.run
+func (r *run) explainCoverage(c *choice) {
 	first := "the best of the paper's scores"
 	if r.keepsCalls(r.Scope) {
 		first = string(policy.PCritical)
 	}
-	rep.why("Of %d rules, %s is chosen for missing few critical inputs around %s on all %d inputs. The simplest rule, %s, is kept unless "+
-		"another misses fewer by more than one standard error.", len(c.candidates), c.rule.inWords(), r.Objective.budget(), rep.Inputs, first)
-	rep.why("Its expected figures come from %d-fold cross-validation, in which fitting, choosing and placing thresholds are "+
+	r.report.why("Of %d rules, %s is chosen for missing few critical inputs around %s on all %d inputs. The simplest rule, %s, is kept unless "+
+		"another misses fewer by more than one standard error.", len(c.candidates), c.rule.inWords(), r.Objective.budget(), r.report.Inputs, first)
+	r.report.why("Its expected figures come from %d-fold cross-validation, in which fitting, choosing and placing thresholds are "+
 		"repeated without the inputs that are then decided.", folds)
-	rep.explainScope()
+	r.explainScope()
 }
 
 // gain says what becomes of critical calls under the chosen rule and under the alternative, and what
 // must be true at the site for either to be right: nothing in a recording can tell. It returns ""
 // where there is nothing to compare.
-func (rep *reporter) gain(chosen candidate) string {
+func (r *run) gain(chosen candidate) string {
 	find := func(scope policy.Scope, suits func(*Row) bool) (best *Row) {
-		for i := range rep.Comparison {
-			row := &rep.Comparison[i]
+		for i := range r.report.Comparison {
+			row := &r.report.Comparison[i]
 			if row.Scope == scope && !row.Nothing && row.Rule != noDeferral && suits(row) && (best == nil || row.Missed < best.Missed) {
 				best = row
 			}
 		}
 		return best
 	}
-	own := find(rep.Scope, func(row *Row) bool { return row.Calibrated })
+	own := find(r.report.Scope, func(row *Row) bool { return row.Calibrated })
 	if own == nil {
 		return ""
 	}
@@ -172,17 +173,17 @@ func (rep *reporter) gain(chosen candidate) string {
 		return fmt.Sprintf("%d critical calls, %d of them false", row.CriticalKept, row.FalseKept)
 	}
 	look, unread := "nobody looks at", ", unread"
-	if rep.run.CriticalCalls == eval.Reviewed {
+	if r.CriticalCalls == eval.Reviewed {
 		look, unread = "people review, beside what is deferred,", " to review"
 	}
 	switch {
-	case rep.run.Objective.Reviews > 0:
-		without := rep.run.everything(rep.run.all())
+	case r.Objective.Reviews > 0:
+		without := r.selective(r.all(), r.all().holds)
 		return fmt.Sprintf("At %.0f reviews per 1,000 inputs in all, %d of %d critical inputs are missed. People review the %d critical calls "+
 			"anyway, of which %d are false, and these count as reviews: by one rule both scopes miss the same.",
 			per1000(own.Reviews, own.Inputs), own.Missed, own.CriticalInputs, without.Called, without.FalseCalls)
-	case rep.Scope == policy.AllInputs && !chosen.keepsCalls():
-		other := find(rep.Scope, func(row *Row) bool { return row.KeepsCalls })
+	case r.report.Scope == policy.AllInputs && !chosen.keepsCalls():
+		other := find(r.report.Scope, func(row *Row) bool { return row.KeepsCalls })
 		if other == nil {
 			return does + "."
 		}
@@ -191,7 +192,7 @@ func (rep *reporter) gain(chosen candidate) string {
 			other.Missed, per1000(other.Deferred, other.Inputs), kept(other), unread)
 	}
 	suits := func(row *Row) bool { return row.Calibrated }
-	if rep.Scope == policy.AllInputs {
+	if r.report.Scope == policy.AllInputs {
 		suits = func(row *Row) bool { return !row.Calibrated && !row.KeepsCalls }
 	}
 	other := find(policy.AllInputs, suits)

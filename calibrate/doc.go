@@ -17,17 +17,16 @@
 //     critical, unless critical calls are said to be acted on.
 //  3. The point on the path, by the objective: a coverage (coverage.go), a ratio of costs (cost.go),
 //     or bounds by Learn-then-Test (certify.go, limits.go). It gives a choice (choice.go), which the
-//     policy is drafted from, and a report, which a reporter writes (reporter.go).
+//     policy is drafted from. What a run finds on the way it writes into its report (reporter.go).
 //
 // # What is never done
 //
 // A figure that is reported was measured on inputs that chose neither candidate nor thresholds. For a
-// coverage the whole procedure is repeated without each fold of a cross-validation.
-// Bounds choose on one part of the recording and measure on the rest, which chooses
-// the point on the path and nothing else. Certificates hold for inputs drawn as those of the
-// recording were, and for one attempt on one recording: a second attempt on the same data is
-// noticed by the policy that the new one completes or replaces (attempts.go), and voids the
-// certificate. Inputs of one group (Options.Groups) never part.
+// coverage the whole procedure is repeated without each fold of a cross-validation. Bounds choose on
+// one part of the recording and measure on the rest, which chooses the point on the path and nothing
+// else. Certificates hold for inputs drawn as those of the recording were, and for one attempt on one
+// recording: a second attempt on the same data is noticed by the policy that the new one completes or
+// replaces (attempts.go), and voids the certificate. Inputs of one group (Options.Groups) never part.
 //
 // Stability: Run, Options and Report are meant to stay. Fields may be added. Which policy comes of
 // a seed may change with a version, since better candidates may be compared.

@@ -1,11 +1,9 @@
 package calibrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,11 +11,7 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/binomial"
-	"github.com/ckd-project/ckd/internal/clustered"
-	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -30,7 +24,7 @@ type EarlyStopOptions struct {
 	// all passes do, with Confidence, in (0,1).
 	Disagreement, Confidence float64
 	// Released, in (0,1), is the largest share of the inputs deferred by all passes that the rule may
-	// retain instead, with Confidence too; 0 for DefaultReleased.
+	// retain instead, with Confidence too.
 	Released float64
 	// Ordered passes are the members of an ensemble, one fixed list: they keep their order, here and
 	// live.
@@ -43,9 +37,6 @@ type EarlyStopOptions struct {
 	Progress Progress
 }
 
-// DefaultReleased is the share of EarlyStopOptions.Released if none is given.
-const DefaultReleased = 0.05
-
 // leastSaving is the smallest ratio of all passes to the mean number used that a rule is accepted
 // with. A rule that saves less would change decisions for next to nothing.
 const leastSaving = 1.1
@@ -55,18 +46,12 @@ func (o *EarlyStopOptions) check() error {
 	if o.Base == nil {
 		return errors.New("no policy to complete")
 	}
-	if o.Seed > math.MaxInt64 { // a policy cannot hold a larger seed
-		return fmt.Errorf("seed %d: expected at most %d", o.Seed, int64(math.MaxInt64))
-	}
-	if !inside(o.Disagreement) || !inside(o.Confidence) || !inside(o.released()) {
+	if !inside(o.Disagreement) || !inside(o.Confidence) || !inside(o.Released) {
 		return fmt.Errorf("early stopping with a share of %v decided otherwise and one of %v released, at confidence %v: expected all "+
-			"above 0 and below 1", o.Disagreement, o.released(), o.Confidence)
+			"above 0 and below 1", o.Disagreement, o.Released, o.Confidence)
 	}
 	return nil
 }
-
-// released returns the share of deferred inputs that may be released.
-func (o *EarlyStopOptions) released() float64 { return cmp.Or(o.Released, DefaultReleased) }
 
 // EarlyStop says when inputs are answered before their last pass, and what is guaranteed of that.
 type EarlyStop struct {
@@ -140,12 +125,6 @@ func newExactShare(count, inputs int) *ExactShare {
 	return s
 }
 
-// exactInterval returns the 95% interval of a share of which k of n were seen.
-func exactInterval(k, n int) [2]float64 {
-	low, high := binomial.Interval(k, n, 0.95)
-	return [2]float64{low, high}
-}
-
 // RiskCertificate says what became of a certificate about misses.
 type RiskCertificate struct {
 	Kind   policy.CertificateKind `json:"kind"`
@@ -170,9 +149,6 @@ type EarlyStopRefusal struct {
 // stopping makes a policy with an early-stopping rule.
 type stopping struct {
 	EarlyStopOptions
-	// learns and certifies are the two halves of the inputs.
-	learns, certifies []int
-
 	report *Report
 	draft  *policy.Draft // nil where nothing certifies
 }
@@ -185,9 +161,6 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if r.Classes != len(o.Base.Classes) {
-		return nil, fmt.Errorf("%s has %d classes, but model %s has %d", nameOf(r), r.Classes, o.Base.Name, len(o.Base.Classes))
-	}
 	if r.Labels != nil {
 		if err := r.CheckLabels(); err != nil {
 			return nil, err
@@ -196,10 +169,7 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 	if err := o.checkBase(r); err != nil {
 		return nil, err
 	}
-	if o.Groups != nil && len(o.Groups) != r.Passes.Inputs {
-		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), r.Passes.Inputs)
-	}
-	table, err := eval.NewTable(ctx, r, engine.Spec(o.Base), o.Progress.of("decomposing"))
+	table, err := decomposed(ctx, r, o.Base, o.Groups, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -207,16 +177,13 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 	if o.Groups == nil {
 		c.Groups = table.Copies
 	}
-	c.learns, c.certifies = halves(r.Passes.Inputs, c.Groups, o.Seed)
 	c.keep(r, table)
-	c.report.Software, c.report.PassesFile, c.report.LabelsFile = o.Source.Software, o.Source.Passes, o.Source.Labels
-	if o.Groups != nil {
-		c.report.GroupsFile = &o.Source.Groups
-	}
+	c.report.from(&o.Source, o.Groups != nil)
 	if c.draft != nil {
-		if err := c.learn(ctx, r); err != nil {
-			return nil, err
-		}
+		err = c.learn(ctx, r)
+	}
+	if err != nil || c.draft == nil {
+		return c.report, err
 	}
 	return c.report, c.finish()
 }
@@ -224,7 +191,7 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 // checkBase refuses a policy for which there can be no early-stopping rule, before the work.
 func (o *EarlyStopOptions) checkBase(r eval.Recording) error {
 	base := *o.Base
-	base.FewestPasses = fewestToLearn(o.Base, o.Base.Gate, o.Base.ReliabilityThreshold, r.Passes.Passes)
+	base.FewestPasses = fewestToLearn(o.Base, r.Passes.Passes)
 	switch why := base.WhyNoEarlyStop(); {
 	case why != "":
 		return fmt.Errorf("model %s: no input can stop early: %s", o.Base.Name, why)
@@ -235,16 +202,46 @@ func (o *EarlyStopOptions) checkBase(r eval.Recording) error {
 	return nil
 }
 
+// fewestToLearn returns the passes from which on an early-stopping rule may decide for a policy: the
+// fewest that the policy accepts. Where these are all, as in a policy calibrated without a rule, they
+// are what the gate can do with.
+func fewestToLearn(p *policy.Policy, passes int) int {
+	fewest := max(p.FewestPasses, 2)
+	if p.FewestPasses == p.ExpectedPasses {
+		fewest = 2
+	}
+	variance := decomp.Sample
+	if p.Variance == policy.Population {
+		variance = decomp.Population
+	}
+	for p.Gate.ReadsSkewness() && fewest < passes && hardlyOpens(fewest, passes, variance, p.ReliabilityThreshold) {
+		fewest++
+	}
+	return fewest
+}
+
+// hardlyOpens reports whether so few of all passes hardly let a gate open that reads skewness. From
+// half of the passes on a gate that can open at all is enough: otherwise no pass would be left to save.
+func hardlyOpens(passes, all int, variance decomp.Variance, reliability float64) bool {
+	const spare = 2
+	most := decomp.SkewnessCap(passes, variance)
+	if 2*passes >= all {
+		return most <= reliability
+	}
+	return most < spare*reliability
+}
+
 // keep drafts the policy as it is, without a rule, and starts the report.
 func (c *stopping) keep(r eval.Recording, table *eval.Table) {
 	p := c.Base
 	d := p.Draft()
 	d.EarlyStopping = nil
-	d.FewestPasses = fewestToLearn(p, p.Gate, p.ReliabilityThreshold, r.Passes.Passes)
+	d.FewestPasses = fewestToLearn(p, r.Passes.Passes)
 	c.draft = &d
-	c.report = &Report{
-		Scope: p.Scope, Seed: c.Seed, Inputs: r.Passes.Inputs, Passes: r.Passes.Passes,
-		Groups: newGrouping(c.Groups).groups, Chosen: kept(p), Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
+	c.report = newReport("", p.Scope, c.Seed)
+	c.report.Inputs, c.report.Passes, c.report.Chosen = r.Passes.Inputs, r.Passes.Passes, kept(p)
+	if g := newGrouping(c.Groups, r.Passes.Inputs); g.grouped {
+		c.report.Groups = g.groups
 	}
 	signs := table.Signs
 	if r.Labels != nil {
@@ -280,9 +277,6 @@ func kept(p *policy.Policy) *Chosen {
 // finish builds the policy, and warns if its rule is not the first attempt.
 func (c *stopping) finish() error {
 	d, r := c.draft, c.report
-	if d == nil {
-		return nil
-	}
 	p, err := build(*d)
 	if err != nil {
 		return err
@@ -309,33 +303,20 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	s := &EarlyStop{
-		Epsilon: c.Disagreement, Released: c.released(), Confidence: c.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
+		Epsilon: c.Disagreement, Released: c.Released, Confidence: c.Confidence, Order: policy.AnyOrder, Passes: r.Passes.Passes,
 	}
 	if c.Ordered {
 		s.Order = policy.MembersOrder
 	}
 	c.report.EarlyStop = s
-	risk := c.riskToTest(r.Labels != nil)
 	recording := learnable(r, c.Ordered)
-	recording.Groups = newGrouping(c.Groups).group
+	g := newGrouping(c.Groups, recording.Inputs)
+	if g.grouped {
+		recording.Groups = g.group
+	}
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
-	learns, certifies, orders := c.withinMemory(recording.Passes)
+	learns, certifies := g.halves(c.Seed)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
-
-	least, leastDeferred := learn.FewestInputs(s.Epsilon, s.Confidence), learn.FewestInputs(s.Released, s.Confidence)
-	refuse := func(reason string) error {
-		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
-		report := c.report
-		report.Chosen, report.Expected, report.Certificate, report.Why = nil, nil, nil, []string{}
-		c.draft = nil
-		return nil
-	}
-	switch why := p.WhyNoEarlyStop(); {
-	case why != "":
-		return refuse(why)
-	case len(certifies) < least:
-		return refuse(s.tooFew(len(certifies), least, ""))
-	}
 
 	progress := c.Progress.of("learning when inputs stop early")
 	const steps = 4
@@ -344,29 +325,37 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return named(r, err)
 	}
 	progress(1, steps)
+	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: c.riskToTest(r.Labels != nil), Seed: c.Seed}
+	least, leastDeferred := q.Fewest(d, certifies)
+	refuse := func(reason string) error {
+		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
+		report := c.report
+		report.Chosen, report.Expected, report.Certificate, report.Why = nil, nil, nil, []string{}
+		c.draft = nil
+		return nil
+	}
 	among := ""
 	if c.Groups != nil {
-		q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence}
-		least, leastDeferred = q.Fewest(d, certifies)
 		among = ", in groups like these,"
-		if len(certifies) < least {
-			return refuse(s.tooFew(len(certifies), least, among))
-		}
+	}
+	if len(certifies) < least {
+		return refuse(fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show that at most %v are decided otherwise with "+
+			"confidence %v: about %d in the whole recording", len(certifies), least, among, s.Epsilon, s.Confidence, 2*least))
 	}
 	if deferred := d.Deferred(certifies); deferred < leastDeferred {
 		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d%s are needed to show that "+
 			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --max-released",
 			deferred, len(certifies), leastDeferred, among, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
 	}
-	sequence, err := learn.Learn(ctx, d, learns, learn.Options{Orders: orders, Seed: c.Seed})
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return refuse(err.Error())
+	sequence, err := learn.Learn(ctx, d, learns, orders(recording.Passes, len(learns)), c.Seed)
+	if few := (*learn.RefusedError)(nil); errors.As(err, &few) {
+		return refuse(few.Reason)
+	}
+	if err != nil {
+		return err
 	}
 	progress(2, steps)
-	rule, got, err := s.certify(ctx, d, sequence, certifies, risk, c.Seed)
+	rule, got, err := s.certify(ctx, d, sequence, certifies, &q)
 	if refused := (*learn.RefusedError)(nil); errors.As(err, &refused) {
 		return refuse(refused.Reason)
 	}
@@ -381,10 +370,14 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	s.HalvesDiffer = newExactShare(len(differ), len(certifies))
-	if c.Groups != nil {
-		s.Groups = got.CertifyingGroups()
-		s.HalvesDiffer.Interval = intervalByGroup(recording.Groups, certifies, differ)
+	s.HalvesDiffer = newExactShare(count(differ), len(certifies))
+	if g.grouped {
+		s.Groups, _ = got.GroupsOf(learn.Disagreements)
+		t := g.newTally()
+		for at, i := range certifies {
+			t.add(g.group[i], differ[at])
+		}
+		s.HalvesDiffer.Interval = t.interval(t.largest)
 	}
 	progress(4, steps)
 	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
@@ -406,12 +399,6 @@ func (s *EarlyStop) savesTooLittle(n *learn.Counts) string {
 	return ""
 }
 
-// tooFew says how many inputs it takes to certify without a disagreement.
-func (s *EarlyStop) tooFew(inputs, least int, among string) string {
-	return fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show that at most %v are decided otherwise with "+
-		"confidence %v: about %d in the whole recording", inputs, least, among, s.Epsilon, s.Confidence, 2*least)
-}
-
 // wholeRecording says how many inputs a recording needs so that its certifying half has so many
 // deferred ones, given how many of some inputs are.
 func wholeRecording(want, deferred, of int) string {
@@ -421,60 +408,21 @@ func wholeRecording(want, deferred, of int) string {
 	return fmt.Sprintf("%.0f inputs", math.Ceil(2*float64(want)*float64(of)/float64(deferred)))
 }
 
-// halves divides the inputs at random. Groups, if there are any, stay whole: half of them learn.
-func halves(inputs int, groups []int, seed uint64) (learns, certifies []int) {
-	rng := rand.New(rand.NewPCG(seed, 0x4a1f))
-	if groups == nil {
-		perm := rng.Perm(inputs)
-		return perm[:inputs/2], perm[inputs/2:]
+// halves divides the inputs at random. Groups stay whole: half of them learn.
+func (g *grouping) halves(seed uint64) (learns, certifies []int) {
+	all := make([]int, len(g.group))
+	for i := range all {
+		all[i] = i
 	}
-	members := [][]int{}
-	for i, g := range newGrouping(groups).group {
-		if g == len(members) {
-			members = append(members, nil)
-		}
-		members[g] = append(members[g], i)
-	}
-	for at, g := range rng.Perm(len(members)) {
-		if at < len(members)/2 {
-			learns = append(learns, members[g]...)
+	members := g.members(all)
+	for at, group := range rand.New(rand.NewPCG(seed, 0x4a1f)).Perm(g.groups) {
+		if at < g.groups/2 {
+			learns = append(learns, members[group]...)
 		} else {
-			certifies = append(certifies, members[g]...)
+			certifies = append(certifies, members[group]...)
 		}
 	}
 	return learns, certifies
-}
-
-// firstGroups returns at most so many of some inputs, the first ones, with groups, if there are any,
-// whole.
-func firstGroups(inputs, groups []int, most int) []int {
-	if len(inputs) <= most {
-		return inputs
-	}
-	kept := most
-	for groups != nil && kept > 1 && groups[inputs[kept-1]] == groups[inputs[kept]] {
-		kept--
-	}
-	return inputs[:kept]
-}
-
-// intervalByGroup returns the 95% interval of the share of some inputs that are hits, by group.
-func intervalByGroup(groups, inputs, hits []int) [2]float64 {
-	counted := make(map[int]clustered.Group)
-	most := 1
-	for _, i := range inputs {
-		g := counted[groups[i]]
-		g.Cases++
-		counted[groups[i]] = g
-		most = max(most, g.Cases)
-	}
-	for _, i := range hits {
-		g := counted[groups[i]]
-		g.Misses++
-		counted[groups[i]] = g
-	}
-	low, high := clustered.Interval(slices.Collect(maps.Values(counted)), most, 0.95)
-	return [2]float64{low, high}
 }
 
 // learnable returns the passes of a recording as [passes][inputs][classes] of float32, as they come
@@ -530,7 +478,8 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	}
 	drawn := "inputs"
 	if got.Groups != nil {
-		drawn = fmt.Sprintf("groups of at most %d inputs", got.LargestGroup())
+		_, largest := got.GroupsOf(learn.Disagreements)
+		drawn = fmt.Sprintf("groups of at most %d inputs", largest)
 	}
 	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
 		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
@@ -539,7 +488,7 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
 	}
 	if got.Groups != nil {
-		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", got.CertifyingGroups())
+		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", s.Groups)
 	} else {
 		r.Statement += " This holds " + policy.IfIndependent + "."
 	}
@@ -576,24 +525,11 @@ func sixDigits(v float64) float64 {
 // roundedUp rounds an upper bound on a share up to six digits, so that it stays a bound.
 func roundedUp(v float64) float64 { return min(sixDigits(v*(1+5e-6)), 1) }
 
-// mostStatistics bounds the statistics that learning holds at once. Each takes about 250 bytes,
-// with everything computed from it.
-const mostStatistics = 3_000_000
-
-// withinMemory shortens the two halves, whose inputs are in random order, to what memory allows.
-// orders is the number of pass orders to learn from for each input.
-func (c *stopping) withinMemory(passes int) (learns, certifies []int, orders int) {
-	most := max(mostStatistics/passes, 1)
-	cut := func(inputs []int, what string) []int {
-		if len(inputs) <= most {
-			return inputs
-		}
-		kept := firstGroups(inputs, c.Groups, most)
-		c.report.note("the rule was %s %d of %d inputs: more would take too much memory", what, len(kept), len(inputs))
-		return kept
-	}
-	learns, certifies = cut(c.learns, "learned from"), cut(c.certifies, "certified on")
-	return learns, certifies, min(learn.DefaultOrders, most/max(len(learns), 1))
+// orders returns the number of orders of their passes in which so many inputs are followed to learn
+// from: where these are many, fewer do, and take less memory.
+func orders(passes, inputs int) int {
+	const mostStatistics = 3_000_000 // each takes about 250 bytes, with everything computed from it
+	return max(min(learn.Orders, mostStatistics/passes/max(inputs, 1)), 1)
 }
 
 // noteOnEarlyStop adds the notes that a reader of the rule needs.

@@ -1,14 +1,10 @@
 package calibrate
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -55,7 +51,7 @@ func TestHalvesByGroup(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		groups := rapid.SliceOfN(rapid.IntRange(-3, 20), 1, 60).Draw(t, "groups")
-		learns, certifies := halves(len(groups), groups, rapid.Uint64().Draw(t, "seed"))
+		learns, certifies := newGrouping(groups, len(groups)).halves(rapid.Uint64().Draw(t, "seed"))
 		in := map[int]bool{}
 		for _, i := range learns {
 			in[groups[i]] = true
@@ -146,7 +142,7 @@ func TestEarlyStopRiskByGroup(t *testing.T) {
 		return to, Source{Passes: eval.File{Name: name, SHA256: strings.Repeat(name, 64)}}, groups
 	}
 	first, source, groups := half(0, "a")
-	o := options(t, Objective{MaxCriticalMiss: 0.12, Confidence: 0.8}, policy.AllInputs, 42)
+	o := options(t, missesUpTo(0.12, 0.8), policy.AllInputs, 42)
 	o.Source, o.Groups = source, groups
 	certified := must(Run(t.Context(), first, o))
 	if certified.Refused() {
@@ -188,7 +184,7 @@ func TestLeastSaving(t *testing.T) {
 		}
 	}
 	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: entropy, threshold: 0.5}", "passes: {expected: 4}")
-	found := must(LearnEarlyStop(t.Context(), r, EarlyStopOptions{Base: base, Disagreement: 0.02, Confidence: 0.9, Ordered: true, Seed: 1}))
+	found := must(LearnEarlyStop(t.Context(), r, EarlyStopOptions{Base: base, Disagreement: 0.02, Released: 0.05, Confidence: 0.9, Ordered: true, Seed: 1}))
 	if refused := found.EarlyStop.Refusal; refused == nil || !strings.Contains(refused.Reason, "no rule that stops any input early") || found.Policy != nil {
 		t.Errorf("%+v, rule %+v", refused, found.EarlyStop.Rule)
 	}
@@ -214,38 +210,9 @@ func TestFewestPasses(t *testing.T) {
 		{30, 30, 30, policy.AnyCritical, 5}, {2, 10, 10, policy.AnyCritical, 5}, {5, 5, 5, policy.AnyCritical, 4},
 		{4, 4, 4, policy.AnyCritical, 4},
 	} {
-		p := &policy.Policy{FewestPasses: c.fewest, ExpectedPasses: c.expected}
-		if got := fewestToLearn(p, c.gate, 0.3, c.passes); got != c.want {
+		p := &policy.Policy{FewestPasses: c.fewest, ExpectedPasses: c.expected, Gate: c.gate, ReliabilityThreshold: 0.3}
+		if got := fewestToLearn(p, c.passes); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
-	}
-}
-
-// TestCancelledWhileLearning checks that a calibration that is cancelled ends with the step at
-// hand, and that nothing of it works on once it has returned.
-func TestCancelledWhileLearning(t *testing.T) {
-	t.Parallel()
-	r := ctgRecording("ensemble")
-	base := basePolicy(t, 3, `critical: ["1", "2"]`, "primary: {score: c_crit_max, threshold: 0.03}", "passes: {expected: 5}")
-	for step := 1; step <= 3; step++ {
-		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				last := 0
-				_, err := LearnEarlyStop(ctx, r, EarlyStopOptions{Base: base, Disagreement: 0.05, Confidence: 0.9, Progress: func(stage string, done, _ int) {
-					if !strings.HasPrefix(stage, "learning") {
-						return
-					}
-					if last = done; done == step {
-						cancel()
-					}
-				}})
-				synctest.Wait() // until goroutines that were left behind have ended
-				if !errors.Is(err, context.Canceled) || last != step {
-					t.Errorf("error %v, progress to step %d, expected to end at step %d", err, last, step)
-				}
-			})
-		})
 	}
 }

@@ -5,34 +5,33 @@ import (
 	"math"
 
 	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
-	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
 )
 
-// fitted adds to a sample the guard and the risk model, which are learned from a part before rules are
-// compared. Risk rises with p_critical, so that the labels it was fitted to decide no comparison.
-type fitted struct {
-	*sample
-	model *riskfit.Fit // nil where too few critical inputs are called safe
-}
-
-// fit fits a guard and the risk to a part. The same part gives the same fit.
-func (r *run) fit(p part) (*fitted, error) {
-	f := &fitted{sample: r.withGuard(p, r.guardShare())}
-	if r.table.Mean == nil { // without mean predictions there is nothing to fit
-		return f, nil
-	}
-	inputs := p.inputs()
-	labels := make([]int, len(inputs))
-	var groups []int
-	for at, i := range inputs {
-		labels[at] = r.label[i]
-		if r.group != nil {
-			groups = append(groups, r.group[i])
+// fit returns the sample with a guard and the risk, which are learned from a part before rules are
+// compared, and the model of risk; nil for none. Risk rises with p_critical, so that the labels it was
+// fitted to decide no comparison. The same part gives the same fit.
+func (r *run) fit(p part) (*sample, *riskfit.Fit) {
+	s, inputs := *r.sample, p.inputs()
+	s.guard = math.Inf(1)
+	if share := r.guardShare(); share > 0 {
+		mi := make([]float64, len(inputs))
+		for at, i := range inputs {
+			mi[at] = r.table.Scores[decomp.MI][i]
 		}
+		s.guard = eval.Threshold(mi, 1-share)
 	}
-	model, err := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
-	if err != nil || model.Risk == nil {
-		return f, err
+	if r.table.Mean == nil { // without mean predictions there is nothing to fit
+		return &s, nil
+	}
+	labels, groups := make([]int, len(inputs)), make([]int, len(inputs))
+	for at, i := range inputs {
+		labels[at], groups[at] = r.label[i], r.group[i]
+	}
+	model := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
+	if model == nil {
+		return &s, nil
 	}
 	risk := riskfit.Risks(r.table, model.Risk)
 	for i, v := range risk {
@@ -40,7 +39,8 @@ func (r *run) fit(p part) (*fitted, error) {
 			risk[i] = 0
 		}
 	}
-	return &fitted{f.withRisk(risk), model}, nil
+	s.risk, s.order[riskScore] = risk, ascending(risk)
+	return &s, model
 }
 
 // tooFewForRisk says why no risk could be fitted to the part of a search.
@@ -53,19 +53,15 @@ func (s *search) tooFewForRisk() string {
 		s.part.count(s.missed), others, riskfit.FewestMissed)
 }
 
-// policy returns the risk as a policy holds it; nil where there is no model.
-func (f *fitted) policy() *policy.Risk {
-	if f.model == nil {
-		return nil
-	}
-	return f.model.Risk
-}
-
-// guardShare returns the share of inputs above the guard, which is never more than may be deferred.
+// guardShare returns the share of inputs above the guard, which is never more than the objective lets
+// be deferred: critical calls may use up part of a budget of reviews.
 func (r *run) guardShare() float64 {
-	share := r.Guard
-	if c := r.deferrableCoverage(); c > 0 {
-		share = min(share, 1-c)
+	most := 1.0
+	switch {
+	case r.Objective.Coverage > 0:
+		most = 1 - r.Objective.Coverage
+	case r.Objective.Reviews > 0:
+		most = max(0, r.Objective.Reviews-float64(count(r.predictedCritical))/float64(r.n))
 	}
-	return max(share, 0)
+	return min(r.Guard, most)
 }

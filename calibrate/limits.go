@@ -42,7 +42,7 @@ func (l limit) inputs() string {
 	return "inputs of class " + l.name
 }
 
-// limits are bounds that hold together, the pooled ones first.
+// limits are bounds that hold together.
 type limits []limit
 
 // limits returns the bounds that the objective asks for, of a recording's groups.
@@ -54,17 +54,14 @@ func (r *run) limits() limits {
 	return all
 }
 
-// limits returns the bounds that the objective asks for, the pooled ones first.
-func (o *Objective) limits(p *policy.Policy) limits {
-	var all limits
-	if a := o.MaxCriticalMiss; a > 0 {
-		all = append(all, limit{figure: policy.CriticalMissRate, class: allClasses, target: a})
-	}
-	if a := o.MaxCriticalFNR; a > 0 {
-		all = append(all, limit{figure: policy.CriticalFNR, class: allClasses, target: a})
-	}
-	for _, c := range o.ClassLimits {
-		all = append(all, limit{figure: c.Bounds, class: slices.Index(p.Classes, c.Class), name: c.Class, target: c.Most})
+// limits returns the bounds that the objective asks for.
+func (o *Objective) limits(p *policy.Policy) (all limits) {
+	for _, l := range o.Limits {
+		class := allClasses
+		if l.Class != "" {
+			class = slices.Index(p.Classes, l.Class)
+		}
+		all = append(all, limit{figure: l.Bounds, class: class, name: l.Class, target: l.Most})
 	}
 	return all
 }
@@ -95,7 +92,7 @@ func (l limit) mostOf(s *sample) int {
 	most, n := 1, make(map[int]int)
 	for i := range s.n {
 		if l.counts(s, i) {
-			g := s.groupOf(i)
+			g := s.group[i]
 			n[g]++
 			most = max(most, n[g])
 		}
@@ -106,37 +103,17 @@ func (l limit) mostOf(s *sample) int {
 // evidence holds what the inputs of a part show of a limit.
 type evidence struct {
 	limit
-	cases, misses int
-	groups        []clustered.Group // nil if inputs are independent
+	tally
 	// pValue is the chance of so few misses if the share were above the target.
 	pValue float64
 }
 
 // test tests the limit on the inputs of a part, of which a policy retains some.
 func (l limit) test(s *sample, p part, retained []bool) evidence {
-	e := evidence{limit: l}
-	byGroup := make(map[int]*clustered.Group)
+	e := evidence{limit: l, tally: s.newTally()}
 	for i, inside := range p.holds {
-		if !inside || !l.counts(s, i) || l.figure == policy.CriticalFNR && !retained[i] {
-			continue
-		}
-		missed := index(retained[i] && s.missed[i])
-		e.cases++
-		e.misses += missed
-		if s.group != nil {
-			g := byGroup[s.group[i]]
-			if g == nil {
-				g = &clustered.Group{}
-				byGroup[s.group[i]] = g
-			}
-			g.Cases++
-			g.Misses += float64(missed)
-		}
-	}
-	if s.group != nil {
-		e.groups = []clustered.Group{}
-		for _, g := range byGroup {
-			e.groups = append(e.groups, *g)
+		if inside && l.counts(s, i) && (retained[i] || l.figure != policy.CriticalFNR) {
+			e.add(s.group[i], retained[i] && s.missed[i])
 		}
 	}
 	e.pValue = e.chanceAt(l.target)
@@ -153,19 +130,10 @@ func (e *evidence) casesOfGroup() float64 {
 
 // chanceAt returns the p-value for another target.
 func (e *evidence) chanceAt(target float64) float64 {
-	if e.groups != nil {
+	if e.place != nil {
 		return clustered.Tail(e.groups, target, e.most)
 	}
 	return binomial.Tail(e.misses, e.cases, target)
-}
-
-// interval returns the 95% interval of the share of misses among the cases, by group where there are
-// groups.
-func (e *evidence) interval() (low, high float64) {
-	if e.groups != nil {
-		return clustered.Interval(e.groups, e.most, 0.95)
-	}
-	return binomial.Interval(e.misses, e.cases, 0.95)
 }
 
 // attainable returns the smallest target that would be certified; 1 if none would.
@@ -178,7 +146,7 @@ func (e *evidence) attainable(alpha float64) float64 {
 // enough returns the least number of cases, at the same share of misses, that could certify; 0 if
 // no number could.
 func (e *evidence) enough(alpha float64) int {
-	if e.groups == nil || e.cases == 0 {
+	if e.place == nil || e.cases == 0 {
 		return smallestCases(shareOf(float64(e.misses), float64(e.cases)), e.target, alpha)
 	}
 	times := clustered.Enough(e.groups, e.target, e.most, alpha)
@@ -249,7 +217,7 @@ func (all tested) boundsInWords(confidence float64) string {
 
 // drawn says of which inputs a certificate holds.
 func (all tested) drawn() string {
-	if all[0].groups == nil {
+	if all[0].place == nil {
 		return "for inputs drawn as those of the recording were, " + policy.IfIndependent + "."
 	}
 	most := 0

@@ -1,8 +1,6 @@
 package calibrate
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/ckd-project/ckd/policy"
@@ -27,12 +25,11 @@ const (
 	StatedLine    LineOrigin = "stated"    // Options.AlarmAbove
 )
 
-// setLines writes to a draft, and returns, what outcomes are tested against. byClass has what is
-// expected of single classes.
+// setLines writes what outcomes are tested against to the report and a draft.
 //
 // A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
 // calibrations lie above it from the first day.
-func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
+func (r *run) setLines(d *policy.Draft) {
 	c := d.Calibration
 	derived := c.DerivedLines()
 	var all []Line
@@ -45,7 +42,7 @@ func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 	}
 	put(Line{policy.CriticalFNR, "", derived.CriticalFNR, ExpectedLine})
 	put(Line{policy.CriticalMissRate, "", derived.CriticalMissRate, ExpectedLine})
-	for _, l := range byClass {
+	for _, l := range r.byClass {
 		put(l)
 	}
 	for _, l := range derived.Classes {
@@ -58,11 +55,10 @@ func (o *Options) setLines(d *policy.Draft, byClass []Line) []Line {
 			}
 		}
 	}
-	for _, l := range o.AlarmAbove {
+	for _, l := range r.AlarmAbove {
 		put(Line{policy.CriticalFNR, l.Class, l.Most, StatedLine})
 	}
-	c.Lines = forPolicy(all)
-	return all
+	r.report.Lines, c.Lines = all, forPolicy(all)
 }
 
 // forPolicy returns lines as a policy has them, nil for none.
@@ -84,14 +80,6 @@ func forPolicy(all []Line) *policy.Lines {
 	return &lines
 }
 
-// dropCertifiedLines takes back the lines of a certificate that turned out to be void.
-func (r *Report) dropCertifiedLines(d *policy.Draft) {
-	if k := d.Calibration; k != nil && k.Certificate == nil && r.Lines != nil {
-		r.Lines = slices.DeleteFunc(r.Lines, func(l Line) bool { return l.From == CertifiedLine })
-		k.Lines = forPolicy(r.Lines)
-	}
-}
-
 // classLines returns the upper ends of the 95% intervals of the critical FNR of each critical class,
 // where there are several, on inputs that were held out. retained marks what is retained of them.
 func (r *run) classLines(retained []bool) (all []Line) {
@@ -104,28 +92,9 @@ func (r *run) classLines(retained []bool) (all []Line) {
 			kept[i] = retained[i] && r.label[i] == k
 			missed[i] = kept[i] && r.missed[i]
 		}
-		if high := r.interval(r.all(), kept, missed)[1]; high < 1 {
-			all = append(all, Line{policy.CriticalFNR, r.Base.Classes[k], high, ExpectedLine})
+		if _, interval := r.share(r.all(), kept, missed); interval != nil && interval[1] < 1 {
+			all = append(all, Line{policy.CriticalFNR, r.Base.Classes[k], interval[1], ExpectedLine})
 		}
 	}
 	return all
-}
-
-// checkAlarmAbove checks the lines that are stated.
-func (o *Options) checkAlarmAbove() error {
-	for i, l := range o.AlarmAbove {
-		switch k := slices.Index(o.Base.Classes, l.Class); {
-		case l.Bounds != policy.CriticalFNR:
-			return fmt.Errorf("an alarm above a share %q: expected %s", l.Bounds, policy.CriticalFNR)
-		case !(l.Most > 0 && l.Most < 1):
-			return fmt.Errorf("an alarm above %v: expected a share above 0 and below 1", l.Most)
-		case l.Class != "" && k < 0:
-			return fmt.Errorf("an alarm of class %q: model %s has no such class", l.Class, o.Base.Name)
-		case l.Class != "" && !slices.Contains(o.Base.Critical, k):
-			return fmt.Errorf("an alarm of class %q: it is not critical, expected a critical class", l.Class)
-		case slices.ContainsFunc(o.AlarmAbove[:i], func(before ClassLimit) bool { return before.Class == l.Class }):
-			return errors.New("two alarms of the same share, expected one")
-		}
-	}
-	return nil
 }

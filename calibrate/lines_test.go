@@ -3,7 +3,6 @@ package calibrate
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,7 +19,7 @@ func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		o     Objective
-		above []ClassLimit
+		above []Limit
 		want  []Line // with Above 0 for the upper end of what is expected
 	}{
 		{"coverage", Objective{Coverage: 0.8}, nil, []Line{
@@ -29,11 +28,11 @@ func TestLines(t *testing.T) {
 		{"cost", Objective{CostRatio: 20}, nil, []Line{
 			{fnr, "", 0, ExpectedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0, ExpectedLine}, {fnr, "2", 0, ExpectedLine},
 		}},
-		{"certified FNR", Objective{MaxCriticalFNR: 0.2, Confidence: 0.9}, nil, []Line{{fnr, "", 0.2, CertifiedLine}}},
-		{"certified class", Objective{MaxCriticalMiss: 0.2, Confidence: 0.9, ClassLimits: []ClassLimit{{"1", fnr, 0.4}}}, nil, []Line{
+		{"certified FNR", fnrUpTo(0.2, 0.9), nil, []Line{{fnr, "", 0.2, CertifiedLine}}},
+		{"certified class", missesUpTo(0.2, 0.9, Limit{"1", fnr, 0.4}), nil, []Line{
 			{rate, "", 0.2, CertifiedLine}, {fnr, "1", 0.4, CertifiedLine},
 		}},
-		{"stated beside expected", Objective{Coverage: 0.8}, []ClassLimit{{"1", fnr, 0.5}, {"", fnr, 0.3}}, []Line{
+		{"stated beside expected", Objective{Coverage: 0.8}, []Limit{{"1", fnr, 0.5}, {"", fnr, 0.3}}, []Line{
 			{fnr, "", 0.3, StatedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0.5, StatedLine}, {fnr, "2", 0, ExpectedLine},
 		}},
 	} {
@@ -87,7 +86,7 @@ func TestLines(t *testing.T) {
 func TestMeanRootRisk(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "mcdropout")
-	p := calibrated(t, table, labels, options(t, Objective{MaxCriticalFNR: 0.18, Confidence: 0.9}, policy.AllInputs, 1)).Policy
+	p := calibrated(t, table, labels, options(t, fnrUpTo(0.18, 0.9), policy.AllInputs, 1)).Policy
 	model := must(engine.New(p))
 	batch, out := model.NewBatch(), model.NewOutcome()
 	r := ctgRecording("mcdropout")
@@ -106,45 +105,5 @@ func TestMeanRootRisk(t *testing.T) {
 	}
 	if got := p.Calibration.MeanRootRisk; !(math.Abs(got-sum/n) <= 1e-9) || got == 0 {
 		t.Errorf("%v, expected %v, the mean over %v inputs", got, sum/n, n)
-	}
-}
-
-// TestLinesOfVoidCertificates checks that a void certificate leaves no line, and stated ones stay.
-func TestLinesOfVoidCertificates(t *testing.T) {
-	t.Parallel()
-	certified := &policy.Certificate{Kind: policy.LearnThenTest, Bounds: policy.CriticalMissRate, Target: 0.1, Confidence: 0.9}
-	o := Options{AlarmAbove: []ClassLimit{{"", policy.CriticalFNR, 0.3}}}
-	d := &policy.Draft{Calibration: &policy.Calibration{Certificate: certified}}
-	c := &calibration{draft: d, report: &Report{Lines: o.setLines(d, nil)}}
-	if diff := cmp.Diff(&policy.Lines{CriticalFNR: 0.3, CriticalMissRate: 0.1}, d.Calibration.Lines); diff != "" {
-		t.Fatalf("(-want +got):\n%s", diff)
-	}
-	c.report.dropCertifiedLines(c.draft)
-	if len(c.report.Lines) != 2 {
-		t.Errorf("a certificate that holds lost its line: %+v", c.report.Lines)
-	}
-	d.Calibration.Certificate = nil
-	c.report.dropCertifiedLines(c.draft)
-	if diff := cmp.Diff(&policy.Lines{CriticalFNR: 0.3}, d.Calibration.Lines); diff != "" || len(c.report.Lines) != 1 {
-		t.Errorf("lines %+v (-want +got):\n%s", c.report.Lines, diff)
-	}
-}
-
-func TestAlarmAboveErrors(t *testing.T) {
-	for _, c := range []struct {
-		above []ClassLimit
-		want  string
-	}{
-		{[]ClassLimit{{"", policy.CriticalFNR, 1}}, "an alarm above 1: expected a share above 0 and below 1"},
-		{[]ClassLimit{{"", policy.CriticalMissRate, 0.1}}, "expected critical-fnr"},
-		{[]ClassLimit{{"x", policy.CriticalFNR, 0.1}}, "has no such class"},
-		{[]ClassLimit{{"0", policy.CriticalFNR, 0.1}}, "it is not critical"},
-		{[]ClassLimit{{"1", policy.CriticalFNR, 0.1}, {"1", policy.CriticalFNR, 0.2}}, "two alarms of the same share"},
-	} {
-		o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
-		o.AlarmAbove = c.above
-		if err := o.checkAlarmAbove(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, expected %q", c.above, err, c.want)
-		}
 	}
 }

@@ -23,24 +23,27 @@ type Objective struct {
 	// CostRatio, above 1, says how many reviews a miss costs. An input called safe is deferred when
 	// its risk is above 1/CostRatio, which makes the expected cost least if a review finds the miss.
 	CostRatio float64
-	// MaxCriticalMiss, in (0,1), bounds the critical miss rate: the share of all critical inputs that
-	// is retained and called safe.
-	MaxCriticalMiss float64
-	// MaxCriticalFNR, in (0,1), bounds the critical FNR: the share of the retained critical inputs
-	// that is called safe.
-	MaxCriticalFNR float64
-	// ClassLimits bound the same of single critical classes.
-	ClassLimits []ClassLimit
-	// Confidence, in (0,1), is that of all bounds together.
+	// Limits bound misses, with the confidence of all together, in (0,1).
+	Limits     []Limit
 	Confidence float64
 }
 
-// ClassLimit bounds a figure of a single critical class.
-type ClassLimit struct {
-	Class  string
+// Limit bounds a share of critical inputs: the critical miss rate, of all critical inputs, or the
+// critical FNR, of the retained ones.
+type Limit struct {
+	Class  string // the only true class that counts; empty for all critical ones
 	Bounds policy.Figure
 	// Most, in (0,1), is the largest share.
 	Most float64
+}
+
+// String returns a limit as flags have it.
+func (l Limit) String() string {
+	class := ""
+	if l.Class != "" {
+		class = l.Class + "="
+	}
+	return fmt.Sprintf("max-%s %s%v", strings.TrimSuffix(string(l.Bounds), "-rate"), class, l.Most)
 }
 
 // coverage returns the share of inputs that nobody looks at, 0 where the objective has none: the
@@ -52,17 +55,8 @@ func (o *Objective) coverage() float64 {
 	return o.Coverage
 }
 
-// bounds returns the number of bounds on misses.
-func (o *Objective) bounds() int {
-	return index(o.MaxCriticalMiss != 0) + index(o.MaxCriticalFNR != 0) + len(o.ClassLimits)
-}
-
 // String returns the objective in words.
 func (o Objective) String() string {
-	var bounds []string
-	add := func(flag string, of string, most float64) {
-		bounds = append(bounds, fmt.Sprintf("max-%s %s%v", flag, of, most))
-	}
 	switch {
 	case o.Coverage > 0:
 		return fmt.Sprintf("coverage %v", o.Coverage)
@@ -71,23 +65,17 @@ func (o Objective) String() string {
 	case o.CostRatio > 0:
 		return fmt.Sprintf("cost-ratio %v", o.CostRatio)
 	}
-	if o.MaxCriticalMiss > 0 {
-		add("critical-miss", "", o.MaxCriticalMiss)
+	var limits []string
+	for _, l := range o.Limits {
+		limits = append(limits, l.String())
 	}
-	if o.MaxCriticalFNR > 0 {
-		add("critical-fnr", "", o.MaxCriticalFNR)
-	}
-	for _, c := range o.ClassLimits {
-		add(strings.TrimSuffix(string(c.Bounds), "-rate"), c.Class+"=", c.Most)
-	}
-	return fmt.Sprintf("%s at confidence %v", strings.Join(bounds, ", "), o.Confidence)
+	return fmt.Sprintf("%s at confidence %v", strings.Join(limits, ", "), o.Confidence)
 }
 
 func (o *Objective) check() error {
 	inside := func(x float64) bool { return x > 0 && x < 1 }
-	bounds := o.bounds()
 	switch {
-	case index(o.Coverage != 0)+index(o.Reviews != 0)+index(o.CostRatio != 0)+index(bounds > 0) != 1:
+	case index(o.Coverage != 0)+index(o.Reviews != 0)+index(o.CostRatio != 0)+index(len(o.Limits) > 0) != 1:
 		return errors.New("expected exactly one objective: a coverage, a budget of reviews, a cost ratio, or bounds on the critical miss rate and the critical FNR")
 	case o.Coverage != 0 && !(o.Coverage > 0 && o.Coverage <= 1):
 		return fmt.Errorf("coverage %v: expected a share above 0 and at most 1", o.Coverage)
@@ -95,12 +83,29 @@ func (o *Objective) check() error {
 		return fmt.Errorf("reviews %v: expected a share above 0 and below 1", o.Reviews)
 	case o.CostRatio != 0 && !(o.CostRatio > 1 && !math.IsInf(o.CostRatio, 1)):
 		return fmt.Errorf("cost ratio %v: expected the number of reviews that a miss costs, above 1", o.CostRatio)
-	case o.MaxCriticalMiss != 0 && !inside(o.MaxCriticalMiss):
-		return fmt.Errorf("max-critical-miss %v: expected a share above 0 and below 1", o.MaxCriticalMiss)
-	case o.MaxCriticalFNR != 0 && !inside(o.MaxCriticalFNR):
-		return fmt.Errorf("max-critical-fnr %v: expected a share above 0 and below 1", o.MaxCriticalFNR)
-	case bounds > 0 && !inside(o.Confidence):
+	case len(o.Limits) > 0 && !inside(o.Confidence):
 		return fmt.Errorf("confidence %v: expected a share above 0 and below 1", o.Confidence)
+	}
+	return nil
+}
+
+// checkLimits wants every limit to be a share of some figures, of all critical classes or of one of
+// them, and only one for each. what names a limit.
+func checkLimits(what string, limits []Limit, base *policy.Policy, figures ...policy.Figure) error {
+	for i, l := range limits {
+		k := slices.Index(base.Classes, l.Class)
+		switch {
+		case !slices.Contains(figures, l.Bounds):
+			return fmt.Errorf("%s on %q: expected one of %v", what, l.Bounds, figures)
+		case !(l.Most > 0 && l.Most < 1):
+			return fmt.Errorf("%s of %v: expected a share above 0 and below 1", what, l.Most)
+		case l.Class != "" && k < 0:
+			return fmt.Errorf("%s of class %q: model %s has no such class", what, l.Class, base.Name)
+		case l.Class != "" && !slices.Contains(base.Critical, k):
+			return fmt.Errorf("%s of class %q: it is not critical, expected a critical class", what, l.Class)
+		case slices.ContainsFunc(limits[:i], func(before Limit) bool { return before.Class == l.Class && before.Bounds == l.Bounds }):
+			return fmt.Errorf("%s: given twice, expected once", l)
+		}
 	}
 	return nil
 }
@@ -115,33 +120,6 @@ func (o *Objective) budget() string {
 
 // perMille returns a share of inputs per 1,000, without the last digits that division leaves.
 func perMille(share float64) float64 { return math.Round(1e9*share) / 1e6 }
-
-// checkClasses wants every class with a limit to be critical, with one limit for each figure.
-func (o *Objective) checkClasses(base *policy.Policy) error {
-	type bound struct {
-		class  string
-		figure policy.Figure
-	}
-	seen := make(map[bound]bool)
-	for _, c := range o.ClassLimits {
-		k := slices.Index(base.Classes, c.Class)
-		switch b := (bound{c.Class, c.Bounds}); {
-		case c.Bounds != policy.CriticalMissRate && c.Bounds != policy.CriticalFNR:
-			return fmt.Errorf("limit of class %q on %q: expected %s or %s", c.Class, c.Bounds, policy.CriticalMissRate, policy.CriticalFNR)
-		case !(c.Most > 0 && c.Most < 1):
-			return fmt.Errorf("limit %v of class %q: expected a share above 0 and below 1", c.Most, c.Class)
-		case k < 0:
-			return fmt.Errorf("limit of class %q: model %s has no such class", c.Class, base.Name)
-		case !slices.Contains(base.Critical, k):
-			return fmt.Errorf("limit of class %q: it is not critical, expected a critical class", c.Class)
-		case seen[b]:
-			return fmt.Errorf("two limits on the %s of class %q, expected one", c.Bounds, c.Class)
-		default:
-			seen[b] = true
-		}
-	}
-	return nil
-}
 
 func index(b bool) int {
 	if b {

@@ -59,15 +59,12 @@ func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed,
 // foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.
 // Inputs of one group stay together.
 func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
-	members := s.members(p)
+	members := s.members(p.inputs())
 	inFolds := make([][]int, k)
 	at := 0
-	for _, stratum := range s.strata(p, rng) {
-		for _, i := range stratum {
-			inFolds[at%k] = append(inFolds[at%k], i)
-			if members != nil {
-				inFolds[at%k] = append(inFolds[at%k], members[s.group[i]][1:]...)
-			}
+	for _, stratum := range s.strata(members, rng) {
+		for _, group := range stratum {
+			inFolds[at%k] = append(inFolds[at%k], members[group]...)
 			at++
 		}
 	}
@@ -78,33 +75,21 @@ func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
 	return parts
 }
 
-// strata returns the inputs of a part in three shuffled groups: missed, critical but not missed,
-// and others. Of groups of inputs it returns the first input, by the worst of the group.
-func (s *sample) strata(p part, rng *rand.Rand) (strata [3][]int) {
-	put := func(i, stratum int) { strata[stratum] = append(strata[stratum], i) }
-	stratum := func(i int) int {
-		switch {
-		case s.missed[i]:
-			return 0
-		case s.critical[i]:
-			return 1
-		}
-		return 2
-	}
-	if members := s.members(p); members != nil {
-		for _, inputs := range members {
-			if len(inputs) == 0 {
-				continue
+// strata returns the groups that have members, shuffled: those with a missed input, those with a
+// critical one that is not missed, and others.
+func (s *sample) strata(members [][]int, rng *rand.Rand) (strata [3][]int) {
+	for group, inputs := range members {
+		worst := 2
+		for _, i := range inputs {
+			switch {
+			case s.missed[i]:
+				worst = 0
+			case s.critical[i]:
+				worst = min(worst, 1)
 			}
-			worst := 2
-			for _, i := range inputs {
-				worst = min(worst, stratum(i))
-			}
-			put(inputs[0], worst)
 		}
-	} else {
-		for _, i := range p.inputs() {
-			put(i, stratum(i))
+		if len(inputs) > 0 {
+			strata[worst] = append(strata[worst], group)
 		}
 	}
 	for _, stratum := range strata {
@@ -126,14 +111,10 @@ func (p part) without(out part) part {
 // draw is plain: if the critical inputs were shared out evenly, the parts would not be independent.
 func (r *run) split() (chooses, certifies part) {
 	const share = 1. / 3
-	rng := newRand(r.Seed, streamSplit)
+	members := r.members(r.all().inputs())
 	var first []int
-	if members := r.members(r.all()); members != nil {
-		for _, g := range rng.Perm(r.groups)[:int(math.Round(share*float64(r.groups)))] {
-			first = append(first, members[g]...)
-		}
-	} else {
-		first = rng.Perm(r.n)[:int(math.Round(share*float64(r.n)))]
+	for _, g := range newRand(r.Seed, streamSplit).Perm(r.groups)[:int(math.Round(share*float64(r.groups)))] {
+		first = append(first, members[g]...)
 	}
 	chooses = r.partOf(first)
 	return chooses, r.all().without(chooses)

@@ -81,17 +81,6 @@ func TestThreshold(t *testing.T) {
 	})
 }
 
-// TestThresholdOfNothing checks that the threshold is 0 for no scores, and where the first
-// scores are 0, which no threshold defers.
-func TestThresholdOfNothing(t *testing.T) {
-	t.Parallel()
-	for _, scores := range [][]float64{nil, {0}, {0, 0, 1}} {
-		if got := threshold(scores, 0); got != 0 {
-			t.Errorf("%v: %v, want 0", scores, got)
-		}
-	}
-}
-
 // TestPath checks that both thresholds rise along the path, so that retained inputs stay retained, and
 // that both sides of a gate retain the same share of their own inputs, to within an input.
 func TestPath(t *testing.T) {
@@ -133,17 +122,4 @@ func TestPath(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSide checks which inputs of a gate its fallback score decides.
-func TestSide(t *testing.T) {
-	t.Parallel()
-	table := tableOf(3)
-	table.CriticalSkewness = []float64{0.3, 0.31, math.NaN()}
-	gate := candidate{gate: policy.AnyCritical, reliability: 0.3}
-	for i, want := range []int{byPrimary, byFallback, byFallback} {
-		if got := gate.side(table, i); got != want {
-			t.Errorf("skewness %v: side %d, want %d", table.CriticalSkewness[i], got, want)
-		}
-	}
 }

@@ -104,31 +104,3 @@ func take(table *eval.Table, labels []int, inputs []int) (*eval.Table, []int) {
 	}
 	return table.Select(inputs), taken
 }
-
-// TestCertificatesOfRecording checks which objectives certify on a real recording. The figures are
-// those of this implementation.
-func TestCertificatesOfRecording(t *testing.T) {
-	t.Parallel()
-	table, labels := ctg(t, "mcdropout")
-	for _, c := range []struct {
-		objective Objective
-		scope     policy.Scope
-		least     float64 // coverage
-	}{
-		{Objective{MaxCriticalFNR: 0.18, Confidence: 0.9}, policy.AllInputs, 0.9619},
-		{Objective{MaxCriticalFNR: 0.1, Confidence: 0.9}, policy.PredictedSafe, 0.8793},
-		{Objective{MaxCriticalMiss: 0.05, Confidence: 0.9}, policy.AllInputs, 0.7},
-		{Objective{MaxCriticalMiss: 0.05, Confidence: 0.9}, policy.PredictedSafe, 0.7},
-		{Objective{MaxCriticalFNR: 0.18, ClassLimits: []ClassLimit{{"2", policy.CriticalMissRate, 0.1}}, Confidence: 0.9}, policy.PredictedSafe, 0.7},
-	} {
-		found := calibrated(t, table, labels, options(t, c.objective, c.scope, 1))
-		if found.Policy == nil {
-			t.Errorf("%s, scope %s: %s", c.objective, c.scope, found.Refusal.Reason)
-			continue
-		}
-		t.Logf("%s, scope %s: coverage %.4f", c.objective, c.scope, found.Expected.Coverage)
-		if found.Expected.Coverage < c.least-0.03 {
-			t.Errorf("%s, scope %s: coverage %v, it was %v", c.objective, c.scope, found.Expected.Coverage, c.least)
-		}
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
@@ -79,6 +80,20 @@ type Report struct {
 	Warnings []string `json:"-"`
 }
 
+func newReport(objective string, scope policy.Scope, seed uint64) *Report {
+	return &Report{
+		Objective: objective, Scope: scope, Seed: seed, Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
+	}
+}
+
+// from says where the recording comes from.
+func (r *Report) from(s *Source, grouped bool) {
+	r.Software, r.PassesFile, r.LabelsFile = s.Software, s.Passes, s.Labels
+	if grouped {
+		r.GroupsFile = &s.Groups
+	}
+}
+
 // Refused reports whether nothing certifies, so that there is no policy.
 func (r *Report) Refused() bool {
 	return r.Refusal != nil || r.EarlyStop != nil && r.EarlyStop.Refusal != nil
@@ -99,32 +114,6 @@ func (r *Report) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, r.Notes[len(r.Notes)-1])
 }
 
-// expect reports what rules did with inputs that were held out, and what that stands for where the
-// model serves.
-func (rep *reporter) expect(held *heldOut) {
-	all, retained := rep.run.all(), held.own.retained
-	rep.expectCoverage(all, retained)
-	e := rep.Expected
-	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = rep.run.missShares(all, retained)
-	rep.noteServed(all, rep.run.selective(all, retained))
-	rep.noteGuard(held.own.guarded, all.n)
-	rep.byClass = rep.run.classLines(retained)
-}
-
-// noteGuard notes how many inputs the guard deferred.
-func (rep *reporter) noteGuard(guarded, inputs int) {
-	if rep.run.Guard > 0 {
-		rep.note("the guard deferred %d of %d inputs as unfamiliar (%.3g per 1,000); coverage, reviews, misses and costs count them", guarded,
-			inputs, per1000(guarded, inputs))
-	}
-}
-
-// expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
-func (rep *reporter) expectCoverage(p part, retained []bool) {
-	coverage, interval := rep.run.share(p, p.holds, retained)
-	rep.Expected = &Expected{Coverage: *coverage, CoverageInterval: *interval}
-}
-
 // suspect takes the signs of a recording, and refuses to certify anything where one voids it.
 func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
 	r.Signs = append(r.Signs, signs...)
@@ -133,6 +122,13 @@ func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
 	}
 	return r.Refusal != nil
 }
+
+type (
+	// RiskReport says what the risk of a policy is worth, on inputs held out from its fit.
+	RiskReport = riskfit.Reliability
+	// Figure is an estimate with its interval, whose kind is said in words.
+	Figure = riskfit.Figure
+)
 
 // Reread is an input whose label is to be read again: it is labelled critical, and the model is sure
 // that it is not.

@@ -5,46 +5,27 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// reporter writes the report of a run: figures as rows and intervals, and what they mean in
-// sentences. It chooses nothing. Rows, notes and reasons are only added, in the order in which a
-// reader gets them.
-type reporter struct {
-	*Report
-	run *run
-	// byClass has what is expected of single critical classes.
-	byClass []Line
-}
-
-func newReporter(r *run) *reporter {
-	return &reporter{run: r, Report: &Report{
-		Objective: r.Objective.String(), Scope: r.Scope, Seed: r.Seed,
-		Inputs: r.n, Critical: count(r.critical), Missed: count(r.missed), Passes: r.table.Passes,
-		Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
-	}}
-}
-
 // row returns a row of the comparison: of a rule that retains the marked inputs of a part.
-func (rep *reporter) row(name string, scope policy.Scope, p part, retained []bool) Row {
-	s, critical := rep.run.selective(p, retained), p.count(rep.run.critical)
+func (r *run) row(name string, scope policy.Scope, p part, retained []bool) Row {
+	s, critical := r.selective(p, retained), p.count(r.critical)
 	row := Row{
 		Rule: name, Scope: scope, Inputs: s.Inputs, Deferred: s.Inputs - s.Retained, Coverage: s.Coverage(),
 		CriticalInputs: critical, CriticalRetained: s.Critical, Missed: s.Missed, CriticalKept: s.Called, FalseKept: s.FalseCalls,
 	}
-	row.CriticalMissRate, row.CriticalMissRateInterval, row.CriticalFNR, row.CriticalFNRInterval = rep.run.missShares(p, retained)
-	row.Accuracy, _ = rep.run.share(p, retained, rep.run.correct)
+	row.CriticalMissRate, row.CriticalMissRateInterval, row.CriticalFNR, row.CriticalFNRInterval = r.missShares(p, retained)
+	row.Accuracy, _ = r.share(p, retained, r.correct)
 	row.Reviews = row.Deferred
-	if rep.run.CriticalCalls == eval.Reviewed {
+	if r.CriticalCalls == eval.Reviewed {
 		row.Reviews += row.CriticalKept
 	}
 	return row
 }
 
 // compare adds rows to the comparison.
-func (rep *reporter) compare(rows ...Row) { rep.Comparison = append(rep.Comparison, rows...) }
+func (r *run) compare(rows ...Row) { r.report.Comparison = append(r.report.Comparison, rows...) }
 
 // Rows of the comparison that are no candidates.
 const (
@@ -53,55 +34,56 @@ const (
 )
 
 // compareNone adds the row of no deferral.
-func (rep *reporter) compareNone() {
-	all := rep.run.all()
-	rep.compare(rep.row(noDeferral, policy.AllInputs, all, all.holds))
+func (r *run) compareNone() {
+	all := r.all()
+	r.compare(r.row(noDeferral, policy.AllInputs, all, all.holds))
 }
 
 // choose reports what was chosen, after everything that it is compared with.
-func (rep *reporter) choose(c *choice) {
-	rep.Chosen, rep.Gain, rep.Reread = c.chosen(), rep.gain(c.rule), c.reread(rep.run.Base.Classes)
+func (r *run) choose(c *choice) {
+	r.report.Chosen, r.report.Gain, r.report.Reread = c.chosen(), r.gain(c.rule), c.reread(r.Base.Classes)
 	if c.model != nil {
-		rep.Risk = c.model.Reliability
+		r.report.Risk = c.model.Reliability
 		return
 	}
-	rep.note("no probability of being critical is given: %s", c.tooFewForRisk())
+	r.report.note("no probability of being critical is given: %s", c.tooFewForRisk())
 }
 
 // noteDeferringAll notes if the critical miss rate is kept by deferring nearly all that could be
 // missed.
-func (rep *reporter) noteDeferringAll(got eval.Selective) {
-	without := float64(rep.Missed) / float64(rep.Critical)
-	if rep.run.Objective.MaxCriticalFNR == 0 && got.Critical > 0 && got.CriticalFNR() > without {
-		rep.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
+func (r *run) noteDeferringAll(got eval.Selective) {
+	without := float64(r.report.Missed) / float64(r.report.Critical)
+	pooled := func(l Limit) bool { return l.Bounds == policy.CriticalFNR && l.Class == "" }
+	if !slices.ContainsFunc(r.Objective.Limits, pooled) && got.Critical > 0 && got.CriticalFNR() > without {
+		r.report.note("of the critical inputs that are retained a share of %.3g is called safe, more than the %.3g without deferral: "+
 			"the promise is kept by deferring nearly all others. Compare --max-critical-fnr, and scope %s",
 			got.CriticalFNR(), without, policy.PredictedSafe)
 	}
 }
 
 // explainScope says what the scope keeps from being deferred.
-func (rep *reporter) explainScope() {
-	if rep.Scope == policy.PredictedSafe {
-		rep.why("In scope %s the %.1f%% of the inputs that are predicted critical are never deferred.", rep.Scope,
-			100*float64(count(rep.run.predictedCritical))/float64(rep.Inputs))
+func (r *run) explainScope() {
+	if r.report.Scope == policy.PredictedSafe {
+		r.report.why("In scope %s the %.1f%% of the inputs that are predicted critical are never deferred.", r.report.Scope,
+			100*float64(count(r.predictedCritical))/float64(r.report.Inputs))
 	}
 }
 
 // noteData notes what the recording itself lacks.
-func (rep *reporter) noteData() {
+func (r *run) noteData() {
 	const few = 30
-	r, t, say := rep.run, rep.run.table, rep.note
-	if r.group != nil {
+	t, say := r.table, r.report.note
+	if r.grouped {
 		say("the %d inputs come in %d groups: folds, parts, certificates and intervals are by group", r.n, r.groups)
 	}
-	if rep.Critical < few {
-		say("only %d of %d inputs are critical: every figure about them is uncertain, see the intervals", rep.Critical, rep.Inputs)
+	if r.report.Critical < few {
+		say("only %d of %d inputs are critical: every figure about them is uncertain, see the intervals", r.report.Critical, r.report.Inputs)
 	}
 	switch {
-	case rep.Missed == 0:
+	case r.report.Missed == 0:
 		say("no critical input is missed even without deferral: there is nothing to choose rules by, and the choice rests on chance")
-	case rep.Missed < few/3:
-		say("of the critical inputs only %d are missed without deferral: the choice of rule rests on these", rep.Missed)
+	case r.report.Missed < few/3:
+		say("of the critical inputs only %d are missed without deferral: the choice of rule rests on these", r.report.Missed)
 	}
 	support := make([]int, t.K)
 	for i := range r.n {
@@ -137,4 +119,30 @@ func (rep *reporter) noteData() {
 	if t.Spec.Kind != decomp.Dirichlet && t.Passes < 5 {
 		say("%d passes are few: scores are coarse, and thresholds for them do not carry over to more", t.Passes)
 	}
+}
+
+// expect reports what rules did with inputs that were held out, and what that stands for where the
+// model serves.
+func (r *run) expect(held *heldOut) {
+	all, retained := r.all(), held.own.retained
+	r.expectCoverage(all, retained)
+	e := r.report.Expected
+	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = r.missShares(all, retained)
+	r.noteServed(all, r.selective(all, retained))
+	r.noteGuard(held.own.guarded, all.n)
+	r.byClass = r.classLines(retained)
+}
+
+// noteGuard notes how many inputs the guard deferred.
+func (r *run) noteGuard(guarded, inputs int) {
+	if r.Guard > 0 {
+		r.report.note("the guard deferred %d of %d inputs as unfamiliar (%.3g per 1,000); coverage, reviews, misses and costs count them", guarded,
+			inputs, per1000(guarded, inputs))
+	}
+}
+
+// expectCoverage reports the coverage alone, for inputs whose misses chose the thresholds.
+func (r *run) expectCoverage(p part, retained []bool) {
+	coverage, interval := r.share(p, p.holds, retained)
+	r.report.Expected = &Expected{Coverage: *coverage, CoverageInterval: *interval}
 }

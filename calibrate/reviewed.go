@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -75,25 +76,22 @@ type Overdue struct {
 //
 // Of the options Base, Objective, Scope, Seed, Replaces and Source.Software count.
 func FromOutcomes(r Reviewed, o Options) (*Report, error) {
-	if err := o.check(); err != nil {
+	if err := cmp.Or(o.check(), r.check(o.Base)); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.Objective.check(), o.Objective.checkClasses(o.Base), r.check(o.Base)); err != nil {
-		return nil, err
-	}
-	if o.Objective.bounds() == 0 {
+	if len(o.Objective.Limits) == 0 {
 		return nil, errors.New("calibration from outcomes needs bounds on misses with a confidence: a critical miss rate, a critical FNR")
 	}
 	o.Source.Passes = eval.File{Name: r.Name, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(o.Base.Hash+"\n"+r.Name)))}
-	c := &calibration{Options: o}
-	t := newOutcomeTest(&r, &c.Options)
-	c.report = t.report
-	c.report.Software, c.report.PassesFile = o.Source.Software, o.Source.Passes
-	if err := t.choose(); err != nil {
+	t := newOutcomeTest(&r, &o)
+	t.report.from(&o.Source, false)
+	if err := t.choose(); err != nil || t.draft == nil {
+		return t.report, err
+	}
+	if err := o.noticeEarlierAttempt(t.report, t.draft); err != nil {
 		return nil, err
 	}
-	c.draft = t.draft
-	return c.report, c.finish()
+	return t.report, t.report.put(t.draft)
 }
 
 // check returns an error that names the first outcome that cannot be.

@@ -60,7 +60,7 @@ func siteOptions(t *testing.T, target, confidence float64) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Base: p, Scope: policy.AllInputs, Objective: Objective{MaxCriticalFNR: target, Confidence: confidence}}
+	return Options{Base: p, Scope: policy.AllInputs, Objective: fnrUpTo(target, confidence)}
 }
 
 // TestFromOutcomesHolds draws outcomes of a site whose risk is known, and expects few certificates to
@@ -106,7 +106,7 @@ func TestFromOutcomesRefuses(t *testing.T) {
 		change func(*Reviewed, *Options)
 		says   string
 	}{
-		{"too little", func(_ *Reviewed, o *Options) { o.Objective.MaxCriticalFNR = 0.01 }, "critical FNR"},
+		{"too little", func(_ *Reviewed, o *Options) { o.Objective = fnrUpTo(0.01, 0.9) }, "critical FNR"},
 		{"a class nobody saw", func(r *Reviewed, _ *Options) {
 			r.Outcomes = slices.Clone(r.Outcomes)
 			for i := range r.Outcomes {
@@ -171,7 +171,7 @@ func TestFromOutcomesAttempts(t *testing.T) {
 	r := site{rand.New(rand.NewPCG(3, 3))}.reviewed(30000)
 	o := siteOptions(t, 0.15, 0.8)
 	for attempt, target := range []float64{0.15, 0.15, 0.16} {
-		o.Objective.MaxCriticalFNR = target
+		o.Objective = fnrUpTo(target, 0.8)
 		report, err := FromOutcomes(r, o)
 		if err != nil || report.Policy == nil {
 			t.Fatalf("attempt %d: %v, %+v", attempt, err, report)

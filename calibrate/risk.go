@@ -44,9 +44,8 @@ func (c *stopping) riskToTest(labelled bool) *learn.Risk {
 // certify certifies a rule, together with the risk where one is to be tested. If the risk fails
 // under the most cautious rule, its certificate is dropped and the rule stays.
 func (s *EarlyStop) certify(
-	ctx context.Context, d *learn.Decisions, sequence *learn.Sequence, inputs []int, risk *learn.Risk, seed uint64,
+	ctx context.Context, d *learn.Decisions, sequence []*earlystop.Rule, inputs []int, q *learn.Request,
 ) (*earlystop.Rule, *learn.Certificate, error) {
-	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: risk, Seed: seed}
 	rule, got, err := q.Certify(ctx, d, sequence, inputs)
 	if failed := (*learn.RiskError)(nil); errors.As(err, &failed) {
 		s.Risk.Dropped = "with the rule in force it does not hold: " + failed.Error()
@@ -83,12 +82,10 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 		bounded = "critical inputs are retained and"
 	}
 	drawn := "for inputs drawn as those of the recording were, " + policy.IfIndependent
-	if got.Groups != nil {
-		renewed.Groups = got.CriticalGroups()
+	groups, largest := got.GroupsOf(learn.MissedOfAll)
+	if renewed.Groups = groups; got.Groups != nil {
 		drawn = fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs "+
-			"certified)", got.LargestCriticalGroup(), renewed.Groups)
-	} else {
-		renewed.Groups = 0
+			"certified)", largest, groups)
 	}
 	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
 		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases, drawn)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -15,8 +14,13 @@ import (
 type sample struct {
 	table *eval.Table
 	n     int
-	grouping
-	outcomes
+	*grouping
+	label []int // the true class
+	// critical marks inputs whose true class is critical, missed those of them whose predicted class is
+	// not, and correct those whose predicted class is the true one.
+	critical, missed, correct []bool
+	// predictedCritical inputs are never deferred in scope predicted-safe.
+	predictedCritical []bool
 	// countsReviews says that a coverage is what reviews leave, and that critical calls are reviewed
 	// whether they are deferred or not. Only inputs called safe then use up what is to be deferred, and
 	// scope all has the thresholds of scope predicted-safe.
@@ -25,7 +29,7 @@ type sample struct {
 	handled []policy.Action
 	// order lists the inputs by each score, ascending; nil for an undefined score.
 	order [numScores][]int32
-	// risk of each input, as fitted to a part: see withRisk. It is nil before that, and where so few
+	// risk of each input, as fitted to a part: see run.fit. It is nil before that, and where so few
 	// critical inputs are called safe that nothing can be fitted.
 	risk []float64
 	// guard is the largest MI that is not unfamiliar; infinite for no guard.
@@ -46,34 +50,19 @@ func (s *sample) hasGuard() bool { return !math.IsInf(s.guard, 1) }
 // unfamiliar reports whether a guard defers an input.
 func (s *sample) unfamiliar(i int) bool { return s.table.Scores[decomp.MI][i] > s.guard }
 
-// withGuard returns the sample with a guard: the MI above which lies the given share of a part. A
-// share of 0 is no guard.
-func (s *sample) withGuard(p part, share float64) *sample {
-	with := *s
-	with.guard = math.Inf(1)
-	if share > 0 {
-		mi := make([]float64, 0, p.n)
-		for _, i := range p.inputs() {
-			mi = append(mi, s.table.Scores[decomp.MI][i])
-		}
-		with.guard = eval.Threshold(mi, 1-share)
-	}
-	return &with
-}
-
-// withRisk returns the sample with the risk of each input, which inputs called critical have none
-// of: theirs is not looked at.
-func (s *sample) withRisk(risk []float64) *sample {
-	with := *s
-	with.risk, with.order[riskScore] = risk, ascending(risk)
-	return &with
-}
-
 func newSample(t *eval.Table, labels []int, degenerate, saturated policy.Handling) *sample {
+	n := t.Inputs
 	s := &sample{
-		table: t, n: t.Inputs, outcomes: newOutcomes(labels, t), handled: make([]policy.Action, t.Inputs),
+		table: t, n: n, grouping: newGrouping(nil, n), label: labels, critical: make([]bool, n), missed: make([]bool, n),
+		correct: make([]bool, n), predictedCritical: make([]bool, n), handled: make([]policy.Action, n),
 	}
-	for i := range s.n {
+	set := make([]bool, t.K)
+	for _, k := range t.Spec.Critical {
+		set[k] = true
+	}
+	for i, label := range labels {
+		s.critical[i], s.predictedCritical[i], s.correct[i] = set[label], set[t.Predicted[i]], label == t.Predicted[i]
+		s.missed[i] = s.critical[i] && !s.predictedCritical[i]
 		switch {
 		case t.Saturated[i]:
 			s.handled[i] = handling(saturated)
@@ -141,7 +130,12 @@ func (s *sample) selective(p part, retained []bool) eval.Selective {
 	c := eval.Selective{Inputs: p.n}
 	for i, inside := range p.holds {
 		if inside && retained[i] {
-			s.add(&c, i)
+			c.Retained++
+			c.Correct += index(s.correct[i])
+			c.Critical += index(s.critical[i])
+			c.Missed += index(s.missed[i])
+			c.Called += index(s.predictedCritical[i])
+			c.FalseCalls += index(s.predictedCritical[i] && !s.critical[i])
 		}
 	}
 	return c
@@ -160,48 +154,19 @@ func (s *sample) missShares(p part, retained []bool) (rate *float64, rateInterva
 }
 
 // share returns a share of some inputs of a part with its 95% interval: of those that count, how many
-// are hits. It is nil where none counts.
+// are hits. Both are marks by input. It is nil where none counts.
 func (s *sample) share(p part, counts, hits []bool) (*float64, *[2]float64) {
-	k, n := 0, 0
+	t := s.newTally()
 	for i, inside := range p.holds {
 		if inside && counts[i] {
-			n++
-			k += index(hits[i])
+			t.add(s.group[i], hits[i])
 		}
 	}
-	if n == 0 {
+	if t.cases == 0 {
 		return nil, nil
 	}
-	share, interval := float64(k)/float64(n), s.interval(p, counts, hits)
+	share, interval := float64(t.misses)/float64(t.cases), t.interval(t.largest)
 	return &share, &interval
-}
-
-// interval returns the 95% interval of a share of some inputs of a part: of those that count, how many
-// are hits. Both are marks by input. Inputs of one group count together.
-func (s *sample) interval(p part, counts, hits []bool) [2]float64 {
-	n, k, most := 0, 0, 1
-	byGroup := make(map[int]clustered.Group)
-	for i, inside := range p.holds {
-		if !inside || !counts[i] {
-			continue
-		}
-		n++
-		k += index(hits[i])
-		g := byGroup[s.groupOf(i)]
-		g.Cases++
-		g.Misses += float64(index(hits[i]))
-		byGroup[s.groupOf(i)] = g
-		most = max(most, g.Cases)
-	}
-	if s.group == nil {
-		return exactInterval(k, n)
-	}
-	groups := make([]clustered.Group, 0, len(byGroup))
-	for _, g := range byGroup {
-		groups = append(groups, g)
-	}
-	low, high := clustered.Interval(groups, most, 0.95)
-	return [2]float64{low, high}
 }
 
 // constant reports whether a score is the same for all inputs of a part.

@@ -3,13 +3,15 @@ package calibrate
 import (
 	"math"
 
+	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/policy"
 )
 
 // search compares the candidates on a part of a sample. Inputs outside the part have no influence.
 type search struct {
-	*fitted
+	*sample
+	model      *riskfit.Fit // nil where too few critical inputs are called safe
 	part       part
 	scope      policy.Scope
 	candidates []candidate
@@ -21,16 +23,14 @@ func (r *run) search(p part, scope policy.Scope) (*search, error) {
 	if err := r.ctx.Err(); err != nil {
 		return nil, err
 	}
-	fitted, err := r.fit(p)
-	if err != nil {
-		return nil, err
-	}
-	s := &search{fitted: fitted, part: p, scope: scope}
-	s.candidates, s.notes = candidatesFor(s.sample, p, scope, r.reliability())
+	s := &search{part: p, scope: scope}
+	s.sample, s.model = r.fit(p)
+	s.candidates, s.notes = candidatesFor(s.sample, p, scope, r.Base.ReliabilityThreshold)
 	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
 		s.candidates = []candidate{single(decomp.MI)}
 	}
-	r.steps.step()
+	r.done++
+	r.Progress.of("comparing rules")(r.done, r.total)
 	return s, nil
 }
 
@@ -94,13 +94,13 @@ func (s *search) lead(m, over *misses) (fewer, se float64) {
 	for i := range m.missed {
 		if d := over.missed[i] - m.missed[i]; d != 0 {
 			fewer += d
-			byGroup[s.groupOf(i)] += d
+			byGroup[s.group[i]] += d
 		}
 	}
 	for i := range m.missed { // in one order, so that rounding is always the same
-		if d, has := byGroup[s.groupOf(i)]; has {
+		if d, has := byGroup[s.group[i]]; has {
 			se += d * d
-			delete(byGroup, s.groupOf(i))
+			delete(byGroup, s.group[i])
 		}
 	}
 	return fewer, math.Sqrt(se)

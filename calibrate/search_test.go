@@ -2,95 +2,27 @@ package calibrate
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestFolds checks that the folds divide the part between them, and spread missed and other
-// critical inputs evenly.
-func TestFolds(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSample(t)
-		p := drawPart(t, s)
-		k := rapid.IntRange(1, 7).Draw(t, "folds")
-		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamFolds))
-		if len(parts) != k {
-			t.Fatalf("%d folds, want %d", len(parts), k)
-		}
-		for _, rule := range parts {
-			if rule.n < p.n/k || rule.n > (p.n+k-1)/k {
-				t.Fatalf("a fold of %d inputs, of %d", rule.n, p.n)
-			}
-		}
-		checkShares(t, s, p, parts, func(int, int) float64 { return 1 / float64(k) })
-	})
-}
-
-// TestSplitOfTheRecording checks that a third of the inputs chooses and the rest certifies,
-// whatever the labels are: otherwise the two would not be independent.
-func TestSplitOfTheRecording(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSample(t)
-		r := &run{sample: s, Options: Options{Seed: rapid.Uint64().Draw(t, "seed")}}
-		chooses, certifies := r.split()
-		if n := float64(s.n); math.Abs(float64(chooses.n)-n/3) > 0.5 || chooses.n+certifies.n != s.n {
-			t.Fatalf("%d and %d of %d inputs", chooses.n, certifies.n, s.n)
-		}
-		for i := range s.n {
-			if chooses.holds[i] == certifies.holds[i] {
-				t.Fatalf("input %d is in both parts or in none", i)
-			}
-			s.critical[i], s.missed[i] = !s.critical[i], !s.critical[i]
-		}
-		if again, _ := r.split(); !slices.Equal(again.holds, chooses.holds) {
-			t.Fatal("the split depends on the labels")
-		}
-	})
-}
-
-// checkShares checks that each part has its share of each stratum, within one input.
-func checkShares(t *rapid.T, s *sample, whole part, parts []part, share func(of, stratum int) float64) {
-	stratum := func(i int) int { return index(s.critical[i]) + index(s.missed[i]) }
-	in := make([]int, s.n)
-	var strata [3]int
-	for _, i := range whole.inputs() {
-		strata[stratum(i)]++
-	}
-	for of, p := range parts {
-		var found [3]int
-		for _, i := range p.inputs() {
-			in[i]++
-			found[stratum(i)]++
-		}
-		if p.n != found[0]+found[1]+found[2] {
-			t.Fatalf("part %d says that it has %d inputs, it has %v", of, p.n, found)
-		}
-		for k, n := range found {
-			if math.Abs(float64(n)-share(of, k)*float64(strata[k])) >= 1 {
-				t.Fatalf("part %d has %d inputs of stratum %d, of %d", of, n, k, strata[k])
-			}
-		}
-	}
-	for i := range s.n {
-		if in[i] != index(whole.holds[i]) {
-			t.Fatalf("input %d is in %d parts", i, in[i])
-		}
-	}
-}
-
 // options returns options to calibrate made-up tables with.
 func options(t testing.TB, o Objective, scope policy.Scope, seed uint64) Options {
 	return Options{Base: basePolicy(t, 3, "critical: [\"1\", \"2\"]"), Objective: o, Scope: scope, Seed: seed}
+}
+
+// fnrUpTo and missesUpTo return objectives that bound a share of all critical inputs, and more.
+func fnrUpTo(most, confidence float64, more ...Limit) Objective {
+	return Objective{Limits: append([]Limit{{"", policy.CriticalFNR, most}}, more...), Confidence: confidence}
+}
+
+func missesUpTo(most, confidence float64, more ...Limit) Objective {
+	return Objective{Limits: append([]Limit{{"", policy.CriticalMissRate, most}}, more...), Confidence: confidence}
 }
 
 // basePolicy returns a policy of k classes 0, 1, ... that observes, with some further lines.
@@ -113,11 +45,7 @@ func basePolicy(t testing.TB, k int, lines ...string) *policy.Policy {
 
 // runOf returns a run before it looks at its objective.
 func runOf(t testing.TB, table *eval.Table, labels []int, o Options) *run {
-	r := &run{
-		sample: newSample(table, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: t.Context(),
-	}
-	r.grouping = newGrouping(o.Groups)
-	return r
+	return newRun(t.Context(), table, labels, o)
 }
 
 // only returns the inputs of a part, in their order, as a recording of its own.
@@ -142,13 +70,15 @@ func TestExpectedOfCoverage(t *testing.T) {
 		o := options(t, Objective{Coverage: 0.6}, scope, seed)
 		found := calibrated(t, table, labels, o)
 		r := runOf(t, table, labels, o)
-		var sum eval.Selective
+		retained := make([]bool, r.n)
 		for _, out := range r.foldsOf(r.all(), folds, newRand(seed, streamOuter)) {
 			restTable, restLabels := only(table, labels, r.all().without(out))
 			rest := calibrated(t, restTable, restLabels, o)
-			outTable, outLabels := only(table, labels, out)
-			addTo(&sum, eval.Select(outLabels, outTable.Predicted, retainedBy(rest.Policy, outTable), table.Spec.Critical))
+			for i, keeps := range retainedBy(rest.Policy, table) {
+				retained[i] = retained[i] || keeps && out.holds[i]
+			}
 		}
+		sum := eval.Select(labels, table.Predicted, retained, table.Spec.Critical)
 		if e := found.Expected; e.Coverage != sum.Coverage() || *e.CriticalFNR != sum.CriticalFNR() {
 			t.Errorf("seed %d: expected %+v, the folds show coverage %v and critical FNR %v", seed, e, sum.Coverage(), sum.CriticalFNR())
 		}
@@ -184,10 +114,10 @@ func retainedBy(p *policy.Policy, table *eval.Table) []bool {
 
 // reported returns the report of a choice with its policy.
 func (c *choice) reported(r *run) *Report {
-	reporter := newReporter(r)
-	reporter.choose(c)
-	reporter.Policy = must(build(*c.draft(r, reporter.Report)))
-	return reporter.Report
+	fresh := newRun(r.ctx, r.table, r.label, r.Options)
+	fresh.choose(c)
+	fresh.report.Policy = must(build(*fresh.draft(c)))
+	return fresh.report
 }
 
 // must returns v, whose error only the test itself can cause.
@@ -204,14 +134,14 @@ func TestPromises(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		table, labels := usual.table(rand.New(rand.NewPCG(seed, 21)))
-		r := runOf(t, table, labels, options(t, Objective{MaxCriticalMiss: 0.2, Confidence: 0.8}, policy.AllInputs, seed))
-		l := newLimitTest(r, newReporter(r))
-		own := must(l.compare(policy.AllInputs))
-		if rows := l.rep.Comparison; !rows[0].Calibrated || len(rows) != len(own.candidates)+1 {
+		r := runOf(t, table, labels, options(t, missesUpTo(0.2, 0.8), policy.AllInputs, seed))
+		l := r.newLimitTest()
+		own := must(l.rank(policy.AllInputs))
+		if rows := l.report.Comparison; !rows[0].Calibrated || len(rows) != len(own.candidates)+1 {
 			t.Fatalf("seed %d: rows %+v", seed, rows)
 		}
 		for i, rule := range own.candidates {
-			other, got := l.predict(own.search, rule), l.rep.Comparison[1+i]
+			other, got := l.predict(own.search, rule), l.report.Comparison[1+i]
 			if other.last > own.last || other.last == own.last && other.pValue < own.pValue {
 				t.Errorf("seed %d: %v is chosen with %+v, %v has %+v", seed, own.chosen, own.promise, rule, other)
 			}

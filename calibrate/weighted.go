@@ -1,14 +1,13 @@
 package calibrate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -44,38 +43,32 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		t.critical[k] = true
 	}
 	t.limits = o.Objective.limits(o.Base)
-	units := map[uint64][]int{}
-	var order []uint64
+	groups, all := make([]int, len(r.Outcomes)), make([]int, len(r.Outcomes))
 	for i := range r.Outcomes {
-		g := r.Outcomes[i].Group
-		if g == 0 {
-			g = ^uint64(i) // a group of its own
+		groups[i], all[i] = int(r.Outcomes[i].Group), i
+		if groups[i] == 0 {
+			groups[i] = -1 - i // a group of its own
 		}
-		if units[g] == nil {
-			order = append(order, g)
-		}
-		units[g] = append(units[g], i)
 	}
-	first := make(map[int]bool)
-	for _, u := range rand.New(rand.NewPCG(o.Seed, streamSplit)).Perm(len(order))[:len(order)/2] {
-		first[u] = true
+	g := newGrouping(groups, len(groups))
+	first := make([]bool, g.groups)
+	for _, group := range newRand(o.Seed, streamSplit).Perm(g.groups)[:g.groups/2] {
+		first[group] = true
 	}
-	for u, g := range order {
-		certifying := &t.certifies
-		if first[u] {
-			certifying = &t.chooses
+	for group, inputs := range g.members(all) {
+		h := &t.certifies
+		if first[group] {
+			h = &t.chooses
 		}
-		certifying.groups++
-		certifying.inputs = append(certifying.inputs, units[g]...)
-		if cases := slices.DeleteFunc(slices.Clone(units[g]), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
-			certifying.cases = append(certifying.cases, cases)
+		h.groups++
+		h.inputs = append(h.inputs, inputs...)
+		if cases := slices.DeleteFunc(slices.Clone(inputs), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
+			h.cases = append(h.cases, cases)
 			t.most = max(t.most, len(cases))
 		}
 	}
-	t.report = &Report{
-		Objective: o.Objective.String(), Scope: o.Scope, Seed: o.Seed, Inputs: len(r.Outcomes), Passes: o.Base.ExpectedPasses, FromOutcomes: true,
-		Why: []string{}, Comparison: []Row{}, Notes: []string{}, Signs: []passcheck.Sign{},
-	}
+	t.report = newReport(o.Objective.String(), o.Scope, o.Seed)
+	t.report.Inputs, t.report.Passes, t.report.FromOutcomes = len(r.Outcomes), o.Base.ExpectedPasses, true
 	for i := range r.Outcomes {
 		t.report.Critical += index(t.isCritical(i))
 		t.report.Missed += index(t.isCritical(i) && !t.called(i))
@@ -255,13 +248,16 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 		report.Chosen.Guard = &Threshold{Score: string(base.Guard.Score), Threshold: base.Guard.Threshold}
 	}
 	report.Certificate = passed.certificate(t.options.Objective.Confidence)
-	report.Certificate.Groups = 0
 	if t.most > 1 {
 		report.Certificate.Groups = len(t.certifies.cases)
 	}
 	report.Certificate.Statement = passed.boundsInWords(t.options.Objective.Confidence) + ", for inputs as those of the outcomes were: tested by betting on weighted outcomes, " +
 		"overdue ones taken as missed."
-	t.expect(r, threshold)
+	share, effective := t.coverage(&t.certifies, r, threshold)
+	n := max(int(effective), 1)
+	interval := exactInterval(int(math.Round(share*float64(n))), n)
+	// The misses there decided how far to go, and would flatter.
+	report.Expected = &Expected{Coverage: share, CoverageInterval: [2]float64{min(interval[0], share), max(interval[1], share)}}
 	report.note("every figure is weighted by how probably each input was reviewed; misses and cases of the certificate are counts without weights")
 	if base.EarlyStopping != nil {
 		report.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
@@ -284,16 +280,6 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 		d.Calibration.Posterior, d.Calibration.Reference, d.Calibration.MeanRootRisk = was.Posterior, was.Reference, was.MeanRootRisk
 	}
 	t.draft = &d
-}
-
-// expect reports the coverage on the certifying half. The misses there decided how far to go, and
-// would flatter.
-func (t *outcomeTest) expect(r *scoreRule, threshold float64) {
-	share, effective := t.coverage(&t.certifies, r, threshold)
-	n := max(int(effective), 1)
-	e := &Expected{Coverage: share, CoverageInterval: exactInterval(int(math.Round(share*float64(n))), n)}
-	e.CoverageInterval[0], e.CoverageInterval[1] = min(e.CoverageInterval[0], share), max(e.CoverageInterval[1], share)
-	t.report.Expected = e
 }
 
 // rules returns the scores that can decide alone.
@@ -347,15 +333,7 @@ func (t *outcomeTest) thresholds(r *scoreRule) []float64 {
 			total += 1 / t.Outcomes[i].Propensity
 		}
 	}
-	slices.SortFunc(inputs, func(a, b int) int {
-		switch {
-		case r.values[a] < r.values[b]:
-			return -1
-		case r.values[a] > r.values[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(inputs, func(a, b int) int { return cmp.Compare(r.values[a], r.values[b]) })
 	var found []float64
 	const steps = 100
 	below, next := 0.0, 1.0

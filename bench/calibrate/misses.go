@@ -1,144 +1,107 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/ckd-project/ckd/bench/internal/labelled"
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// misses prints, for every recording of a folder that has critical classes, the critical miss rate
-// on the other half of what calibration chose on one half: beside the naive pick, which is the score
-// of the ten with the fewest misses on the first half, and beside the best score with hindsight.
-func misses(folder, only string, n int, seed uint64, options calibrate.Options) error {
-	fmt.Printf("Critical miss rate on the other half, mean of %d halves; the standard error of a difference allows for halves that overlap "+
-		"(Nadeau and Bengio 2003).\n\n", n)
-	fmt.Println("| recording | scope | coverage | no deferral | naive pick | best score with hindsight | calibrated | above the best (SE) | below the naive (SE) | coverage had | chosen |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
-	var all []cell
-	err := each(folder, only, func(name string, b *bench) error {
-		for _, scope := range []policy.Scope{policy.AllInputs, policy.PredictedSafe} {
-			for _, coverage := range []float64{0.8, 0.95} {
-				options.Base, options.Scope, options.Objective = b.base, scope, calibrate.Objective{Coverage: coverage}
-				c, err := b.cell(n, seed, options)
-				if err != nil {
-					return err
-				}
-				fmt.Printf("| %s | %s | %v | %.3f | %.3f | %.3f %s | %.3f | %+.4f (%.4f) | %+.4f (%.4f) | %.3f | %s |\n", name, scope,
-					coverage, c.none, c.naive, c.best, c.bestName, c.own, c.aboveBest.mean, c.aboveBest.se, -c.aboveNaive.mean, c.aboveNaive.se,
-					c.had, c.chosen)
-				all = append(all, *c)
+// misses prints critical miss rates on the other halves, means over n halves of each recording.
+func misses(only string, n int) error {
+	type setting struct {
+		scope    policy.Scope
+		coverage float64
+	}
+	settings := []setting{{policy.AllInputs, 0.8}, {policy.AllInputs, 0.95}, {policy.PredictedSafe, 0.8}, {policy.PredictedSafe, 0.95}}
+	sums, recordings, above := make([]cell, len(settings)), 0., 0
+	err := labelled.Each(only, func(r *labelled.Recording) error {
+		recordings++
+		for i, s := range settings {
+			o := calibrate.Options{Base: r.Base, Scope: s.scope, Objective: calibrate.Objective{Coverage: s.coverage}}
+			c, err := measure(r, n, o)
+			if err != nil {
+				return err
 			}
+			sums[i].none, sums[i].naive, sums[i].best, sums[i].own = sums[i].none+c.none, sums[i].naive+c.naive, sums[i].best+c.best, sums[i].own+c.own
+			above += index(c.own-c.best > 2*c.se)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	mean := func(of func(cell) float64) float64 {
-		sum := 0.0
-		for _, c := range all {
-			sum += of(c) / float64(len(all))
-		}
-		return sum
+	fmt.Printf("Critical miss rate on the other half, means of %v recordings and of %d halves of each.\n\n", recordings, n)
+	fmt.Print("| scope | coverage | no deferral | naive pick | best score, with hindsight | calibrated |\n|---|---|---|---|---|---|\n")
+	all := cell{}
+	for i, s := range settings {
+		c := sums[i]
+		fmt.Printf("| %s | %v | %.3f | %.3f | %.3f | %.3f |\n", s.scope, s.coverage, c.none/recordings, c.naive/recordings, c.best/recordings, c.own/recordings)
+		all.own, all.naive, all.best = all.own+c.own, all.naive+c.naive, all.best+c.best
 	}
-	count := func(is func(cell) bool) (n int) {
-		for _, c := range all {
-			n += index(is(c))
-		}
-		return n
-	}
-	fmt.Printf("\nOn the mean of %d cells: calibrated %.4f, naive pick %.4f, best score with hindsight %.4f. Cells above the best by more than two "+
-		"standard errors: %d, by more than one: %d.\n", len(all), mean(func(c cell) float64 { return c.own }),
-		mean(func(c cell) float64 { return c.naive }), mean(func(c cell) float64 { return c.best }),
-		count(func(c cell) bool { return c.aboveBest.mean > 2*c.aboveBest.se }),
-		count(func(c cell) bool { return c.aboveBest.mean > c.aboveBest.se }))
+	cells := recordings * float64(len(settings))
+	fmt.Printf("\nOn the mean of %v cells: calibrated %.4f, naive pick %.4f, best score with hindsight %.4f. Cells above the best by more than two "+
+		"standard errors: %d.\n", cells, all.own/cells, all.naive/cells, all.best/cells, above)
 	return nil
 }
 
-func index(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// about describes a recording.
-type about struct{ Critical []int }
-
-func readAbout(name string) (about, error) {
-	var a about
-	text, err := os.ReadFile(name)
-	if err == nil {
-		err = json.Unmarshal(text, &a)
-	}
-	return a, err
-}
-
-// critical returns the numbers of the critical classes as a flag has them.
-func (a about) critical() string {
-	var numbers []string
-	for _, k := range a.Critical {
-		numbers = append(numbers, strconv.Itoa(k))
-	}
-	return strings.Join(numbers, ",")
-}
-
-// cell holds the figures of one recording, scope and coverage.
+// cell holds mean critical miss rates of one recording, scope and coverage.
 type cell struct {
-	none, naive, best, own, had float64
-	bestName, chosen            string
-	aboveBest, aboveNaive       difference
+	none, naive, best, own float64
+	se                     float64 // of own - best
 }
 
-// difference holds a mean difference over halves with its standard error.
-type difference struct{ mean, se float64 }
-
-// cell calibrates on n random halves, and measures on the others.
-func (b *bench) cell(n int, seed uint64, o calibrate.Options) (*cell, error) {
-	scores := make([][]float64, n)
-	own, naive, had, none := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
-	rules := make([]string, n)
+// measure calibrates on n random halves, and measures on the others.
+func measure(r *labelled.Recording, n int, o calibrate.Options) (*cell, error) {
+	own, naive, none := make([]float64, n), make([]float64, n), make([]float64, n)
+	var scores [decomp.NumScores][]float64
+	for s := range scores {
+		scores[s] = slices.Repeat([]float64{math.Inf(1)}, n)
+	}
 	err := inParallel(n, func(h int) error {
-		order := rand.New(rand.NewPCG(seed, uint64(h))).Perm(b.table.Inputs)
-		first, second := order[:b.table.Inputs/2], order[b.table.Inputs/2:]
-		t, labels := b.take(first)
+		order := rand.New(rand.NewPCG(seed, uint64(h))).Perm(r.Table.Inputs)
+		first, second := order[:r.Table.Inputs/2], order[r.Table.Inputs/2:]
+		t, labels := r.Take(first)
 		o := o
 		o.Seed = uint64(h)
-		r, err := calibrate.Choose(context.Background(), t, labels, o)
+		found, err := calibrate.Choose(context.Background(), t, labels, o)
 		if err != nil {
 			return err
 		}
-		critical := b.criticalIn(second)
-		got, err := b.apply(r.Policy, second)
+		decisions, err := eval.Decide(context.Background(), r.Recording, found.Policy, nil) // by the code that decides live
 		if err != nil {
 			return err
 		}
-		own[h], had[h], rules[h] = float64(got.Missed)/critical, got.Coverage(), ruleOf(r.Chosen)
-		none[h] = b.missedIn(second) / critical
-		fewest := math.Inf(1)
+		t, labels = r.Take(second)
+		rate := func(retained []bool) float64 {
+			critical := eval.Select(labels, t.Predicted, slices.Repeat([]bool{true}, len(second)), r.Base.Critical).Critical
+			return float64(eval.Select(labels, t.Predicted, retained, r.Base.Critical).Missed) / float64(critical)
+		}
+		retained := make([]bool, len(second))
+		for j, i := range second {
+			retained[j] = decisions[i].Action == policy.Retain
+		}
+		own[h], none[h] = rate(retained), rate(slices.Repeat([]bool{true}, len(second)))
+		fewest := math.MaxInt
 		for s := range decomp.Score(decomp.NumScores) {
-			if b.table.Scores[s] == nil {
-				scores[h] = append(scores[h], math.Inf(1))
+			if r.Table.Scores[s] == nil {
 				continue
 			}
-			missed := float64(b.single(s, o.Scope, o.Objective.Coverage, first, second).Missed) / critical
-			scores[h] = append(scores[h], missed)
-			if s >= decomp.PaperScores {
-				continue
-			}
-			if on := float64(b.single(s, o.Scope, o.Objective.Coverage, first, first).Missed); on < fewest {
-				fewest, naive[h] = on, missed
+			threshold := thresholdOf(r, s, o, first)
+			scores[s][h] = rate(retainedBy(r, s, o.Scope, threshold, second))
+			t, labels := r.Take(first)
+			on := eval.Select(labels, t.Predicted, retainedBy(r, s, o.Scope, threshold, first), r.Base.Critical).Missed
+			if s < decomp.PaperScores && on < fewest {
+				fewest, naive[h] = on, scores[s][h]
 			}
 		}
 		return nil
@@ -146,88 +109,43 @@ func (b *bench) cell(n int, seed uint64, o calibrate.Options) (*cell, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cell{none: mean(none), naive: mean(naive), own: mean(own), had: mean(had), best: math.Inf(1)}
-	var best []float64
-	for s := range decomp.NumScores {
-		shares := make([]float64, n)
-		for h := range n {
-			shares[h] = scores[h][s]
+	best := slices.MinFunc(scores[:], func(a, b []float64) int {
+		if stat.Mean(a, nil) < stat.Mean(b, nil) {
+			return -1
 		}
-		if m := mean(shares); m < c.best {
-			best, c.best, c.bestName = shares, m, decomp.Score(s).String()
-		}
-	}
-	c.aboveBest, c.aboveNaive = differ(own, best), differ(own, naive)
-	c.chosen = commonest(rules)
-	return c, nil
+		return 1
+	})
+	return &cell{stat.Mean(none, nil), stat.Mean(naive, nil), stat.Mean(best, nil), stat.Mean(own, nil), standardError(own, best)}, nil
 }
 
-// differ returns the mean of a-b over n random halves, with its standard error. Halves share inputs,
-// so the variance of the mean is taken to be 1/n + 1 times the variance of a single difference, and
-// not 1/n times (Nadeau and Bengio 2003, for as many test inputs as training inputs).
-func differ(a, b []float64) difference {
+// standardError returns that of the mean of a-b over random halves. Halves share inputs, so the
+// variance of the mean is taken to be 1/n + 1 times the variance of a single difference, and not 1/n
+// times (Nadeau and Bengio 2003, for as many test inputs as training inputs).
+func standardError(a, b []float64) float64 {
 	d := make([]float64, len(a))
 	for i := range a {
 		d[i] = a[i] - b[i]
 	}
-	m, square := mean(d), 0.0
-	for _, v := range d {
-		square += (v - m) * (v - m)
-	}
-	n := float64(len(d))
-	return difference{m, math.Sqrt((1/n + 1) * square / (n - 1))}
+	return math.Sqrt((1/float64(len(d)) + 1) * stat.Variance(d, nil))
 }
 
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
-
-// commonest returns the most frequent rules with their numbers.
-func commonest(rules []string) string {
-	times := map[string]int{}
-	for _, r := range rules {
-		times[r]++
-	}
-	var names []string
-	for r := range times {
-		names = append(names, r)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(times[b]-times[a], strings.Compare(a, b)) })
-	const shown = 3
-	var list []string
-	for _, r := range names[:min(shown, len(names))] {
-		list = append(list, fmt.Sprintf("%d x %s", times[r], r))
-	}
-	return strings.Join(list, ", ")
-}
-
-// ruleOf names what was chosen.
-func ruleOf(c *calibrate.Chosen) string {
-	if c.Fallback != nil {
-		return fmt.Sprintf("%s(%s,%s)", c.Gate, c.Primary.Score, c.Fallback.Score)
-	}
-	if c.Guard != nil {
-		return c.Primary.Score + " with guard"
-	}
-	return c.Primary.Score
-}
-
-// criticalIn counts the critical ones of some inputs, missedIn those of them that are called safe.
-func (b *bench) criticalIn(inputs []int) (n float64) {
+// thresholdOf returns the threshold of a score alone for a coverage of some inputs.
+func thresholdOf(r *labelled.Recording, score decomp.Score, o calibrate.Options, inputs []int) float64 {
+	var values []float64
 	for _, i := range inputs {
-		n += float64(index(slices.Contains(b.table.Spec.Critical, b.recording.Labels[i])))
+		if o.Scope == policy.AllInputs || !r.IsCritical(r.Table.Predicted[i]) {
+			values = append(values, r.Table.Scores[score][i])
+		}
 	}
-	return n
+	n, kept := float64(len(inputs)), float64(len(inputs)-len(values))
+	return eval.Threshold(values, max(0.001, (o.Objective.Coverage*n-kept)/float64(len(values))))
 }
 
-func (b *bench) missedIn(inputs []int) (n float64) {
-	for _, i := range inputs {
-		called := slices.Contains(b.table.Spec.Critical, b.table.Predicted[i])
-		n += float64(index(slices.Contains(b.table.Spec.Critical, b.recording.Labels[i]) && !called))
+// retainedBy marks the inputs that a score with a threshold retains.
+func retainedBy(r *labelled.Recording, score decomp.Score, scope policy.Scope, threshold float64, inputs []int) []bool {
+	retained := make([]bool, len(inputs))
+	for j, i := range inputs {
+		retained[j] = r.Table.Scores[score][i] <= threshold || scope == policy.PredictedSafe && r.IsCritical(r.Table.Predicted[i])
 	}
-	return n
+	return retained
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ckd-project/ckd/bench/internal/labelled"
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -39,11 +40,14 @@ var drawings = []drawing{
 	{name: "labels: 20% of misses safe", scope: policy.PredictedSafe, size: 1, hidden: 0.2},
 }
 
-// violations prints, for every recording of a folder, some bounds, and the drawings whose names
-// contain drawn, how often certificates are violated: on draws of as many inputs as the recording has, a certificate counts as violated if any
-// of its bounds is exceeded on the whole recording.
-func violations(folder, only, drawn string, n int, confidence float64, seed uint64) error {
-	may := 1 - confidence
+// confidence of the certificates.
+const confidence = 0.9
+
+// violations prints, for some recordings, some bounds, and the drawings whose names contain drawn,
+// how often certificates are violated: on draws of as many inputs as the recording has, a certificate
+// counts as violated if any of its bounds is exceeded on the whole recording.
+func violations(only, drawn string, n int) error {
+	const may = 1 - confidence
 	chosen := slices.DeleteFunc(slices.Clone(drawings), func(d drawing) bool { return !strings.Contains(d.name, drawn) })
 	fmt.Printf("Share of %d draws whose certificate at confidence %v is violated, and in brackets the mean certified coverage; "+
 		"%.3f is two standard errors above the %.2f allowed.\n\n", n, confidence, may+2*math.Sqrt(may*confidence/float64(n)), may)
@@ -52,13 +56,12 @@ func violations(folder, only, drawn string, n int, confidence float64, seed uint
 		fmt.Printf(" %s |", d.name)
 	}
 	fmt.Printf("\n|---|---|%s\n", strings.Repeat("---|", len(chosen)))
-	return each(folder, only, func(name string, b *bench) error {
-		for _, o := range b.bounds() {
-			o.Confidence = confidence
+	return labelled.Each(only, func(r *labelled.Recording) error {
+		for _, o := range bounds(r) {
 			words, _, _ := strings.Cut(o.String(), " at confidence")
-			fmt.Printf("| %s | %s |", name, words)
+			fmt.Printf("| %s | %s |", r.Name, words)
 			for _, d := range chosen {
-				violated, covered, err := b.violated(n, o, d, seed)
+				violated, covered, err := violated(r, n, o, d)
 				if err != nil {
 					return err
 				}
@@ -72,27 +75,30 @@ func violations(folder, only, drawn string, n int, confidence float64, seed uint
 
 // bounds returns what is to be certified: half of the misses without deferral, of all critical
 // inputs, of the retained ones, and of each critical class that has 100 inputs or more.
-func (b *bench) bounds() []calibrate.Objective {
-	half := func(is func(label int) bool) (target float64, cases int) {
+func bounds(r *labelled.Recording) []calibrate.Objective {
+	half := func(counts func(label int) bool) (target float64, cases int) {
 		missed := 0
-		for i, label := range b.recording.Labels {
-			if is(label) {
+		for i, label := range r.Labels {
+			if counts(label) {
 				cases++
-				missed += index(!slices.Contains(b.base.Critical, b.table.Predicted[i]))
+				missed += index(!r.IsCritical(r.Table.Predicted[i]))
 			}
 		}
 		return math.Round(50*float64(missed)/float64(cases)) / 100, cases
 	}
-	all, _ := half(func(label int) bool { return slices.Contains(b.base.Critical, label) })
-	objectives := []calibrate.Objective{{MaxCriticalMiss: all}, {MaxCriticalFNR: all}}
-	var classes calibrate.Objective
+	all, _ := half(r.IsCritical)
+	objectives := []calibrate.Objective{
+		{Limits: []calibrate.Limit{{Bounds: policy.CriticalMissRate, Most: all}}, Confidence: confidence},
+		{Limits: []calibrate.Limit{{Bounds: policy.CriticalFNR, Most: all}}, Confidence: confidence},
+	}
+	classes := calibrate.Objective{Confidence: confidence}
 	const fewest = 100
-	for _, k := range b.base.Critical {
+	for _, k := range r.Base.Critical {
 		if most, cases := half(func(label int) bool { return label == k }); cases >= fewest {
-			classes.ClassLimits = append(classes.ClassLimits, calibrate.ClassLimit{Class: b.base.Classes[k], Bounds: policy.CriticalMissRate, Most: most})
+			classes.Limits = append(classes.Limits, calibrate.Limit{Class: r.Base.Classes[k], Bounds: policy.CriticalMissRate, Most: most})
 		}
 	}
-	if len(b.base.Critical) > 1 && classes.ClassLimits != nil {
+	if len(r.Base.Critical) > 1 && classes.Limits != nil {
 		objectives = append(objectives, classes)
 	}
 	return objectives
@@ -100,40 +106,35 @@ func (b *bench) bounds() []calibrate.Objective {
 
 // violated returns the share of n draws whose certificate is violated, and the mean coverage
 // certified, 0 where nothing certifies.
-func (b *bench) violated(n int, o calibrate.Objective, d drawing, seed uint64) (violated, covered float64, err error) {
-	type outcome struct {
-		violated bool
-		coverage float64
-	}
-	found := make([]outcome, n)
+func violated(r *labelled.Recording, n int, o calibrate.Objective, d drawing) (violated, covered float64, err error) {
+	exceeded, coverage := make([]bool, n), make([]float64, n)
 	err = inParallel(n, func(i int) error {
 		rng := rand.New(rand.NewPCG(seed, uint64(5000+i)))
-		drawn, groups := d.draw(b.table.Inputs, rng)
+		drawn, groups := d.draw(r.Table.Inputs, rng)
 		if !d.groups {
 			groups = nil
 		}
-		t, labels := b.take(drawn)
+		t, labels := r.Take(drawn)
 		d.mislabel(t, labels, rng)
-		r, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
-			Base: b.base, Objective: o, Scope: d.scope, Seed: uint64(i), Groups: groups,
+		found, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
+			Base: r.Base, Objective: o, Scope: d.scope, Seed: uint64(i), Groups: groups,
 		})
-		if err != nil || r.Policy == nil {
+		if err != nil || found.Policy == nil {
 			return err
 		}
-		decisions, err := eval.Decide(context.Background(), b.recording, r.Policy, nil)
+		decisions, err := eval.Decide(context.Background(), r.Recording, found.Policy, nil)
 		if err != nil {
 			return err
 		}
-		retained := 0
 		for _, decision := range decisions {
-			retained += index(decision.Action == policy.Retain)
+			coverage[i] += float64(index(decision.Action == policy.Retain)) / float64(len(decisions))
 		}
-		found[i] = outcome{b.exceeds(r.Policy, decisions), float64(retained) / float64(len(decisions))}
+		exceeded[i] = exceeds(r, found.Policy, decisions)
 		return nil
 	})
-	for _, f := range found {
-		violated += float64(index(f.violated)) / float64(n)
-		covered += f.coverage / float64(n)
+	for i := range n {
+		violated += float64(index(exceeded[i])) / float64(n)
+		covered += coverage[i] / float64(n)
 	}
 	return violated, covered, err
 }
@@ -168,19 +169,16 @@ func (d drawing) mislabel(t *eval.Table, labels []int, rng *rand.Rand) {
 }
 
 // exceeds reports whether a bound of a policy's certificate is exceeded on the whole recording.
-func (b *bench) exceeds(p *policy.Policy, decisions []policy.Decision) bool {
+func exceeds(r *labelled.Recording, p *policy.Policy, decisions []policy.Decision) bool {
 	for _, l := range p.Calibration.Certificate.Limits() {
 		misses, cases := 0, 0
-		for i, label := range b.recording.Labels {
+		for i, label := range r.Labels {
 			retained := decisions[i].Action == policy.Retain
-			if !slices.Contains(p.Critical, label) || l.Class != "" && p.Classes[label] != l.Class ||
-				l.Bounds == policy.CriticalFNR && !retained {
+			if !r.IsCritical(label) || l.Class != "" && p.Classes[label] != l.Class || l.Bounds == policy.CriticalFNR && !retained {
 				continue
 			}
 			cases++
-			if retained && !slices.Contains(p.Critical, b.table.Predicted[i]) {
-				misses++
-			}
+			misses += index(retained && !r.IsCritical(r.Table.Predicted[i]))
 		}
 		if float64(misses) > l.Target*float64(cases) {
 			return true

@@ -1,19 +1,25 @@
 package main
 
 import (
+	"math"
 	"math/rand/v2"
+	"slices"
+	"sort"
 
+	"github.com/ckd-project/ckd/internal/outcome/audit"
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
 )
 
-// An input is one of a recording as the policy left it.
+// input is one of a recording as the policy left it.
 type input struct {
-	row                            int // in the table of the recording
 	class                          int // the true one
 	retained, calledSafe, critical bool
 	risk                           float64 // NaN where there is none
 	propensity                     float64
 	paid                           bool // a review is an audit that costs something
+	weight                         float64
 }
 
 func (in *input) missed() bool { return in.critical && in.calledSafe }
@@ -22,27 +28,22 @@ func (in *input) observation() evidence.Observation {
 	return evidence.Observation{Retained: in.retained, Critical: in.critical, Missed: in.missed(), Propensity: in.propensity}
 }
 
-// A traffic is inputs that come independently, each as often as its weight says.
-type traffic struct {
-	inputs  []input
-	weights []float64
-}
+// traffic holds inputs that come independently, each as often as its weight says.
+type traffic struct{ inputs []input }
 
 // sum adds up the weights of some inputs.
-func (t *traffic) sum(of func(in *input) bool) float64 {
+func (t *traffic) sum(counts func(in *input) bool) float64 {
 	sum := 0.0
 	for i := range t.inputs {
-		if of(&t.inputs[i]) {
-			sum += t.weights[i]
+		if in := &t.inputs[i]; counts(in) {
+			sum += in.weight
 		}
 	}
 	return sum
 }
 
-// share returns the share of inputs.
-func (t *traffic) share(of func(in *input) bool) float64 {
-	return t.sum(of) / t.sum(func(*input) bool { return true })
-}
+// all returns the weight of all inputs.
+func (t *traffic) all() float64 { return t.sum(func(*input) bool { return true }) }
 
 // risk returns the true risk.
 func (t *traffic) risk(of evidence.Risk) float64 {
@@ -50,13 +51,13 @@ func (t *traffic) risk(of evidence.Risk) float64 {
 	return missed / t.sum(func(in *input) bool { return in.critical && (in.retained || of == evidence.MissRate) })
 }
 
-// reweighted returns the traffic with the weight of each input multiplied.
-func (t *traffic) reweighted(factor func(in *input) float64) *traffic {
-	r := &traffic{inputs: t.inputs, weights: make([]float64, len(t.weights))}
-	for i := range t.inputs {
-		r.weights[i] = t.weights[i] * factor(&t.inputs[i])
+// changed returns the traffic with each input changed.
+func (t *traffic) changed(change func(in *input)) *traffic {
+	other := &traffic{slices.Clone(t.inputs)}
+	for i := range other.inputs {
+		change(&other.inputs[i])
 	}
-	return r
+	return other
 }
 
 // withFNR returns the traffic with another FNR of the retained, by the mix of critical inputs that
@@ -66,61 +67,70 @@ func (t *traffic) withFNR(target float64) *traffic {
 	if !(now > 0 && now < 1 && target < 1) {
 		return nil
 	}
-	return t.reweighted(func(in *input) float64 {
+	return t.changed(func(in *input) {
 		switch {
 		case !in.critical || !in.retained:
-			return 1
 		case in.missed():
-			return target / now
+			in.weight *= target / now
+		default:
+			in.weight *= (1 - target) / (1 - now)
 		}
-		return (1 - target) / (1 - now)
 	})
 }
 
-// An alias draws inputs with given weights in constant time (Walker 1977, Vose 1991).
-type alias struct {
-	inputs []int
-	keep   []float64
-	other  []int
+// reviews draws the inputs that someone looks at and that are steps of a risk. It draws among these
+// directly, since no other input changes the evidence.
+type reviews struct {
+	inputs       []input
+	up           []float64 // to each input, the share of reviews up to it
+	share        float64   // of all inputs
+	paid         float64   // audits as a share of all inputs
+	hits, misses float64   // their least propensities
 }
 
-func newAlias(weights []float64) *alias {
-	a := &alias{}
-	sum := 0.0
-	for i, w := range weights {
-		if w > 0 {
-			a.inputs = append(a.inputs, i)
-			sum += w
-		}
+// reviewsOf returns the reviews that are steps of a risk under settings.
+func (t *traffic) reviewsOf(of evidence.Risk, a policy.Audit) *reviews {
+	r := &reviews{
+		inputs: t.inputs, up: make([]float64, len(t.inputs)),
+		hits: audit.LeastPropensity(&a, receipt.CalledCritical), misses: audit.LeastPropensity(&a, receipt.CalledSafe),
 	}
-	n := len(a.inputs)
-	a.keep, a.other = make([]float64, n), make([]int, n)
-	var small, large []int
-	for j, i := range a.inputs {
-		a.keep[j], a.other[j] = weights[i]/sum*float64(n), j
-		if a.keep[j] < 1 {
-			small = append(small, j)
-		} else {
-			large = append(large, j)
+	all := t.all()
+	for i := range t.inputs {
+		if in := &t.inputs[i]; in.retained || of == evidence.MissRate {
+			reviewed := in.weight * in.propensity / all
+			r.share += reviewed
+			if in.paid {
+				r.paid += reviewed
+			}
 		}
+		r.up[i] = r.share
 	}
-	for len(small) > 0 && len(large) > 0 {
-		s, l := small[len(small)-1], large[len(large)-1]
-		small = small[:len(small)-1]
-		a.other[s] = l
-		a.keep[l] -= 1 - a.keep[s]
-		if a.keep[l] < 1 {
-			large = large[:len(large)-1]
-			small = append(small, l)
-		}
-	}
+	return r
+}
+
+// draw returns the next reviewed input.
+func (r *reviews) draw(rng *rand.Rand) *input {
+	u := rng.Float64() * r.share
+	return &r.inputs[sort.Search(len(r.up)-1, func(i int) bool { return r.up[i] > u })]
+}
+
+// gap returns how many inputs come until the next reviewed one, itself included.
+func (r *reviews) gap(rng *rand.Rand) float64 {
+	return 1 + math.Floor(math.Log(1-rng.Float64())/math.Log1p(-r.share))
+}
+
+func (r *reviews) newAlarm(of evidence.Risk, line, runLength float64) *evidence.Alarm {
+	a := evidence.NewAlarm(of, line, runLength)
+	a.BeginCohort(r.hits)
 	return a
 }
 
-func (a *alias) draw(rng *rand.Rand) int {
-	j := rng.IntN(len(a.inputs))
-	if rng.Float64() < a.keep[j] {
-		return a.inputs[j]
-	}
-	return a.inputs[a.other[j]]
+// Weights of the pooled monitors; the critical classes share the rest.
+const weightFNR, weightMiss, weightClasses = 0.5, 0.25, 0.25
+
+// runLength returns the run length, in outcomes, of all monitors together at which at least so many
+// inputs lie between false alarms: each monitor counts its own steps.
+func runLength(t *traffic, a policy.Audit, between float64) float64 {
+	retained, all := t.reviewsOf(evidence.FNR, a), t.reviewsOf(evidence.MissRate, a)
+	return between * ((weightFNR+weightClasses)*retained.share + weightMiss*all.share)
 }

@@ -14,7 +14,8 @@ func sample() *traffic {
 	t := &traffic{}
 	add := func(n int, in input) {
 		for range n {
-			t.inputs, t.weights = append(t.inputs, in), append(t.weights, 1)
+			in.weight = 1
+			t.inputs = append(t.inputs, in)
 		}
 	}
 	add(60, input{retained: true, calledSafe: true, propensity: 0.1, paid: true})
@@ -76,16 +77,6 @@ func TestDrawnReviews(t *testing.T) {
 	} {
 		if math.Abs(c.got-c.want) > c.spread {
 			t.Errorf("%s: %v, expected %v", c.name, c.got, c.want)
-		}
-	}
-}
-
-func TestNumber(t *testing.T) {
-	for v, want := range map[float64]string{
-		0: "0", 0.01962: "0.0196", 1.5: "1.5", 99.94: "99.9", 150: "150", 4321: "4,320", 1234567: "1,230,000", -4321: "-4,320", math.NaN(): none,
-	} {
-		if got := number(v); got != want {
-			t.Errorf("%v: %q, expected %q", v, got, want)
 		}
 	}
 }

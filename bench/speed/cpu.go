@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,33 +29,10 @@ func cpuTime(pid int) (time.Duration, error) {
 		}
 		total += time.Duration(ns)
 	}
-	if total > 0 {
-		return total, nil
+	if total == 0 {
+		return 0, fmt.Errorf("/proc/%d: no CPU time in the schedstat of its threads", pid)
 	}
-	return cpuTicks(pid)
-}
-
-// cpuTicks returns the CPU time in hundredths of a second, for kernels without schedstat.
-func cpuTicks(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// After the name, which may have spaces and ends with the last parenthesis, user and system time
-	// are the 12th and 13th.
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields, expected more", pid, len(fields))
-	}
-	ticks := int64(0)
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(string(field), 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
+	return total, nil
 }
 
 // residentBytes returns the resident memory of a process.

@@ -115,34 +115,39 @@ func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process
 	s := c.shape()
 	row := daemonRow{daemonCase: c}
 	// One payload for the servers that take it as bytes, and one for the generated types.
-	inBytes, repeated := newPayload(s, c.Mode, window(s), true), newPayload(s, c.Mode, window(s), false)
+	inBytes, err := newPayload(s, c.Mode, window(s), true)
+	if err != nil {
+		return row, err
+	}
+	repeated, err := newPayload(s, c.Mode, window(s), false)
+	if err != nil {
+		return row, err
+	}
 	for _, m := range inBytes.groups[0].messages {
 		row.Bytes += len(m)
 	}
 	turns := make([]func() (sample, error), len(all))
 	for at, server := range all {
-		p, replies := inBytes, 1
+		p, replies, decides := inBytes, 1, true
 		switch at {
 		case atIdiomatic, atObserving, atIntercepted:
 			p = repeated
+		case atEcho:
+			replies, decides = len(p.groups[0].messages), false
+		case atSink, atSinkAgain:
+			decides = false
 		}
-		if at == atEcho {
-			replies = len(p.groups[0].messages)
-		}
-		l, err := newLoad(server, p, replies)
+		l, err := newLoad(server, p, replies, decides)
 		if err != nil {
 			return row, err
 		}
 		defer l.close()
 		switch at {
-		case atCKD, atCKDAgain, atIdiomatic, atObserving, atIntercepted:
-			reply, err := l.verify(ctx)
-			if err != nil {
+		case atCKD:
+			if _, err := l.drive(ctx, 0); err != nil {
 				return row, err
 			}
-			if at == atCKD {
-				row.ReplyBytes = len(reply)
-			}
+			row.ReplyBytes = l.lengths[0]
 		case atSink, atSinkAgain: // after ckd, whose reply is known
 			if err := tell(ctx, l, len(p.groups[0].messages), row.ReplyBytes); err != nil {
 				return row, err

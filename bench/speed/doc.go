@@ -16,9 +16,7 @@
 // The programs take turns, and each round begins with another one. A ratio is formed within a
 // round, and the table shows the median over the rounds. A program compared with itself shows how
 // far chance goes. Where there are two cores and taskset, the servers have one and the client
-// the other: nothing else should run then. On a shared machine, build it and the daemons first
-// (-binaries), and then start -only kernel,daemon with real-time priority (chrt -f 1), which its
-// processes inherit.
+// the other: nothing else should run then.
 //
 // With -quick everything runs once and briefly, to see that it works: its figures say nothing.
 //

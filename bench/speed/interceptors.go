@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"strings"
 	"time"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,14 +33,14 @@ func commonInterceptors() ([]grpc.ServerOption, error) {
 	})
 	finished := logging.WithLogOnEvents(logging.FinishCall)
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(calls.unary, requestIDUnary, logging.UnaryServerInterceptor(logger, finished),
+		grpc.ChainUnaryInterceptor(interceptors.UnaryServerInterceptor(calls), requestIDUnary, logging.UnaryServerInterceptor(logger, finished),
 			recovery.UnaryServerInterceptor()),
-		grpc.ChainStreamInterceptor(calls.stream, requestIDStream, logging.StreamServerInterceptor(logger, finished),
+		grpc.ChainStreamInterceptor(interceptors.StreamServerInterceptor(calls), requestIDStream, logging.StreamServerInterceptor(logger, finished),
 			recovery.StreamServerInterceptor()),
 	}, nil
 }
 
-// callMetrics counts calls, their series found by their labels.
+// callMetrics counts calls and their messages, their series found by their labels.
 type callMetrics struct {
 	started, handled, received, sent *prometheus.CounterVec
 	seconds                          *prometheus.HistogramVec
@@ -60,49 +60,30 @@ func newCallMetrics() *callMetrics {
 	return c
 }
 
-func (c *callMetrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	begun := time.Now()
-	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
-	c.started.WithLabelValues("unary", service, method).Inc()
-	c.received.WithLabelValues("unary", service, method).Inc()
-	reply, err := handler(ctx, req)
-	c.sent.WithLabelValues("unary", service, method).Inc()
-	c.handled.WithLabelValues("unary", service, method, status.Code(err).String()).Inc()
-	c.seconds.WithLabelValues("unary", service, method).Observe(time.Since(begun).Seconds())
-	return reply, err
+// ServerReporter counts the start of a call.
+func (c *callMetrics) ServerReporter(ctx context.Context, meta interceptors.CallMeta) (interceptors.Reporter, context.Context) {
+	labels := []string{string(meta.Typ), meta.Service, meta.Method}
+	c.started.WithLabelValues(labels...).Inc()
+	return &callReporter{c, labels}, ctx
 }
 
-func (c *callMetrics) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	begun := time.Now()
-	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
-	c.started.WithLabelValues("bidi_stream", service, method).Inc()
-	err := handler(srv, &countedStream{s, c, service, method})
-	c.handled.WithLabelValues("bidi_stream", service, method, status.Code(err).String()).Inc()
-	c.seconds.WithLabelValues("bidi_stream", service, method).Observe(time.Since(begun).Seconds())
-	return err
+// callReporter counts the messages and the end of a call.
+type callReporter struct {
+	calls  *callMetrics
+	labels []string
 }
 
-// countedStream counts its messages.
-type countedStream struct {
-	grpc.ServerStream
-	calls           *callMetrics
-	service, method string
+func (r *callReporter) PostCall(err error, took time.Duration) {
+	r.calls.handled.WithLabelValues(append(r.labels, status.Code(err).String())...).Inc()
+	r.calls.seconds.WithLabelValues(r.labels...).Observe(took.Seconds())
 }
 
-func (s *countedStream) RecvMsg(m any) error {
-	err := s.ServerStream.RecvMsg(m)
-	if err == nil {
-		s.calls.received.WithLabelValues("bidi_stream", s.service, s.method).Inc()
-	}
-	return err
+func (r *callReporter) PostMsgSend(any, error, time.Duration) {
+	r.calls.sent.WithLabelValues(r.labels...).Inc()
 }
 
-func (s *countedStream) SendMsg(m any) error {
-	err := s.ServerStream.SendMsg(m)
-	if err == nil {
-		s.calls.sent.WithLabelValues("bidi_stream", s.service, s.method).Inc()
-	}
-	return err
+func (r *callReporter) PostMsgReceive(any, error, time.Duration) {
+	r.calls.received.WithLabelValues(r.labels...).Inc()
 }
 
 // withRequestID gives log lines the client's request id, or a new one.

@@ -100,33 +100,28 @@ func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) 
 	if err != nil {
 		return row, err
 	}
-	alone, err := newAlone(s, values, ours)
-	if err != nil {
-		return row, err
-	}
-	aloneAgain, err := newAlone(s, values, ours)
-	if err != nil {
-		return row, err
-	}
-	opponents, err := newOpponents(o.Path, s, values, ours)
-	if err != nil {
-		return row, err
-	}
-	turns := []func() (float64, error){plain.turn(), again.turn(), sets.turn(), alone.turn(), aloneAgain.turn()}
+	contenders := append([]contender{bareKernel(s, values), bareKernel(s, values)}, opponents(o.Path, s, values)...)
+	turns := []func() (float64, error){plain.turn(), again.turn(), sets.turn()}
 	own := len(turns)
-	for _, c := range opponents {
-		turns = append(turns, c.turn())
+	for _, c := range contenders {
+		if err := c.run(1); err != nil {
+			return row, err
+		}
+		if err := agree(c.name, c.results(), ours); err != nil {
+			return row, err
+		}
+		turns = append(turns, timed(s, c.run))
 	}
 	times, err := rounds(ctx, o.Rounds, turns...)
 	if err != nil {
 		return row, err
 	}
-	whole, bare, inC := times[0], times[3], times[own:]
+	whole, bare, inC := times[0], times[own], times[own+2:]
 	row.CKD, row.Same, row.SetsOver = median(whole), ratio(whole, times[1]), ratio(times[2], whole)
-	row.Kernel, row.KernelSame = median(bare), ratio(bare, times[4])
+	row.Kernel, row.KernelSame = median(bare), ratio(bare, times[own+1])
 	if best := fastest(inC); best >= 0 {
 		row.C, row.KernelOverC, row.OverC = median(inC[best]), ratio(bare, inC[best]), ratio(whole, inC[best])
-		row.BestC = fmt.Sprintf("%s, %s", opponents[best].kernel.Path, opponents[best].kernel.Name)
+		row.BestC = contenders[2+best].name
 	}
 	return row, o.measureNumpy(ctx, s, values, ours, plain.turn(), sets.turn(), &row)
 }
@@ -215,73 +210,51 @@ func (d *decomposer) results() (map[string][]float64, error) {
 	return all, err
 }
 
-// alone runs ckd's kernel by itself on a shape: it checks the rows and sums up their moments, without
+// contender computes the columns of a shape.
+type contender struct {
+	name    string
+	run     func(times int) error
+	results func() map[string][]float64 // by name, as decomposer.results has them
+}
+
+// bareKernel returns ckd's kernel by itself: it checks the rows and sums up their moments, without
 // the scores that decomp makes of them.
-type alone struct {
-	shape   shape
-	values  []float32
-	columns *kernel.Columns
-}
-
-// newAlone returns the kernel on a shape after checking that it agrees with ours.
-func newAlone(s shape, values []float32, ours map[string][]float64) (*alone, error) {
-	a := &alone{s, values, kernel.NewColumns(s.inputs * s.classes)}
-	if err := a.run(1); err != nil {
-		return nil, err
-	}
-	c := a.columns
-	results := s.named(c.Mean, c.Variance, c.ThirdMoment, c.C, c.Skewness, c.M, c.MeanLogMean)
-	return a, agree("the kernel", results, ours)
-}
-
-func (a *alone) run(times int) error {
-	width := a.shape.inputs * a.shape.classes
-	for range times {
-		if !kernel.Plain(a.values, a.shape.classes, decomp.DefaultSumTolerance) {
-			return errors.New("the kernel finds a row that is not surely good, expected none")
+func bareKernel(s shape, values []float32) contender {
+	width := s.inputs * s.classes
+	c := kernel.NewColumns(width)
+	run := func(times int) error {
+		for range times {
+			if !kernel.Plain(values, s.classes, decomp.DefaultSumTolerance) {
+				return errors.New("the kernel finds a row that is not surely good, expected none")
+			}
+			kernel.Moments(c, values, s.passes, width, width, float64(s.passes-1))
 		}
-		kernel.Moments(a.columns, a.values, a.shape.passes, width, width, float64(a.shape.passes-1))
-	}
-	return nil
-}
-
-func (a *alone) turn() func() (float64, error) { return timed(a.shape, a.run) }
-
-// opponent is a C kernel on a shape.
-type opponent struct {
-	kernel  ckernel.Kernel
-	shape   shape
-	panel   ckernel.Panel
-	columns *ckernel.Columns
-}
-
-func (c *opponent) turn() func() (float64, error) {
-	return timed(c.shape, func(times int) error {
-		c.kernel.Run(c.panel, c.columns, times)
 		return nil
-	})
+	}
+	return contender{"the kernel", run, func() map[string][]float64 {
+		return s.named(c.Mean, c.Variance, c.ThirdMoment, c.C, c.Skewness, c.M, c.MeanLogMean)
+	}}
 }
 
-// newOpponents returns the C kernels to compare a path with, after checking that they agree with
-// ours. A machine with AVX-512 may use those of AVX2 too.
-func newOpponents(
-	path ckernel.Path, s shape, values []float32, ours map[string][]float64,
-) ([]*opponent, error) {
-	var all []*opponent
+// opponents returns the C kernels to compare a path with. A machine with AVX-512 may use those of
+// AVX2 too.
+func opponents(path ckernel.Path, s shape, values []float32) (all []contender) {
 	width := s.inputs * s.classes
 	panel := ckernel.Panel{Values: values, Passes: s.passes, Width: width, Stride: width}
 	for _, k := range ckernel.Kernels() {
 		if path == "" || k.Path != path && k.Path != ckernel.AVX2 {
 			continue
 		}
-		c := &opponent{k, s, panel, ckernel.NewColumns(width)}
-		c.kernel.Run(c.panel, c.columns, 1)
-		if err := agree(fmt.Sprintf("%s, %s", k.Path, k.Name), c.results(), ours); err != nil {
-			return nil, err
+		c := ckernel.NewColumns(width)
+		run := func(times int) error {
+			k.Run(panel, c, times)
+			return nil
 		}
-		all = append(all, c)
+		all = append(all, contender{fmt.Sprintf("%s, %s", k.Path, k.Name), run, func() map[string][]float64 {
+			return s.named(c.Mean, c.Variance, c.ThirdMoment, c.C, c.Skewness, c.M, c.PLogP)
+		}})
 	}
-	return all, nil
+	return all
 }
 
 // fastest returns the index of the lowest median, or -1 for no times.
@@ -293,12 +266,6 @@ func fastest(times [][]float64) int {
 		}
 	}
 	return best
-}
-
-// results returns the results by name, as decomposer.results does.
-func (c *opponent) results() map[string][]float64 {
-	to := c.columns
-	return c.shape.named(to.Mean, to.Variance, to.ThirdMoment, to.C, to.Skewness, to.M, to.PLogP)
 }
 
 // named returns columns by name, as decomposer.results does.

@@ -32,6 +32,7 @@ type load struct {
 	conn     *grpc.ClientConn
 	payload  *payload
 	replies  int          // replies to a group: one, or from an echo server one per message
+	decides  bool         // the server does, so that its first reply to each group is verified
 	lengths  []int        // length of the last reply to each group, once known
 	answered atomic.Int64 // groups answered
 }
@@ -58,9 +59,9 @@ func dial(socket string) (*grpc.ClientConn, error) {
 }
 
 // newLoad connects to a server; close must be called.
-func newLoad(server *process, p *payload, replies int) (*load, error) {
+func newLoad(server *process, p *payload, replies int, decides bool) (*load, error) {
 	c, err := dial(server.socket)
-	return &load{server: server, conn: c, payload: p, replies: replies, lengths: make([]int, len(p.groups))}, err
+	return &load{server: server, conn: c, payload: p, replies: replies, decides: decides, lengths: make([]int, len(p.groups))}, err
 }
 
 func (l *load) close() { _ = l.conn.Close() } // nothing is under way
@@ -125,7 +126,11 @@ func openStream(ctx context.Context, c *grpc.ClientConn, s shape) (grpc.ClientSt
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.SendMsg(newFrame(header(s))); err != nil && !errors.Is(err, io.EOF) {
+	first, err := header(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(newFrame(first)); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return stream, stream.RecvMsg(&receipt{})
@@ -159,16 +164,16 @@ func (l *load) stream(ctx context.Context, stopped *atomic.Bool) error {
 		sent <- stream.CloseSend()
 	}()
 	defer close(free)
-	var r receipt
 	for next := 0; ; next = (next + 1) % n {
+		r := l.receiptOf(next)
 		for range l.replies {
-			if err := stream.RecvMsg(&r); errors.Is(err, io.EOF) {
+			if err := stream.RecvMsg(r); errors.Is(err, io.EOF) {
 				return <-sent
 			} else if err != nil {
 				return err
 			}
 		}
-		if err := l.check(next, r.length); err != nil {
+		if err := l.check(next, r); err != nil {
 			return err
 		}
 		l.answered.Add(1)
@@ -195,16 +200,24 @@ func (l *load) send(stream grpc.ClientStream, group int, number uint64) error {
 	return nil
 }
 
-// check compares the length of a group's last reply with the reply that was verified.
-func (l *load) check(group, length int) error {
+// receiptOf returns a receipt for a reply to a group, which keeps the first one if it is verified.
+func (l *load) receiptOf(group int) *receipt {
+	return &receipt{keep: l.decides && l.lengths[group] == 0}
+}
+
+// check verifies the first reply to a group, and compares the lengths of others with its own.
+func (l *load) check(group int, r *receipt) error {
 	switch l.lengths[group] {
-	case length:
+	case r.length:
+		return nil
 	case 0:
-		l.lengths[group] = length
-	default:
-		return fmt.Errorf("a reply of %d bytes, the first one had %d", length, l.lengths[group])
+		l.lengths[group] = r.length
+		if l.decides {
+			return l.verify(group, r.bytes)
+		}
+		return nil
 	}
-	return nil
+	return fmt.Errorf("a reply of %d bytes, the first one had %d", r.length, l.lengths[group])
 }
 
 // calls makes calls with all groups at the same time, over and over.
@@ -213,12 +226,12 @@ func (l *load) calls(ctx context.Context, stopped *atomic.Bool) error {
 	faults := make([]error, len(l.payload.groups))
 	for i := range faults {
 		running.Go(func() {
-			var r receipt
 			request := l.payload.groups[i].messages[0]
 			for !stopped.Load() {
-				err := l.conn.Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, newFrame(request), &r)
+				r := l.receiptOf(i)
+				err := l.conn.Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, newFrame(request), r)
 				if err == nil {
-					err = l.check(i, r.length)
+					err = l.check(i, r)
 				}
 				if err != nil {
 					faults[i] = err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ckd-project/ckd/bench/internal/host"
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
 	"github.com/ckd-project/ckd/internal/config"
 )
@@ -31,12 +29,10 @@ var parts = []string{"kernel", "daemon", "memory"}
 
 // options holds the flags.
 type options struct {
-	rounds     int
-	seconds    float64
-	only, mode string
-	quick      bool
-	python     string
-	binaries   string
+	rounds  int
+	seconds float64
+	only    string
+	quick   bool
 }
 
 func main() {
@@ -63,11 +59,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "rounds", 7, "rounds, in each of which everything takes its turn")
 	f.Float64Var(&o.seconds, "seconds", 0.5, "seconds of each turn of a daemon")
 	f.StringVar(&o.only, "only", "", "only these parts, by comma: "+strings.Join(parts, ", "))
-	f.StringVar(&o.mode, "mode", "", "only these rows of part daemon: "+string(batched)+", "+string(passByPass)+" or "+string(unary))
 	f.BoolVar(&o.quick, "quick", false, "everything once and briefly: a smoke run")
-	f.StringVar(&o.python, "python", "", "Python with numpy (default: the first python3 that has it)")
-	f.StringVar(&o.binaries, "binaries", "", "folder to keep the daemon in, which is only built where it is missing: "+
-		"to run this with a priority that the compiler must not have")
 }
 
 func (o *options) check(arguments []string) error {
@@ -84,9 +76,6 @@ func (o *options) check(arguments []string) error {
 		if o.only != "" && !slices.Contains(parts, part) {
 			return fmt.Errorf("-only %s: expected some of %s", part, strings.Join(parts, ", "))
 		}
-	}
-	if m := mode(o.mode); o.mode != "" && m != batched && m != passByPass && m != unary {
-		return fmt.Errorf("-mode %s: expected %s, %s or %s", o.mode, batched, passByPass, unary)
 	}
 	return nil
 }
@@ -115,7 +104,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	binary := filepath.Join(cmp.Or(o.binaries, folder), "ckd")
+	binary := filepath.Join(folder, "ckd")
 	if o.only != "kernel" {
 		if err := build(ctx, binary); err != nil {
 			return err
@@ -127,11 +116,8 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
-// build builds the daemon unless it exists.
+// build builds the daemon.
 func build(ctx context.Context, binary string) error {
-	if _, err := os.Stat(binary); err == nil {
-		return nil
-	}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/ckd-project/ckd/cmd/ckd").CombinedOutput(); err != nil {
 		return fmt.Errorf("building ckd: %w\n%s", err, out)
 	}
@@ -140,13 +126,13 @@ func build(ctx context.Context, binary string) error {
 
 // measure runs the parts, each in a process of its own, and prints their tables.
 func (o *options) measure(ctx context.Context, folder, binary string, out *bytes.Buffer) error {
-	python, err := host.FindPython(ctx, o.python)
+	python, versions, err := findPython(ctx)
 	if err != nil {
-		python = &host.Python{Versions: "no Python with numpy"}
+		versions = err.Error()
 	}
-	printMachine(out, python.Versions)
+	printMachine(out, versions)
 	if o.wants("kernel") {
-		if err := o.kernels(ctx, folder, python.Path, out); err != nil {
+		if err := o.kernels(ctx, folder, python, out); err != nil {
 			return err
 		}
 	}
@@ -155,7 +141,6 @@ func (o *options) measure(ctx context.Context, folder, binary string, out *bytes
 		if o.quick {
 			task.Cases = []daemonCase{{30, 4, 64, batched}, {30, 4, 1, passByPass}, {30, 4, 1, unary}}
 		}
-		task.Cases = slices.DeleteFunc(task.Cases, func(c daemonCase) bool { return o.mode != "" && string(c.Mode) != o.mode })
 		rows, err := ask[[]daemonRow](ctx, roleDaemon, task)
 		if err != nil {
 			return err

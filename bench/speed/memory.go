@@ -66,7 +66,10 @@ func (o memoryOptions) measure(ctx context.Context, policy string, streams, clas
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel() // ends the streams
 	s := shape{30, classes, 1}
-	message := newPayload(s, passByPass, 1, true).groups[0].messages[0]
+	p, err := newPayload(s, passByPass, 1, true)
+	if err != nil {
+		return 0, err
+	}
 	var c *grpc.ClientConn
 	for i := range streams {
 		if i%streamsPerConnection == 0 {
@@ -80,7 +83,7 @@ func (o memoryOptions) measure(ctx context.Context, policy string, streams, clas
 			return 0, err
 		}
 		if inputs {
-			if err := stream.SendMsg(newFrame(message)); err != nil {
+			if err := stream.SendMsg(newFrame(p.groups[0].messages[0])); err != nil {
 				return 0, err
 			}
 		}

@@ -1,11 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -43,7 +44,7 @@ type payloadGroup struct {
 
 // newPayload makes messages whose values are in the repeated field or, with littleEndian, in the
 // bytes field.
-func newPayload(s shape, m mode, groups int, littleEndian bool) *payload {
+func newPayload(s shape, m mode, groups int, littleEndian bool) (*payload, error) {
 	p := &payload{shape: s, mode: m, groups: make([]payloadGroup, groups)}
 	for i := range p.groups {
 		g := &p.groups[i]
@@ -52,85 +53,68 @@ func newPayload(s shape, m mode, groups int, littleEndian bool) *payload {
 		for row := range ids {
 			ids[row] = fmt.Sprintf("%04x%04x", i, row)
 		}
+		var err error
 		switch m {
 		case unary:
-			g.messages = [][]byte{encodeRequest(s, ids, g.values, littleEndian)}
+			r := &ckdv1.DecomposeRequest{
+				Model: modelName(s.classes), Layout: ckdv1.Layout_LAYOUT_SNK, Passes: uint32(s.passes), Inputs: uint32(s.inputs), InputIds: ids,
+			}
+			if r.Values, r.ValuesLe, err = values(g.values, littleEndian); err == nil {
+				err = g.add(r)
+			}
 		case batched:
-			g.add(encodeBlock(s.passes, ids, g.values, littleEndian))
+			err = g.addBlock(s.passes, ids, g.values, littleEndian)
 		default:
 			row := s.inputs * s.classes
-			for pass := range s.passes {
-				g.add(encodeBlock(1, ids, g.values[pass*row:(pass+1)*row], littleEndian))
+			for pass := 0; pass < s.passes && err == nil; pass++ {
+				err = g.addBlock(1, ids, g.values[pass*row:(pass+1)*row], littleEndian)
 				ids = nil // opened by the first
 			}
 		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return p
+	return p, nil
 }
 
-func (g *payloadGroup) add(message []byte, numberAt int) {
-	g.messages, g.numberAt = append(g.messages, message), append(g.numberAt, numberAt)
+// addBlock adds a message with some passes, and notes where its group's number is.
+func (g *payloadGroup) addBlock(passes int, ids []string, block []float32, littleEndian bool) (err error) {
+	b := &ckdv1.Block{Group: firstGroup, Passes: uint32(passes), InputIds: ids}
+	if b.Values, b.ValuesLe, err = values(block, littleEndian); err != nil {
+		return err
+	}
+	if err := g.add(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Block{Block: b}}); err != nil {
+		return err
+	}
+	g.numberAt = append(g.numberAt, bytes.Index(g.messages[len(g.messages)-1], protowire.AppendVarint(nil, firstGroup)))
+	return nil
+}
+
+func (g *payloadGroup) add(m proto.Message) error {
+	message, err := proto.Marshal(m)
+	g.messages = append(g.messages, message)
+	return err
+}
+
+// values returns values for the repeated field or for the bytes field.
+func values(all []float32, littleEndian bool) (repeated []float32, encoded []byte, err error) {
+	if !littleEndian {
+		return all, nil, nil
+	}
+	encoded, err = binary.Append(nil, binary.LittleEndian, all)
+	return nil, encoded, err
 }
 
 // number writes a group's number into its messages.
 func (g *payloadGroup) number(n uint64) {
-	for i, message := range g.messages {
-		protowire.AppendVarint(message[:g.numberAt[i]], n)
+	for i, at := range g.numberAt {
+		protowire.AppendVarint(g.messages[i][:at], n)
 	}
 }
 
 // header returns the stream's first message.
-func header(s shape) []byte {
-	h := protowire.AppendTag(nil, 1, protowire.BytesType)
-	h = protowire.AppendString(h, modelName(s.classes))
-	h = protowire.AppendTag(h, 3, protowire.VarintType)
-	h = protowire.AppendVarint(h, uint64(s.passes))
-	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), h)
-}
-
-// encodeBlock returns a DecomposeStreamRequest with a Block, and the offset of its group's number.
-func encodeBlock(passes int, ids []string, values []float32, littleEndian bool) (message []byte, numberAt int) {
-	b := protowire.AppendTag(nil, 1, protowire.VarintType)
-	inBlock := len(b)
-	b = protowire.AppendVarint(b, firstGroup)
-	b = protowire.AppendTag(b, 2, protowire.VarintType)
-	b = protowire.AppendVarint(b, uint64(passes))
-	for _, id := range ids {
-		b = protowire.AppendTag(b, 3, protowire.BytesType)
-		b = protowire.AppendString(b, id)
-	}
-	b = appendValues(b, 6, values, littleEndian)
-	message = protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), b)
-	return message, len(message) - len(b) + inBlock
-}
-
-// encodeRequest returns an encoded DecomposeRequest.
-func encodeRequest(s shape, ids []string, values []float32, littleEndian bool) []byte {
-	b := protowire.AppendTag(nil, 1, protowire.BytesType)
-	b = protowire.AppendString(b, modelName(s.classes))
-	for field, value := range []int{5: int(ckdv1.Layout_LAYOUT_SNK), 6: s.passes, 7: s.inputs} {
-		if value > 0 {
-			b = protowire.AppendTag(b, protowire.Number(field), protowire.VarintType)
-			b = protowire.AppendVarint(b, uint64(value))
-		}
-	}
-	for _, id := range ids {
-		b = protowire.AppendTag(b, 8, protowire.BytesType)
-		b = protowire.AppendString(b, id)
-	}
-	return appendValues(b, 9, values, littleEndian)
-}
-
-// appendValues appends the values in the repeated field of that number or, with littleEndian, in
-// the bytes field after it. The two differ only in the field number.
-func appendValues(b []byte, field protowire.Number, values []float32, littleEndian bool) []byte {
-	if littleEndian {
-		field++
-	}
-	b = protowire.AppendTag(b, field, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(4*len(values)))
-	for _, v := range values {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	return b
+func header(s shape) ([]byte, error) {
+	h := &ckdv1.StreamHeader{Model: modelName(s.classes), Passes: uint32(s.passes)}
+	return proto.Marshal(&ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: h}})
 }

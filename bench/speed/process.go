@@ -100,7 +100,6 @@ func ask[T any](ctx context.Context, role string, options any, environment ...st
 	c.Env = append(os.Environ(), environment...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it has processes of its own to end
 	c.WaitDelay = 10 * time.Second
-	dieWithParent(c)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, os.Stderr
 	if err := c.Run(); err != nil {
@@ -146,7 +145,6 @@ func start(ctx context.Context, folder, name, socket string, command ...string) 
 	command = pinned(serverCore, command...)
 	p.command = exec.CommandContext(ctx, command[0], command[1:]...)
 	p.command.Stdout, p.command.Stderr = log, log
-	dieWithParent(p.command)
 	if _, err := p.command.StdinPipe(); err != nil { // open for as long as we are there
 		return nil, err
 	}

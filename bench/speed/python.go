@@ -6,6 +6,7 @@ import (
 	_ "embed" // the script
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,18 @@ import (
 
 //go:embed kernel.py
 var kernelScript []byte
+
+// findPython returns the path of the first python3 that can import numpy, with the versions of both
+// in words.
+func findPython(ctx context.Context) (path, versions string, err error) {
+	const script = `import platform, numpy; print("Python", platform.python_version() + ", numpy", numpy.__version__)`
+	for _, candidate := range []string{"python3", "/usr/bin/python3"} { // the first may be a virtual environment without it
+		if out, err := exec.CommandContext(ctx, candidate, "-c", script).Output(); err == nil {
+			return candidate, strings.TrimSpace(string(out)), nil
+		}
+	}
+	return "", "", errors.New("no Python with numpy (Debian: apt-get install python3-numpy)")
+}
 
 // numpy is a process that computes the values of a shape with numpy.
 type numpy struct {

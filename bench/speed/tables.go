@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
-
-	"github.com/ckd-project/ckd/bench/internal/host"
 )
 
 // table prints rows of cells. The first row is the header.
@@ -30,8 +29,19 @@ func printMachine(out io.Writer, versions string) {
 	if canPin() {
 		bound = fmt.Sprintf("servers bound to core %d, clients and kernels to core %d", serverCore, clientCore)
 	}
-	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s; %s; %s.\n\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s; %s; %s.\n\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
 		runtime.Version(), versions, bound)
+}
+
+// processor returns the name of the processor, where the system knows it.
+func processor() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown processor"
 }
 
 func printKernels(out io.Writer, wide, narrow, scalar []kernelRow) {

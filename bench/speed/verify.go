@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,79 +12,26 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// verify sends every group once and checks the answers: each must have a decision for every input,
-// with the value that decomp computes. It returns the first answer.
-func (l *load) verify(ctx context.Context) ([]byte, error) {
-	replies, err := l.answers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i, reply := range replies {
-		var results []*ckdv1.Result
-		if l.payload.mode == unary {
-			var m ckdv1.DecomposeResponse
-			err = proto.Unmarshal(reply, &m)
-			results = m.GetResults()
-		} else {
-			var m ckdv1.DecomposeStreamResponse
-			err = proto.Unmarshal(reply, &m)
-			results = m.GetResults()
-		}
-		if err == nil {
-			err = checkResults(l.payload.shape, l.payload.groups[i].values, results)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s, %s, %s, group %d: %w", l.server.name, l.payload.shape, l.payload.mode, i, err)
-		}
-		l.lengths[i] = len(reply)
-		l.answered.Add(1)
-	}
-	return replies[0], nil
-}
-
-// answers returns the last reply to each group.
-func (l *load) answers(ctx context.Context) ([][]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	var replies [][]byte
+// verify checks the reply to a group: it must have a decision for every input, with the value that
+// decomp computes.
+func (l *load) verify(group int, reply []byte) (err error) {
+	var results []*ckdv1.Result
 	if l.payload.mode == unary {
-		for i := range l.payload.groups {
-			r := &receipt{keep: true}
-			request := newFrame(l.payload.groups[i].messages[0])
-			err := l.conn.Invoke(ctx, ckdv1.UncertaintyService_Decompose_FullMethodName, request, r)
-			if err != nil {
-				return nil, err
-			}
-			replies = append(replies, r.bytes)
-		}
-		return replies, nil
+		var m ckdv1.DecomposeResponse
+		err = proto.Unmarshal(reply, &m)
+		results = m.GetResults()
+	} else {
+		var m ckdv1.DecomposeStreamResponse
+		err = proto.Unmarshal(reply, &m)
+		results = m.GetResults()
 	}
-	stream, err := openStream(ctx, l.conn, l.payload.shape)
+	if err == nil {
+		err = checkResults(l.payload.shape, l.payload.groups[group].values, results)
+	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("group %d: %w", group, err)
 	}
-	for i := range l.payload.groups {
-		if err := l.send(stream, i, firstGroup+uint64(i)); err != nil {
-			return nil, err
-		}
-		r := &receipt{keep: true}
-		for range l.replies {
-			if err := stream.RecvMsg(r); err != nil {
-				return nil, err
-			}
-		}
-		replies = append(replies, r.bytes)
-	}
-	if err := stream.CloseSend(); err != nil {
-		return nil, err
-	}
-	switch err := stream.RecvMsg(&receipt{}); {
-	case err == nil:
-		return nil, fmt.Errorf("%s: another reply after the last, expected the end", l.server.name)
-	case !errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%s: after the last reply: %w", l.server.name, err)
-	}
-	return replies, nil
+	return nil
 }
 
 // checkResults compares results with the passes that they answer.

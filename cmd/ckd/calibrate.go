@@ -125,8 +125,8 @@ func (c *calibrateRecordingCmd) objective() calibrate.Objective {
 }
 
 // alarmAbove returns the lines that outcomes are tested against, where they are stated.
-func (c *calibrateRecordingCmd) alarmAbove() ([]calibrate.ClassLimit, error) {
-	return classLimits("--alarm-above", c.AlarmAbove, policy.CriticalFNR)
+func (c *calibrateRecordingCmd) alarmAbove() ([]calibrate.Limit, error) {
+	return limitsOf("--alarm-above", c.AlarmAbove, policy.CriticalFNR)
 }
 
 // Run calibrates, and writes the policy and the report.
@@ -223,14 +223,16 @@ type boundFlags struct {
 	Confidence      *float64 `placeholder:"P" help:"Confidence of all bounds on misses together. Default 0.95."`
 }
 
-// limits returns the bounds on misses. Those of all critical inputs have no class.
-func (f *boundFlags) limits() ([]calibrate.ClassLimit, error) {
-	misses, err := classLimits("--max-critical-miss", f.MaxCriticalMiss, policy.CriticalMissRate)
+// limits returns the bounds on misses, those of all critical inputs first.
+func (f *boundFlags) limits() ([]calibrate.Limit, error) {
+	misses, err := limitsOf("--max-critical-miss", f.MaxCriticalMiss, policy.CriticalMissRate)
 	if err != nil {
 		return nil, err
 	}
-	fnr, err := classLimits("--max-critical-fnr", f.MaxCriticalFNR, policy.CriticalFNR)
-	return append(misses, fnr...), err
+	fnr, err := limitsOf("--max-critical-fnr", f.MaxCriticalFNR, policy.CriticalFNR)
+	all := slices.Concat(misses, fnr)
+	slices.SortStableFunc(all, func(a, b calibrate.Limit) int { return min(len(a.Class), 1) - min(len(b.Class), 1) })
+	return all, err
 }
 
 // bounds returns the objective of the bounds on misses.
@@ -239,24 +241,14 @@ func (f *boundFlags) bounds() calibrate.Objective {
 	if f.Confidence != nil {
 		o.Confidence = *f.Confidence
 	}
-	limits, _ := f.limits() // Validate has refused faults
-	for _, l := range limits {
-		switch {
-		case l.Class != "":
-			o.ClassLimits = append(o.ClassLimits, l)
-		case l.Bounds == policy.CriticalMissRate:
-			o.MaxCriticalMiss = l.Most
-		default:
-			o.MaxCriticalFNR = l.Most
-		}
-	}
+	o.Limits, _ = f.limits() // Validate has refused faults
 	return o
 }
 
-// classLimits returns the values of a flag that bounds a figure, of all critical classes or of one.
-func classLimits(flag string, values []string, bounds policy.Figure) (limits []calibrate.ClassLimit, err error) {
+// limitsOf returns the values of a flag that bounds a figure, of all critical classes or of one.
+func limitsOf(flag string, values []string, bounds policy.Figure) (limits []calibrate.Limit, err error) {
 	for _, text := range values {
-		l := calibrate.ClassLimit{Bounds: bounds}
+		l := calibrate.Limit{Bounds: bounds}
 		number := text
 		if i := strings.LastIndexByte(text, '='); i >= 0 {
 			l.Class, number = text[:i], text[i+1:]
@@ -267,7 +259,7 @@ func classLimits(flag string, values []string, bounds policy.Figure) (limits []c
 		if l.Most, err = strconv.ParseFloat(number, 64); err != nil || !(l.Most > 0 && l.Most < 1) {
 			return nil, fmt.Errorf("%s %s: expected a number from 0 to 1, not the ends", flag, text)
 		}
-		if slices.ContainsFunc(limits, func(before calibrate.ClassLimit) bool { return before.Class == l.Class }) {
+		if slices.ContainsFunc(limits, func(before calibrate.Limit) bool { return before.Class == l.Class }) {
 			return nil, fmt.Errorf("%s %s: given twice, expected once", flag, text)
 		}
 		limits = append(limits, l)

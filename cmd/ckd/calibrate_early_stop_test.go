@@ -177,8 +177,8 @@ func TestEarlyStop(t *testing.T) {
 	if upper := binomial.Upper(r.Disagreements.Count, 1063, 0.9); r.Disagreements.AtMost != 0.02 || upper > 0.02 {
 		t.Errorf("at most %v, of a bound of %v: expected what is certified, 0.02", r.Disagreements.AtMost, upper)
 	}
-	if upper := binomial.Upper(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost != calibrate.DefaultReleased || upper > calibrate.DefaultReleased {
-		t.Errorf("released at most %v, of a bound of %v: expected what is certified, %v", r.Released.AtMost, upper, calibrate.DefaultReleased)
+	if upper := binomial.Upper(r.Released.Count, r.Released.Inputs, 0.9); r.Released.AtMost != 0.05 || upper > 0.05 {
+		t.Errorf("released at most %v, of a bound of %v: expected what is certified, %v", r.Released.AtMost, upper, 0.05)
 	}
 	if cr := r.CriticalReleased; cr.AtMost <= binomial.Upper(cr.Count, cr.Inputs, 0.9) {
 		t.Errorf("critical released %+v: expected a looser bound, since the rule was chosen among several", cr)

@@ -89,20 +89,6 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestSide checks that a score at the threshold is still retained, as the policy does.
-func TestSide(t *testing.T) {
-	var step earlystop.Step
-	for _, c := range []struct {
-		own    float64
-		side   *earlystop.Side
-		action earlystop.Action
-	}{{-1, &step.Retain, earlystop.Retain}, {0, &step.Retain, earlystop.Retain}, {1e-12, &step.Defer, earlystop.Defer}} {
-		if side, action := step.Side(c.own); side != c.side || action != c.action {
-			t.Errorf("own %v: %v, expected %v and its side", c.own, action, c.action)
-		}
-	}
-}
-
 // TestAgain checks how long the rule waits before it looks again: an input as far from settled as
 // the rule has patience waits for twice the passes; half as far, for half as many more.
 func TestAgain(t *testing.T) {

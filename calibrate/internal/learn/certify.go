@@ -47,7 +47,7 @@ func (r *Risk) inputs() string {
 	return "retained critical inputs"
 }
 
-// RefusedError says why no rule could be certified: too few inputs or deferred ones, or too many
+// RefusedError says why no rule could be learned or certified: too few inputs, or too many
 // disagreements or released inputs even under the most cautious rule.
 type RefusedError struct{ Reason string }
 
@@ -115,7 +115,7 @@ func FewestInputs(epsilon, confidence float64) int {
 
 // Certify returns the boldest rule up to which all rules of the sequence keep the bounds on
 // disagreements and on released inputs, and the risk if one is asked for. No rule may have been learned from the inputs.
-// The error is a *RefusedError, a *RiskError, about a request out of range, or that of ctx.
+// The error is a *RefusedError, a *RiskError, or that of ctx.
 //
 // A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon,
 // binomial.Upper(released, deferred, Confidence) <= Released and, with a risk,
@@ -124,36 +124,24 @@ func FewestInputs(epsilon, confidence float64) int {
 // (intersection-union). The first rule that fails ends the sequence. A claim is false of the returned
 // rule only if the first rule of which it is false passed, and the chance of that is at most 1 - its
 // confidence.
-func (q *Request) Certify(ctx context.Context, d *Decisions, sequence *Sequence, inputs []int) (
+func (q *Request) Certify(ctx context.Context, d *Decisions, sequence []*earlystop.Rule, inputs []int) (
 	*earlystop.Rule, *Certificate, error,
 ) {
-	if err := q.check(); err != nil {
+	s := d.noSamples(len(inputs))
+	if err := d.followOnce(ctx, s, inputs, rand.New(rand.NewPCG(q.Seed, 0xce47))); err != nil {
 		return nil, nil, err
 	}
-	least, leastDeferred := q.Fewest(d, inputs)
-	if len(inputs) < least {
-		return nil, nil, &RefusedError{fmt.Sprintf("%d inputs to certify on: expected at least %d, "+
-			"fewer cannot show that at most %v disagree with confidence %v", len(inputs), least, q.Epsilon, q.Confidence)}
-	}
-	if deferred := d.Deferred(inputs); deferred < leastDeferred {
-		return nil, nil, &RefusedError{fmt.Sprintf("%d of the inputs to certify on are deferred by all passes: expected at least %d, "+
-			"fewer cannot show that at most %v of them are retained instead with confidence %v", deferred, leastDeferred, q.Released, q.Confidence)}
-	}
-	s, err := d.follow(ctx, inputs, 1, sequence.Rules[0].Fewest, rand.New(rand.NewPCG(q.Seed, 0xce47)))
+	chosen, c, err := q.choose(len(sequence), func(i int) Evidence { return d.ruled(s, sequence[i]) })
 	if err != nil {
 		return nil, nil, err
 	}
-	chosen, c, err := q.choose(len(sequence.Rules), func(i int) Evidence { return d.countLabelled(s, sequence.Rules[i]) })
-	if err != nil {
-		return nil, nil, err
-	}
-	return sequence.Rules[chosen], c, nil
+	return sequence[chosen], c, nil
 }
 
 // Fewest returns how many inputs, and how many that all passes defer, are needed to certify without a
 // miss: FewestInputs, and with groups about how many in groups like those of some inputs.
 func (q *Request) Fewest(d *Decisions, inputs []int) (all, deferred int) {
-	e := d.evidenceOf(inputs, d.full)
+	e := d.full(inputs)
 	return e.fewestWith(Disagreements, q.Epsilon, q.Confidence), e.fewestWith(Released, q.Released, q.Confidence)
 }
 
@@ -171,18 +159,6 @@ func (q *Request) choose(rules int, counts func(i int) Evidence) (chosen int, c 
 	return chosen, c, nil
 }
 
-func (q *Request) check() error {
-	within := func(v float64) bool { return v > 0 && v < 1 }
-	if !within(q.Epsilon) || !within(q.Released) || !within(q.Confidence) {
-		return fmt.Errorf("epsilon %v and released %v at confidence %v: expected all between 0 and 1", q.Epsilon, q.Released, q.Confidence)
-	}
-	if r := q.Risk; r != nil && !(r.Target >= 0 && r.Target < 1 && within(r.Confidence)) {
-		return fmt.Errorf("risk target %v at confidence %v: expected a target in [0,1) and a confidence between 0 and 1",
-			r.Target, r.Confidence)
-	}
-	return nil
-}
-
 // test tests a rule by its counts, as one of the given number of rules in a sequence.
 func (q *Request) test(e Evidence, rules int) *Certificate {
 	all := 1 - (1-q.Confidence)/float64(rules)
@@ -191,9 +167,9 @@ func (q *Request) test(e Evidence, rules int) *Certificate {
 		ReleasedUpper:         e.upper(Released, q.Confidence),
 		CriticalReleasedUpper: e.upper(criticalReleased, all)}
 	if q.Risk != nil {
-		missed := missedOfRetained
+		missed := Missed
 		if q.Risk.OfAll {
-			missed = missedOfAll
+			missed = MissedOfAll
 		}
 		misses, cases := missed(&e.Counts)
 		c.RiskTest = &RiskTest{cases, misses, e.tail(missed, q.Risk.Target)}
@@ -219,20 +195,7 @@ func (c *Certificate) failure() error {
 	return nil
 }
 
-// countLabelled counts what a rule does, with what the labels tell.
-func (d *Decisions) countLabelled(s *samples, r *earlystop.Rule) Evidence {
-	byGroup := make([]Counts, d.countGroups())
-	for g := range byGroup {
-		byGroup[g].Passes = s.passes
-	}
-	for i, input := range s.inputs {
-		c := &byGroup[d.groupOf(input)]
-		v, used := s.run(r, i)
-		c.Inputs++
-		c.add(v, s.final[i], used)
-		if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
-			c.label(v, s.final[i])
-		}
-	}
-	return d.evidence(byGroup)
+// ruled returns what a rule does on samples of one order each.
+func (d *Decisions) ruled(s *samples, r *earlystop.Rule) Evidence {
+	return d.evidenceOf(s.inputs, func(at int) (verdict, int) { return s.run(r, at) })
 }

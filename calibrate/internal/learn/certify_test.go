@@ -161,22 +161,3 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%v: no risk is asked for", err)
 	}
 }
-
-func TestRequestRanges(t *testing.T) {
-	for _, c := range []struct {
-		q    Request
-		want string
-	}{
-		{Request{Epsilon: 0, Released: 0.05, Confidence: 0.9}, "epsilon 0 and"},
-		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 1}, "confidence 1:"},
-		{Request{Epsilon: math.NaN(), Released: 0.05, Confidence: 0.9}, "epsilon NaN"},
-		{Request{Epsilon: 0.1, Confidence: 0.9}, "released 0 at"},
-		{Request{Epsilon: 0.1, Released: 1, Confidence: 0.9}, "released 1 at"},
-		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{Target: 1, Confidence: 0.9}}, "risk target 1"},
-		{Request{Epsilon: 0.1, Released: 0.05, Confidence: 0.9, Risk: &Risk{Target: 0.1, Confidence: 0}}, "at confidence 0"},
-	} {
-		if _, _, err := c.q.Certify(t.Context(), nil, nil, nil); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: expected an error with %q", err, c.want)
-		}
-	}
-}

@@ -10,19 +10,16 @@ import (
 // Share names two counts: cases, and the misses among them.
 type Share func(c *Counts) (misses, cases int)
 
-// The shares that are certified.
+// The shares.
 var (
 	Disagreements    Share = func(c *Counts) (int, int) { return c.Disagreements, c.Inputs }
 	Released         Share = func(c *Counts) (int, int) { return c.Released, c.Deferred }
 	criticalReleased Share = func(c *Counts) (int, int) { return c.CriticalReleased, c.CriticalDeferred }
-	missedOfRetained Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.CriticalRetained }
-	missedOfAll      Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.Critical }
-)
-
-// FullMissed is the critical FNR of the full decision, and Missed that with the rule in force.
-var (
-	FullMissed Share = func(c *Counts) (int, int) { return c.FullCriticalMissed, c.FullCriticalRetained }
-	Missed           = missedOfRetained
+	// Missed is the critical FNR with the rule in force, FullMissed that of the full decision, and
+	// MissedOfAll the critical miss rate.
+	Missed      Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.CriticalRetained }
+	FullMissed  Share = func(c *Counts) (int, int) { return c.FullCriticalMissed, c.FullCriticalRetained }
+	MissedOfAll Share = func(c *Counts) (int, int) { return c.CriticalMissed, c.Critical }
 )
 
 // Evidence has what a rule did on the inputs that certify it, in all and by group.
@@ -47,24 +44,31 @@ func (d *Decisions) evidence(byGroup []Counts) Evidence {
 	return e
 }
 
-// evidenceOf counts inputs, each as count does, by group.
-func (d *Decisions) evidenceOf(inputs []int, count func(c *Counts, input int)) Evidence {
+// evidenceOf counts what becomes of inputs, by group. decide returns the decision on an input, by
+// its place among them, and the number of passes used.
+func (d *Decisions) evidenceOf(inputs []int, decide func(at int) (verdict, int)) Evidence {
 	byGroup := make([]Counts, d.countGroups())
 	for i := range byGroup {
 		byGroup[i].Passes = d.recording.Passes
 	}
-	for _, i := range inputs {
-		count(&byGroup[d.groupOf(i)], i)
+	for at, i := range inputs {
+		v, used := decide(at)
+		d.count(&byGroup[d.groupOf(i)], i, v, used)
 	}
 	return d.evidence(byGroup)
 }
 
-// full counts what all passes decide on an input.
-func (d *Decisions) full(c *Counts, input int) {
+// full returns what all passes show of inputs.
+func (d *Decisions) full(inputs []int) Evidence {
+	return d.evidenceOf(inputs, func(at int) (verdict, int) { return d.final[inputs[at]], d.recording.Passes })
+}
+
+// count counts what became of an input.
+func (d *Decisions) count(c *Counts, input int, v verdict, used int) {
 	c.Inputs++
-	c.add(d.final[input], d.final[input], c.Passes)
+	c.add(v, d.final[input], used)
 	if d.recording.Labels != nil && d.isCritical(d.recording.Labels[input]) {
-		c.label(d.final[input], d.final[input])
+		c.label(v, d.final[input])
 	}
 }
 
@@ -97,7 +101,7 @@ func (d *Decisions) measureGroups() {
 	for _, inputs := range members {
 		c, most := Counts{Passes: d.recording.Passes}, &d.largest
 		for _, i := range inputs {
-			d.full(&c, i)
+			d.count(&c, i, d.final[i], c.Passes)
 		}
 		most.Inputs, most.Deferred = max(most.Inputs, c.Inputs), max(most.Deferred, c.Deferred)
 		most.Critical, most.CriticalDeferred = max(most.Critical, c.Critical), max(most.CriticalDeferred, c.CriticalDeferred)
@@ -106,42 +110,14 @@ func (d *Decisions) measureGroups() {
 	}
 }
 
-// LargestGroup returns the number of inputs of the largest group of the recording; 1 where inputs are
-// independent.
-func (e *Evidence) LargestGroup() int {
-	if e.largest == nil {
-		return 1
+// GroupsOf returns how many groups have cases of a share, and how many cases the group of the
+// recording has that has the most; 0 and 1 where inputs are independent.
+func (e *Evidence) GroupsOf(of Share) (groups, largest int) {
+	if e.Groups == nil {
+		return 0, 1
 	}
-	return e.largest.Inputs
-}
-
-// LargestCriticalGroup returns the number of critical inputs of the group of the recording that has the
-// most; 1 where inputs are independent.
-func (e *Evidence) LargestCriticalGroup() int {
-	if e.largest == nil {
-		return 1
-	}
-	return max(e.largest.Critical, 1)
-}
-
-// CriticalGroups returns how many of the groups that certify have critical inputs.
-func (e *Evidence) CriticalGroups() (n int) {
-	for i := range e.Groups {
-		if e.Groups[i].Critical > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// CertifyingGroups returns how many groups certify; 0 where inputs are independent.
-func (e *Evidence) CertifyingGroups() (n int) {
-	for i := range e.Groups {
-		if e.Groups[i].Inputs > 0 {
-			n++
-		}
-	}
-	return n
+	counted, most := e.counted(of)
+	return len(counted), most
 }
 
 // counted returns a share by group, and the most cases that a group can have.

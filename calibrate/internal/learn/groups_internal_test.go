@@ -33,7 +33,8 @@ func TestEvidenceByGroup(t *testing.T) {
 		}
 	}
 	e := of.evidence(byGroup)
-	if e.Inputs != n*copies || e.CertifyingGroups() != n || e.LargestGroup() != copies || e.Disagreements != copies*alone.Disagreements {
+	groups, largest := e.GroupsOf(Disagreements)
+	if e.Inputs != n*copies || groups != n || largest != copies || e.Disagreements != copies*alone.Disagreements {
 		t.Errorf("%+v", e.Counts)
 	}
 	for name, c := range map[string]struct {

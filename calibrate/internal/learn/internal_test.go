@@ -110,89 +110,11 @@ func TestSmoothed(t *testing.T) {
 	}
 }
 
-// TestAsked checks that a rule is asked after each of 30 passes, but not after each of 1000, which
-// would make it long.
-func TestAsked(t *testing.T) {
-	if slices.Contains(asked(2, 30), false) {
-		t.Error("not asked after each of 30 passes")
-	}
-	var got []int
-	for i, a := range asked(2, 1000) {
-		if a {
-			got = append(got, 2+i)
-		}
-	}
-	if len(got) != 91 || got[30] != 32 || got[31] != 34 || got[90] < 900 {
-		t.Errorf("asked %d times, after %v", len(got), got)
-	}
-}
-
-// TestApart checks that a margin lowers a boundary, that boundaries stop at Never, and that
-// cautions are listed from cautious to bold.
-func TestApart(t *testing.T) {
-	if got := apart(-3, 2); got != -5 {
-		t.Errorf("%v, expected -5", got)
-	}
-	if got := apart(-earlystop.Never, 1); got != -earlystop.Never {
-		t.Errorf("%v, expected %v", got, -earlystop.Never)
-	}
-	for _, v := range []float64{earlystop.Never, -earlystop.Never} {
-		if got := apart(3*v, 4); got != v {
-			t.Errorf("%v, expected %v", got, v)
-		}
-	}
-	last := caution{math.Inf(1), math.Inf(1)}
-	for _, c := range cautions() {
-		if c.price > last.price || c.margin > last.margin || c == last {
-			t.Errorf("%v after %v: expected from cautious to bold", c, last)
-		}
-		last = c
-	}
-}
-
-// TestNoCandidates checks that inputs whose passes are identical are not candidates for early
-// stopping.
-func TestNoCandidates(t *testing.T) {
-	s := &samples{passes: 3, fewest: 2, orders: 1, final: make([]verdict, 4), critical: [][]bool{make([]bool, 4)},
-		statistics: [][]earlystop.Statistics{make([]earlystop.Statistics, 4)}}
-	for i, own := range []float64{1, -1, 1, -1} {
-		s.statistics[0][i] = earlystop.Statistics{Values: [earlystop.Count]float64{own}, Degenerate: i < 2}
-	}
-	in := must(newInduction(t.Context(), s, make([]earlystop.Step, 1), []bool{true}))
-	if len(in.defers[0]) != 1 || in.defers[0][0].sample != 2 || len(in.retain[0]) != 1 || in.retain[0][0].sample != 3 {
-		t.Errorf("candidates to defer %v, to retain %v: expected samples 2 and 3", in.defers[0], in.retain[0])
-	}
-}
-
-// TestDiffers checks that two deferrals are the same decision whatever class they predict.
-func TestDiffers(t *testing.T) {
-	const critical = true
-	for _, c := range []struct {
-		a, b verdict
-		want bool
-	}{
-		{verdict{true, critical}, verdict{true, critical}, false},
-		{verdict{true, critical}, verdict{true, !critical}, false},
-		{verdict{true, critical}, verdict{false, critical}, true},
-		{verdict{true, critical}, verdict{false, !critical}, true},
-		{verdict{true, !critical}, verdict{true, !critical}, false},
-		{verdict{true, !critical}, verdict{false, critical}, true},
-		{verdict{true, !critical}, verdict{false, !critical}, true},
-		{verdict{false, critical}, verdict{false, critical}, false},
-		{verdict{false, critical}, verdict{false, !critical}, true},
-		{verdict{false, !critical}, verdict{false, !critical}, false},
-	} {
-		if ab, ba := c.a.differs(c.b), c.b.differs(c.a); ab != c.want || ba != c.want {
-			t.Errorf("%+v and %+v: %v and %v, expected %v", c.a, c.b, ab, ba, c.want)
-		}
-	}
-}
-
 // TestBoundaries checks that the boundaries of a price do not depend on the prices asked for
 // before.
 func TestBoundaries(t *testing.T) {
 	d := made(newPolicy(), 300, 10)
-	s := must(d.follow(t.Context(), upTo(300), 4, 2, rand.New(rand.NewPCG(1, 1))))
+	s := must(d.followAround(t.Context(), upTo(300), 4, rand.New(rand.NewPCG(1, 1))))
 	asks := asked(s.fewest, s.passes)
 	form := &earlystop.Form{Retain: must(s.terms(t.Context(), asks, false, 2, 9)), Defer: must(s.terms(t.Context(), asks, true, 2, 9))}
 	steps := s.weighed(form, []int{2, 9})
@@ -217,11 +139,11 @@ func TestRun(t *testing.T) {
 	d := decided(p, r.Passes.S, r.Passes.N, r.Passes.Float32)
 	inputs := rand.New(rand.NewPCG(1, 2)).Perm(r.Passes.N)
 	open := d.follower.Another()
-	sequence := must(Learn(t.Context(), d, inputs[:300], Options{Orders: 3}))
-	rule := sequence.Rules[len(sequence.Rules)/2]
+	sequence := must(Learn(t.Context(), d, inputs[:300], 3, 0))
+	rule := sequence[len(sequence)/2]
 	impatient := *rule
 	impatient.Patience = 0
-	s := must(d.follow(t.Context(), inputs[300:], 1, rule.Fewest, rand.New(rand.NewPCG(3, 4))))
+	s := must(d.follow(t.Context(), inputs[300:], rand.New(rand.NewPCG(3, 4))))
 	same := rand.New(rand.NewPCG(3, 4))
 	later := 0
 	for i, input := range s.inputs {
@@ -310,13 +232,7 @@ func made(p *policy.Policy, n, passes int) *Decisions {
 // threshold, and that the final decisions are those of a policy with that threshold.
 func TestUnder(t *testing.T) {
 	d, all := made(newPolicy(), 200, 10), upTo(200)
-	follow := func(d *Decisions) *samples {
-		s := d.noSamples(len(all), 1, 2)
-		if err := d.followOnce(t.Context(), s, all, rand.New(rand.NewPCG(1, 1))); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+	follow := func(d *Decisions) *samples { return must(d.follow(t.Context(), all, rand.New(rand.NewPCG(1, 1)))) }
 	twice := *d.policy
 	twice.Primary.Threshold *= 2
 	want := decided(&twice, 10, 200, d.recording.Values)
@@ -368,7 +284,7 @@ func TestFollowAround(t *testing.T) {
 	for _, gate := range []policy.Gate{policy.Never, policy.Always} { // the primary rule decides, the fallback does
 		p := newPolicy()
 		p.Gate = gate
-		s := must(made(p, 300, 10).followAround(t.Context(), upTo(300), 8, 2, rand.New(rand.NewPCG(1, 1))))
+		s := must(made(p, 300, 10).followAround(t.Context(), upTo(300), 8, rand.New(rand.NewPCG(1, 1))))
 		var deferred [8]int
 		for at, v := range s.final {
 			if v.defers {

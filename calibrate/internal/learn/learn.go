@@ -12,22 +12,8 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// Options say how to learn.
-type Options struct {
-	// Fewest is the least number of passes after which an input may stop; 0 for what the
-	// policy accepts, which is 2 at least. See earlystop.Rule for what 1 gives up.
-	Fewest int
-	// Orders counts the orders of the passes of each input; 0 for DefaultOrders.
-	Orders int
-	// Seed draws the orders.
-	Seed uint64
-}
-
-// DefaultOrders is the number of orders of the passes of each input.
-const DefaultOrders = 40
-
-// Sequence holds rules from cautious to bold.
-type Sequence struct{ Rules []*earlystop.Rule }
+// Orders is the usual number of orders of the passes of each input.
+const Orders = 40
 
 // patience is the patience of rules. Twice as much saves half a percent more passes on all
 // recordings, but the rule then looks more often.
@@ -48,30 +34,17 @@ func cautions() []caution {
 	return c
 }
 
-// Learn learns a sequence of rules from some inputs of the recording. It returns an error if the
-// recording has too few passes to save any, or too few inputs that are deferred or retained, or if
-// ctx ends.
-func Learn(ctx context.Context, d *Decisions, inputs []int, o Options) (*Sequence, error) {
-	if o.Fewest == 0 {
-		o.Fewest = d.policy.FewestPasses
-	}
-	if o.Orders == 0 {
-		o.Orders = DefaultOrders
-	}
-	if passes := d.recording.Passes; o.Fewest < 1 || o.Fewest >= passes {
-		return nil, fmt.Errorf("fewest passes to stop after, %d: expected at least 1 and fewer than those recorded, %d",
-			o.Fewest, passes)
-	}
+// Learn learns a sequence of rules, from cautious to bold, from some inputs of the recording, each in
+// several orders of its passes that the seed draws. The error is a *RefusedError if too few inputs are
+// deferred or retained, or that of ctx.
+func Learn(ctx context.Context, d *Decisions, inputs []int, orders int, seed uint64) ([]*earlystop.Rule, error) {
 	const least = 10 // with fewer inputs on a side, the rule would fit noise
-	count := map[bool]int{}
-	for _, i := range inputs {
-		count[d.final[i].defers]++
+	deferred := d.Deferred(inputs)
+	if min(deferred, len(inputs)-deferred) < least {
+		return nil, &RefusedError{fmt.Sprintf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
+			deferred, len(inputs)-deferred, least)}
 	}
-	if count[true] < least || count[false] < least {
-		return nil, fmt.Errorf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
-			count[true], count[false], least)
-	}
-	s, err := d.followAround(ctx, inputs, o.Orders, o.Fewest, rand.New(rand.NewPCG(o.Seed, 0x5e771e)))
+	s, err := d.followAround(ctx, inputs, orders, rand.New(rand.NewPCG(seed, 0x5e771e)))
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +52,11 @@ func Learn(ctx context.Context, d *Decisions, inputs []int, o Options) (*Sequenc
 }
 
 // learn learns a sequence of rules.
-func (s *samples) learn(ctx context.Context) (*Sequence, error) {
+func (s *samples) learn(ctx context.Context) (sequence []*earlystop.Rule, err error) {
 	asks := asked(s.fewest, s.passes)
 	knots := knotsOf(asks, s.fewest)
 	first, last := knots[0], knots[len(knots)-1]
 	form := &earlystop.Form{}
-	var err error
 	if form.Retain, err = s.terms(ctx, asks, false, first, last); err != nil {
 		return nil, err
 	}
@@ -109,10 +81,9 @@ func (s *samples) learn(ctx context.Context) (*Sequence, error) {
 		forms = append(forms, f)
 	}
 	nest(forms)
-	sequence := &Sequence{}
 	for _, f := range forms {
 		rule := f.Rule(s.passes, patience)
-		sequence.Rules = append(sequence.Rules, &rule)
+		sequence = append(sequence, &rule)
 	}
 	return sequence, nil
 }
@@ -275,10 +246,8 @@ func (c *Counts) sum(o *Counts) {
 	c.FullCriticalMissed += o.FullCriticalMissed
 }
 
-func (c *Counts) share(n int) float64 { return float64(n) / max(float64(c.Inputs), 1) }
-
 // MeanPasses returns the mean number of passes used.
-func (c *Counts) MeanPasses() float64 { return c.share(c.Used) }
+func (c *Counts) MeanPasses() float64 { return float64(c.Used) / max(float64(c.Inputs), 1) }
 
 // Saving returns S over the mean number of passes used, at least 1.
 func (c *Counts) Saving() float64 { return float64(c.Passes) / max(c.MeanPasses(), 1) }

@@ -7,10 +7,10 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Noise returns the inputs that one half of their passes decides otherwise than the other half, in
+// Noise marks the inputs that one half of their passes decides otherwise than the other half, in
 // a random order of each. It tells what "the same decision" is worth. An odd number of passes
 // leaves one out. Halves of ordered passes have different members. The error is that of ctx.
-func Noise(ctx context.Context, d *Decisions, inputs []int, seed uint64) (differ []int, err error) {
+func Noise(ctx context.Context, d *Decisions, inputs []int, seed uint64) (differ []bool, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x4015e))
 	half := d.recording.Passes / 2
 	open := d.follower.Another()
@@ -28,9 +28,7 @@ func Noise(ctx context.Context, d *Decisions, inputs []int, seed uint64) (differ
 			decision, class := open.Decide()
 			v[h] = verdict{decision.Action == policy.Defer, d.isCritical(class)}
 		}
-		if v[0].differs(v[1]) {
-			differ = append(differ, i)
-		}
+		differ = append(differ, v[0].differs(v[1]))
 	}
 	return differ, nil
 }

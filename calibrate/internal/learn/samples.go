@@ -62,12 +62,6 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 	if err != nil {
 		return nil, err
 	}
-	if r.Labels != nil && len(r.Labels) != r.Inputs {
-		return nil, fmt.Errorf("%d labels: expected %d, one for each input", len(r.Labels), r.Inputs)
-	}
-	if r.Groups != nil && len(r.Groups) != r.Inputs {
-		return nil, fmt.Errorf("%d groups: expected %d, one for each input", len(r.Groups), r.Inputs)
-	}
 	d := &Decisions{recording: r, policy: p, follower: follower, final: make([]verdict, r.Inputs),
 		primary: make([]float64, r.Inputs), fallback: make([]float64, r.Inputs)}
 	b, o := m.NewBatch(), m.NewOutcome()
@@ -108,9 +102,8 @@ func (d *Decisions) row(pass, input int) []float32 {
 
 // samples holds inputs followed through orders of their passes.
 type samples struct {
-	passes int // S
-	fewest int // first t
-	orders int
+	passes int   // S
+	fewest int   // first t
 	inputs []int // index in the recording, by sample
 	final  []verdict
 	// statistics and critical hold what is known after t passes, at [t-fewest]; t ends before S.
@@ -118,26 +111,11 @@ type samples struct {
 	critical   [][]bool
 }
 
-// follow follows each input through the given number of random orders, or through the one order of
-// ordered passes. The error is that of ctx.
-func (d *Decisions) follow(ctx context.Context, inputs []int, orders, fewest int, rng *rand.Rand) (*samples, error) {
-	if d.recording.Ordered {
-		orders = 1
-	}
-	s := d.noSamples(orders*len(inputs), orders, fewest)
-	for range orders {
-		if err := d.followOnce(ctx, s, inputs, rng); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
 // followAround follows inputs for learning: each time with thresholds a little lower or higher, so
 // that not only the few inputs which happen to be near the thresholds tell what being near does.
 // The error is that of ctx.
-func (d *Decisions) followAround(ctx context.Context, inputs []int, orders, fewest int, rng *rand.Rand) (*samples, error) {
-	s := d.noSamples(orders*len(inputs), orders, fewest)
+func (d *Decisions) followAround(ctx context.Context, inputs []int, orders int, rng *rand.Rand) (*samples, error) {
+	s := d.noSamples(orders * len(inputs))
 	primary, fallback := sorted(d.primary, inputs), sorted(d.fallback, inputs)
 	for i := range orders {
 		// z runs over the normal quantiles of (i+1/2)/orders.
@@ -205,10 +183,9 @@ func (r ranked) after(n float64) float64 {
 }
 
 // noSamples returns samples without entries, with room for n.
-func (d *Decisions) noSamples(n, orders, fewest int) *samples {
-	s := &samples{passes: d.recording.Passes, fewest: fewest, orders: orders,
-		inputs: make([]int, 0, n), final: make([]verdict, 0, n)}
-	for range max(s.passes-fewest, 0) {
+func (d *Decisions) noSamples(n int) *samples {
+	s := &samples{passes: d.recording.Passes, fewest: d.policy.FewestPasses, inputs: make([]int, 0, n), final: make([]verdict, 0, n)}
+	for range s.passes - s.fewest {
 		s.statistics = append(s.statistics, make([]earlystop.Statistics, n))
 		s.critical = append(s.critical, make([]bool, n))
 	}

@@ -2,7 +2,6 @@ package riskfit
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -30,31 +29,20 @@ type Options struct {
 
 // Fit is what was fitted on a table.
 type Fit struct {
-	// Risk is what a policy holds. It is nil where there are too few inputs to fit a model; then only
-	// CalledSafe and Missed are set.
+	// Risk is what a policy holds.
 	Risk *policy.Risk
-	// CalledSafe counts the inputs that are called safe, and Missed the critical ones among them.
-	CalledSafe, Missed int
 	// Reliability says what the risks of inputs are worth by the model fitted without their fold, before any
 	// shift.
 	Reliability *Reliability
 }
 
-// New fits a model. It returns an error if the options do not fit the table.
-func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
-	switch {
-	case len(labels) != t.Inputs:
-		return nil, fmt.Errorf("%d labels, expected %d", len(labels), t.Inputs)
-	case o.Groups != nil && len(o.Groups) != t.Inputs:
-		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(o.Groups), t.Inputs)
-	case o.Prevalence != 0 && !(o.Prevalence > 0 && o.Prevalence < 1):
-		return nil, fmt.Errorf("prevalence %v, expected a share above 0 and below 1", o.Prevalence)
-	}
+// New fits a model. It returns nil where too few inputs called safe are critical, or are not.
+func New(t *eval.Table, labels []int, o Options) *Fit {
 	p := newProblem(t, labels, o)
-	f := &Fit{CalledSafe: len(p.rows), Missed: p.missed}
 	if min(p.missed, len(p.rows)-p.missed) < FewestMissed {
-		return f, nil
+		return nil
 	}
+	f := &Fit{}
 	f.Risk = &policy.Risk{CalledSafe: p.fit(nil, -1), CalledCritical: p.calledCritical(), Prevalence: p.share()}
 	shift := 0.0
 	if o.Prevalence != 0 {
@@ -65,7 +53,7 @@ func New(t *eval.Table, labels []int, o Options) (*Fit, error) {
 	}
 	f.Risk.Quantiles = p.quantiles(f.Risk, shift)
 	f.Reliability = p.reliability(p.holdOut(p.folds(o.Seed)))
-	return f, nil
+	return f
 }
 
 // Risks returns the risk of each input of a table; NaN of an input called critical.
