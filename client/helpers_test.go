@@ -84,8 +84,11 @@ func until(t tester, what string, is func() bool) {
 }
 
 // canceledSoon returns a context that ends shortly.
-func canceledSoon(t tester) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+func canceledSoon(t tester) context.Context { return within(t, 20*time.Millisecond) }
+
+// within returns a context that ends after a while.
+func within(t tester, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -36,7 +36,7 @@ func TestDelays(t *testing.T) {
 		millis := func(name string, least int) time.Duration {
 			return time.Duration(rapid.IntRange(least, 10_000).Draw(rt, name)) * time.Millisecond
 		}
-		how := Reconnect{Limit: time.Hour, BaseDelay: millis("base", 1), MaxDelay: millis("max", 1)}
+		how := Reconnect{Limit: time.Hour, MaxDelay: millis("max", 1)}
 		full := rapid.Bool().Draw(rt, "full")
 		code, reason := codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING
 		if full {
@@ -49,7 +49,7 @@ func TestDelays(t *testing.T) {
 			info = durationpb.New(asked)
 		}
 		out := outage{Reconnect: how}
-		most := how.BaseDelay
+		most := baseDelay
 		for attempt := range 20 {
 			own := min(most, how.MaxDelay)
 			if attempt == 0 && !full {

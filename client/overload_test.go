@@ -21,7 +21,7 @@ func TestCrowdedInputsWait(t *testing.T) {
 			f.room = status.Convert(busyFor(asked))
 			var refusals atomic.Int64
 			f.crowds = func(string) bool { return refusals.Add(1) > 0 }
-			s := f.session(t, client.SessionConfig{Reconnect: client.Reconnect{Limit: limit, BaseDelay: time.Microsecond}})
+			s := f.session(t, client.SessionConfig{Reconnect: client.Reconnect{Limit: limit}})
 			g := open(t, s, "a")
 			ok(t, g.Send(low))
 			if !closeFirst {
@@ -50,7 +50,7 @@ func TestCrowdedForTooLong(t *testing.T) {
 		room  *status.Status
 		again bool
 	}{
-		"limit":     {client.Reconnect{Limit: 10 * time.Millisecond, BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, crowded, true},
+		"limit":     {client.Reconnect{Limit: 10 * time.Millisecond, MaxDelay: time.Millisecond}, crowded, true},
 		"disabled":  {client.Reconnect{Disabled: true}, crowded, false},
 		"too large": {hasty, full, false},
 	} {

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -17,7 +15,7 @@ func offline(window int, expected uint32) *Session {
 	info := &ckdv1.StreamInfo{Classes: []string{"a", "b"}, ExpectedPasses: expected}
 	limits := terms{info: info, messageBytes: 1 << 20, maxInputs: window, maxGroups: window}
 	return &Session{
-		cancel: func() {}, done: make(chan struct{}), open: map[*Group]struct{}{}, terms: limits,
+		cancel: func() {}, done: make(chan struct{}), terms: limits,
 		window: newWindow(window, limits),
 	}
 }
@@ -155,30 +153,6 @@ func TestNothingIsKeptWithoutReconnect(t *testing.T) {
 	}
 	if n := to.blocks; n != 3 {
 		t.Errorf("%d blocks sent, expected 3", n)
-	}
-}
-
-// TestDrainingLinkTakesNoMore checks that a draining stream gets no more groups: refused inputs and
-// later groups wait for the next stream.
-func TestDrainingLinkTakesNoMore(t *testing.T) {
-	s, to := offline(2, 0), &sink{}
-	s.link = s.newLink(&stream{rpc: to, terms: s.terms})
-	draining := refusal(codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING, nil)
-	for range 2 {
-		g, err := s.Open(t.Context(), []string{"a"})
-		must(t, err)
-		must(t, g.Send(make([]float32, 2)))
-		if s.link.draining {
-			continue
-		}
-		refused := &ckdv1.Result{InputId: "a", Group: 1, Outcome: &ckdv1.Result_Error{Error: status.Convert(draining).Proto()}}
-		must(t, s.link.handle(&ckdv1.DecomposeStreamResponse{Results: []*ckdv1.Result{refused}}))
-		if len(g.order) > 0 {
-			t.Errorf("results %+v, expected none", g.results)
-		}
-	}
-	if n := to.blocks; n != 1 || len(s.open) != 2 {
-		t.Errorf("%d blocks sent, %d groups open, expected 1 and 2", n, len(s.open))
 	}
 }
 

@@ -48,25 +48,6 @@ func (r Result) Review() bool { return r.Decomposition.GetReview() }
 // the input, and send it back with the truth once that is known.
 func (r Result) Receipt() []byte { return r.Decomposition.GetReceipt() }
 
-// Risk returns the calibrated probability that an input called safe is truly critical. ok is false
-// if the input is called critical, the policy has no risk model, or there is no decision.
-func (r Result) Risk() (p float64, ok bool) {
-	if d := r.Decomposition; d != nil && d.Risk != nil {
-		return *d.Risk, true
-	}
-	return 0, false
-}
-
-// Priority returns the calibrated probability that the input is truly critical, whatever class is
-// predicted, and the percentile, in [0,1], that work lists are sorted by, highest first. ok is false
-// if the policy has no risk model, or there is no decision.
-func (r Result) Priority() (p, percentile float64, ok bool) {
-	if d := r.Decomposition; d != nil && d.Priority != nil {
-		return *d.Priority, d.GetPriorityPercentile(), true
-	}
-	return 0, 0, false
-}
-
 // answered reports whether the result has arrived.
 func (r Result) answered() bool { return r.Decomposition != nil || r.Err != nil }
 

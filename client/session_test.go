@@ -28,8 +28,8 @@ func TestOpenWaitsForRoom(t *testing.T) {
 		window   int
 	}{
 		{"the caller's", 3, &ckdv1.Limits{OpenInputsPerStream: 5, OpenGroupsPerStream: 2}, 3},
-		{"the daemon's", 5, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
-		{"the daemon's by default", 0, &ckdv1.Limits{OpenInputsPerStream: 3}, 3},
+		{"the daemon's", 5, &ckdv1.Limits{OpenInputsPerStream: 3, OpenGroupsPerStream: 8}, 3},
+		{"the daemon's by default", 0, &ckdv1.Limits{OpenInputsPerStream: 3, OpenGroupsPerStream: 8}, 3},
 		{"the daemon's of groups", 0, &ckdv1.Limits{OpenInputsPerStream: 9, OpenGroupsPerStream: 1}, 9},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -374,26 +374,6 @@ func TestArguments(t *testing.T) {
 	}
 	ok(t, g.SendPasses(2, every(low, 4)))
 	retained(t, wait(t, g)...)
-	ok(t, s.Close())
-}
-
-// TestDoGivesUp checks that Do ends its group when it fails, and when it has fewer passes than the
-// daemon expects: otherwise the next group would find no room in the window.
-func TestDoGivesUp(t *testing.T) {
-	s := newFake(30).session(t, client.SessionConfig{InFlight: 1})
-	_, err := s.Do(t.Context(), []string{"a"}, slices.Values([][]float32{low, {1}}))
-	saying("1 values").check(t, "wrong length", err)
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := s.Do(ctx, []string{"a"}, func(yield func([]float32) bool) {
-		yield(low)
-		cancel()
-		yield(low)
-	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, expected the context's", err)
-	}
-	r, err := s.Do(t.Context(), []string{"a"}, slices.Values([][]float32{low, low}))
-	ok(t, err)
-	retained(t, r...)
 	ok(t, s.Close())
 }
 

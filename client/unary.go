@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -37,16 +36,13 @@ type Batch struct {
 	Contexts     []InputContext
 	// Values must not change until Decompose returns.
 	Values []float32
-	// PerCall limits the inputs of one call. 0 allows as many as a message holds, up to 65536, the
-	// daemon's default limit.
-	PerCall int
 	// Reconnect applies to each call: one that finds no daemon, loses it, or finds it overloaded is
 	// made again.
 	Reconnect Reconnect
 }
 
-// defaultPerCall is the daemon's default limit on the inputs of a request.
-const defaultPerCall = 65536
+// inputsPerCall is the daemon's limit on the inputs of a request.
+const inputsPerCall = 65536
 
 // Decompose sends a batch and returns one result for each input, in order. A batch that is too
 // large for one message is sent in several calls, one after the other. The policy may change
@@ -69,8 +65,7 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	}
 	results := make([]Result, 0, b.Inputs)
 	for from, to := 0, 0; from < b.Inputs; from = to {
-		messageBytes := int(c.messageBytes.Load())
-		if to, err = b.cut(from, classes, messageBytes, contexts); err != nil {
+		if to, err = b.cut(from, classes, c.messageBytes, contexts); err != nil {
 			return nil, err
 		}
 		var reply *ckdv1.DecomposeResponse
@@ -82,10 +77,6 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
 		})
-		if c.learnMessageBytes(ctx, err, messageBytes, b.Model) {
-			to = from // again, in smaller messages
-			continue
-		}
 		if err == nil {
 			results, err = b.read(results, from, to, reply)
 		}
@@ -101,9 +92,8 @@ func (b *Batch) check() (classes int, err error) {
 	if b.Layout != SNK && b.Layout != NSK {
 		return 0, fmt.Errorf("layout %v, expected SNK or NSK", b.Layout)
 	}
-	if b.Inputs < 0 || b.Passes < 1 || b.PerCall < 0 {
-		return 0, fmt.Errorf("%d inputs of %d passes, %d in a call, expected at least 0, 1 and 0",
-			b.Inputs, b.Passes, b.PerCall)
+	if b.Inputs < 0 || b.Passes < 1 {
+		return 0, fmt.Errorf("%d inputs of %d passes, expected at least 0 and 1", b.Inputs, b.Passes)
 	}
 	if len(b.IDs) != 0 && len(b.IDs) != b.Inputs {
 		return 0, fmt.Errorf("%d ids, expected none or one for each of %d inputs", len(b.IDs), b.Inputs)
@@ -120,8 +110,7 @@ func (b *Batch) check() (classes int, err error) {
 // cut returns the end of the call that begins with input from.
 func (b *Batch) cut(from, classes, messageBytes int, contexts []*ckdv1.InputContext) (to int, err error) {
 	size := proto.Size(b.request(from, from, classes)) + blockOverhead
-	most := cmp.Or(b.PerCall, defaultPerCall)
-	for to = from; to < b.Inputs && to-from < most; to++ {
+	for to = from; to < b.Inputs && to-from < inputsPerCall; to++ {
 		size += b.Passes * classes * valueBytes
 		if len(b.IDs) > 0 {
 			size += len(b.IDs[to]) + idOverhead
