@@ -586,15 +586,12 @@ func TestRefusals(t *testing.T) {
 		"layout":           {"FP32", parameter("layout", text("NKS")), codes.InvalidArgument, "WRONG_LAYOUT", "parameters.layout", `got "NKS", expected NSK or SNK`},
 		"unknown kind":     {"FP32", parameter("kind", text("softmax")), codes.InvalidArgument, "WRONG_KIND", "parameters.kind", "expected probabilities, logits or dirichlet"},
 		"posterior":        {"FP32", parameter("posterior", text("a b")), codes.InvalidArgument, "WRONG_POSTERIOR", "posterior", `"a b"`},
-		"shared memory": {"FP32", func(r *request) {
-			r.Inputs[0].Parameters = map[string]*pb.InferParameter{"shared_memory_region": text("r")}
-		}, codes.InvalidArgument, "WRONG_PARAMETER", "inputs[0].parameters.shared_memory_region", `got "r", expected no such parameter`},
-		"unknown output":  {"FP32", func(r *request) { ask(r, "c", "cc") }, codes.InvalidArgument, "WRONG_TENSOR", "outputs[1].name", `got "cc", expected one of c skewness mean`},
-		"too few passes":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{30, 2, 3} }, codes.InvalidArgument, "TOO_FEW_PASSES", "passes", "2 passes, expected at least 4"},
-		"too many passes": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{0, 1001, 3}; r.RawInputContents[0] = nil }, codes.InvalidArgument, "TOO_MANY_PASSES", "passes", "limit of 1000"},
-		"too many inputs": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{101, 0, 3}; r.RawInputContents[0] = nil }, codes.ResourceExhausted, "TOO_MANY_INPUTS", "inputs", "limit of 100"},
-		"too much asked":  {"FP32", func(r *request) { *r = *ask(ctg(t, 40).request("ctg", "", "FP32"), allOutputs...) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "outputs", "40 inputs with these outputs"},
-		"over the budget": {"FP32", func(r *request) { *r = *tensor{30, 999, 3, make([]float32, 30*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "may hold 393216"},
+		"unknown output":   {"FP32", func(r *request) { ask(r, "c", "cc") }, codes.InvalidArgument, "WRONG_TENSOR", "outputs[1].name", `got "cc", expected one of c skewness mean`},
+		"too few passes":   {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{30, 2, 3} }, codes.InvalidArgument, "TOO_FEW_PASSES", "passes", "2 passes, expected at least 4"},
+		"too many passes":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{0, 1001, 3}; r.RawInputContents[0] = nil }, codes.InvalidArgument, "TOO_MANY_PASSES", "passes", "limit of 1000"},
+		"too many inputs":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{101, 0, 3}; r.RawInputContents[0] = nil }, codes.ResourceExhausted, "TOO_MANY_INPUTS", "inputs", "limit of 100"},
+		"too much asked":   {"FP32", func(r *request) { *r = *ask(ctg(t, 40).request("ctg", "", "FP32"), allOutputs...) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "outputs", "40 inputs with these outputs"},
+		"over the budget":  {"FP32", func(r *request) { *r = *tensor{30, 999, 3, make([]float32, 30*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "may hold 393216"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := ctg(t, 2).request("ctg", "", c.form)
@@ -624,8 +621,6 @@ func TestHarmlessParameters(t *testing.T) {
 	for name, p := range map[string]*pb.InferParameter{
 		"priority":                           {ParameterChoice: &pb.InferParameter_Uint64Param{Uint64Param: 1}},
 		"timeout":                            {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 1}},
-		"sequence_id":                        {ParameterChoice: &pb.InferParameter_Int64Param{}},
-		"sequence_start":                     {ParameterChoice: &pb.InferParameter_BoolParam{}},
 		"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}},
 		"kind":                               text("Probabilities"),
 		"content_type":                       text("np"),

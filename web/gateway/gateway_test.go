@@ -555,7 +555,6 @@ func TestHandedThrough(t *testing.T) {
 	}
 
 	for fragment, body := range map[string]string{
-		`shared_memory`: answer(`{"name":"passes","shape":[20,30,3],"datatype":"FP32","parameters":{"shared_memory_region":"input"}}`),
 		`the input \"x\" has data that is no array`:           answer(passes, `{"name":"x","datatype":"FP32","shape":[1],"data":1}`),
 		`\"x\" has no data`:                                   answer(passes, `{"name":"x","datatype":"FP32","shape":[1]}`),
 		`2 tensors, \"label\" \"half\", expected one of them`: answer(label, half),
