@@ -13,7 +13,7 @@ import (
 // long makes contexts count where messages are cut, which the fake daemon holds against its limit.
 var long = strings.Repeat("g", 250)
 
-var someContexts = []client.InputContext{{Group: long}, {Group: long + "b", Slices: map[string]string{"site": "north"}}, {}}
+var someContexts = []*ckdv1.InputContext{{Group: long}, {Group: long + "b", Slices: map[string]string{"site": "north"}}, {}}
 
 // receiptsBy returns the receipts of results by id.
 func receiptsBy(results []client.Result) map[string]string {
@@ -84,13 +84,13 @@ func TestReceiptsOfBatch(t *testing.T) {
 func TestWrongContexts(t *testing.T) {
 	s := newFake(1).session(t, client.SessionConfig{Model: model})
 	for name, tt := range map[string]struct {
-		contexts []client.InputContext
+		contexts []*ckdv1.InputContext
 		want     string
 	}{
-		"too few":        {make([]client.InputContext, 1), "1 contexts, expected none or one for each of 2 inputs"},
-		"text":           {[]client.InputContext{{}, {Group: "\xff"}}, "expected UTF-8"},
-		"text of slices": {[]client.InputContext{{}, {Slices: map[string]string{"a": "\xff"}}}, "expected UTF-8"},
-		"too large":      {[]client.InputContext{{Group: strings.Repeat("g", 5<<20)}, {}}, "the ids and contexts of a group take"},
+		"too few":        {make([]*ckdv1.InputContext, 1), "1 contexts, expected none or one for each of 2 inputs"},
+		"text":           {[]*ckdv1.InputContext{{}, {Group: "\xff"}}, "UTF-8"},
+		"text of slices": {[]*ckdv1.InputContext{{}, {Slices: map[string]string{"a": "\xff"}}}, "UTF-8"},
+		"too large":      {[]*ckdv1.InputContext{{Group: strings.Repeat("g", 5<<20)}, {}}, "the ids and contexts of a group take"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.OpenWithContexts(t.Context(), []string{"a", "b"}, tt.contexts)

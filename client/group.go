@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"sync"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -28,7 +27,6 @@ type Group struct {
 	// The session's mu guards the fields below.
 	results []Result // by row
 	order   []int    // rows in the order in which they were answered
-	arrived *sync.Cond
 
 	begun    bool      // something was sent, or waits to be
 	payloads []payload // everything sent so far, in order, for the rows without an answer
@@ -48,7 +46,6 @@ func newGroup(s *Session, ids []string, contexts []*ckdv1.InputContext) *Group {
 		all:      make([]uint32, len(ids)),
 		results:  make([]Result, len(ids)),
 		order:    make([]int, 0, len(ids)),
-		arrived:  sync.NewCond(&s.mu),
 		passes:   make([]int, len(ids)),
 		held:     len(ids),
 	}
@@ -199,7 +196,7 @@ func (g *Group) arrival(i int) Result {
 	g.session.mu.Lock()
 	defer g.session.mu.Unlock()
 	for len(g.order) <= i {
-		g.arrived.Wait()
+		g.session.moved.Wait()
 	}
 	return g.results[g.order[i]]
 }

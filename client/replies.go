@@ -119,7 +119,6 @@ func (s *Session) retryLater(g *Group, refused *InputError) bool {
 func (s *Session) deliver(g *Group, r Result) {
 	g.results[r.Row], g.passes[r.Row] = r, noMore
 	g.order = append(g.order, r.Row)
-	g.arrived.Broadcast()
 	if !g.complete() {
 		s.window.release(1, 0)
 		return

@@ -66,7 +66,7 @@ type Session struct {
 	writing sync.Mutex
 
 	mu     sync.Mutex
-	moved  sync.Cond // signals that Group.Sync may be able to return
+	moved  sync.Cond // signals answers, and that Group.Sync may be able to return
 	link   *link     // nil while there is no stream
 	open   []*Group  // groups with unanswered inputs, in the order in which they were opened
 	closed bool      // Close was called
@@ -157,13 +157,12 @@ func (s *Session) Open(ctx context.Context, ids []string) (*Group, error) {
 }
 
 // OpenWithContexts is Open for inputs whose receipts say more than the decision: contexts holds one
-// for each id, or is empty.
-func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts []InputContext) (*Group, error) {
-	messages, err := contextMessages(contexts, len(ids))
-	if err != nil {
+// for each id, or is empty. They must not change until all inputs are answered.
+func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts []*ckdv1.InputContext) (*Group, error) {
+	if err := checkContexts(contexts, len(ids)); err != nil {
 		return nil, err
 	}
-	if err := s.checkIDs(ids, messages); err != nil {
+	if err := s.checkIDs(ids, contexts); err != nil {
 		return nil, err
 	}
 	if err := s.window.acquire(ctx, len(ids)); err != nil {
@@ -175,7 +174,7 @@ func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts [
 		s.window.release(len(ids), 1)
 		return nil, err
 	}
-	g := newGroup(s, ids, messages)
+	g := newGroup(s, ids, contexts)
 	s.open = append(s.open, g)
 	return g, nil
 }

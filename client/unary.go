@@ -33,7 +33,7 @@ type Batch struct {
 	// there must be one for every input.
 	Receipts     ckdv1.Receipts
 	ModelVersion string
-	Contexts     []InputContext
+	Contexts     []*ckdv1.InputContext
 	// Values must not change until Decompose returns.
 	Values []float32
 	// Reconnect applies to each call: one that finds no daemon, loses it, or finds it overloaded is
@@ -59,20 +59,16 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	contexts, err := contextMessages(b.Contexts, b.Inputs)
-	if err != nil {
+	if err := checkContexts(b.Contexts, b.Inputs); err != nil {
 		return nil, err
 	}
 	results := make([]Result, 0, b.Inputs)
 	for from, to := 0, 0; from < b.Inputs; from = to {
-		if to, err = b.cut(from, classes, c.messageBytes, contexts); err != nil {
+		if to, err = b.cut(from, classes, c.messageBytes); err != nil {
 			return nil, err
 		}
 		var reply *ckdv1.DecomposeResponse
 		request := b.request(from, to, classes)
-		if len(contexts) > 0 {
-			request.Contexts = contexts[from:to]
-		}
 		err := retry(ctx, reconnect, retryable, func() (err error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
@@ -108,15 +104,15 @@ func (b *Batch) check() (classes int, err error) {
 }
 
 // cut returns the end of the call that begins with input from.
-func (b *Batch) cut(from, classes, messageBytes int, contexts []*ckdv1.InputContext) (to int, err error) {
+func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
 	size := proto.Size(b.request(from, from, classes)) + blockOverhead
 	for to = from; to < b.Inputs && to-from < inputsPerCall; to++ {
 		size += b.Passes * classes * valueBytes
 		if len(b.IDs) > 0 {
 			size += len(b.IDs[to]) + idOverhead
 		}
-		if len(contexts) > 0 {
-			size += contextBytes(contexts[to : to+1])
+		if len(b.Contexts) > 0 {
+			size += contextBytes(b.Contexts[to : to+1])
 		}
 		if size > messageBytes {
 			break
@@ -145,6 +141,9 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 	}
 	if len(b.IDs) > 0 {
 		r.InputIds = b.IDs[from:to]
+	}
+	if len(b.Contexts) > 0 {
+		r.Contexts = b.Contexts[from:to]
 	}
 	r.ValuesLe = make([]byte, 0, (to-from)*b.Passes*classes*valueBytes)
 	if b.Layout == NSK {
