@@ -612,36 +612,9 @@ func TestRefusals(t *testing.T) {
 	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
 }
 
-// TestHarmlessParameters checks that parameters for other servers change nothing.
-func TestHarmlessParameters(t *testing.T) {
-	h := newHarness(t, server.DefaultLimits())
-	request := ask(ctg(t, 3).request("ctg", "snk", "typed FP32"), allOutputs...)
-	want := ctg(t, 3).request("ctg", "SNK", "typed FP32")
-	request.Inputs = want.Inputs
-	for name, p := range map[string]*pb.InferParameter{
-		"priority":                           {ParameterChoice: &pb.InferParameter_Uint64Param{Uint64Param: 1}},
-		"timeout":                            {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 1}},
-		"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}},
-		"kind":                               text("Probabilities"),
-		"content_type":                       text("np"),
-	} {
-		request.Parameters[name] = p
-	}
-	compare(t, read(t, h.infer(t, request)), ctg(t, 3).native(t, h, "ctg"), classesOf["ctg"])
-}
-
-// TestTensorsParametersWin checks that the layout of the tensor wins over that of the request.
-func TestTensorsParametersWin(t *testing.T) {
-	h := newHarness(t, server.DefaultLimits())
-	request := ask(ctg(t, 30).request("ctg", "LAYOUT_NSK", "FP32"), allOutputs...)
-	other := ctg(t, 30).request("ctg", "SNK", "FP32")
-	request.Inputs, request.RawInputContents = other.Inputs, other.RawInputContents
-	request.Inputs[0].Parameters = map[string]*pb.InferParameter{"layout": text("layout_snk")}
-	compare(t, read(t, h.infer(t, request)), ctg(t, 30).native(t, h, "ctg"), classesOf["ctg"])
-}
-
 // TestProperties checks that both protocols agree on each input, whatever the values and their
-// form, and that this one refuses a request exactly if the other refuses an input.
+// form, and that this one refuses a request exactly if the other refuses an input. The tensor's layout
+// wins over that of the request, and parameters for other servers change nothing.
 func TestProperties(t *testing.T) {
 	h := newHarness(t, server.DefaultLimits())
 	rapid.Check(t, func(rt *rapid.T) {
@@ -662,6 +635,11 @@ func TestProperties(t *testing.T) {
 		}
 		form := rapid.SampledFrom([]string{"FP32", "typed FP32"}).Draw(rt, "form") // others are given another tolerance
 		request := v.request(model, rapid.SampledFrom([]string{"", "NSK", "SNK"}).Draw(rt, "layout"), form)
+		if own := request.Parameters["layout"]; own != nil && rapid.Bool().Draw(rt, "layout of the tensor") {
+			request.Parameters["layout"] = text(map[string]string{"NSK": "snk", "SNK": "LAYOUT_NSK"}[own.GetStringParam()])
+			request.Inputs[0].Parameters = map[string]*pb.InferParameter{"layout": own}
+		}
+		request.Parameters["sequence_id"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 7}}
 		native := v.native(t, h, model)
 		bad := slices.IndexFunc(native, func(r *ckdv1.Result) bool { return r.GetError() != nil })
 		response, err := h.client.ModelInfer(t.Context(), ask(request, allOutputs...))
