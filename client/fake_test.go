@@ -56,8 +56,6 @@ type fake struct {
 	early func(*fakeInput) bool
 	// finished is called for every input that has an outcome.
 	finished func(*fakeInput)
-	// half is called at the half-close, after all inputs are finished; nil ends the stream.
-	half func(send) error
 	// unary changes the reply of Decompose.
 	unary func(*ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error)
 	// report answers outcomes; nil stands for a daemon without a ledger.
@@ -350,9 +348,6 @@ func (f *fake) stream(stream ckdv1.UncertaintyService_DecomposeStreamServer) err
 			}
 		}
 		if err != nil {
-			if f.half != nil {
-				return f.half(send)
-			}
 			return nil
 		}
 		if st.draining && st.openInputs == 0 {

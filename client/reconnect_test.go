@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
@@ -292,7 +293,8 @@ func TestReconnectNot(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		how     client.Reconnect
-		breaks  error       // error of the first stream
+		breaks  error // error of the first stream; nil for a stream that end ends
+		end     func(*fake, context.CancelFunc)
 		reopens func(*fake) // how later streams differ
 		streams int64       // 0 allows any number
 		want    fault
@@ -330,9 +332,21 @@ func TestReconnectNot(t *testing.T) {
 				}
 				return nil
 			})},
+		{name: "the session's context", end: func(_ *fake, cancel context.CancelFunc) { cancel() }, streams: 1,
+			want: fault{code: codes.Canceled}},
+		{name: "Client.Close", end: func(f *fake, _ context.CancelFunc) { _ = f.client.Close() }, streams: 1,
+			want: fault{code: codes.Canceled}},
+		{name: "a reply that would be too large", end: func(*fake, context.CancelFunc) {}, streams: 1,
+			want: fault{code: codes.ResourceExhausted, reason: ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFake(2)
+			if c.want.reason == ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE {
+				f.deliver = func(send send, r *reply) error {
+					tooLarge := fail(c.want.code, c.want.reason, "too large", nil).Proto()
+					return errors.Join(send(r), send(&reply{Faults: []*rpcstatus.Status{tooLarge}}))
+				}
+			}
 			var reopening atomic.Bool
 			then := &fake{}
 			if c.reopens != nil {
@@ -347,22 +361,33 @@ func TestReconnectNot(t *testing.T) {
 				switch {
 				case reopening.Load():
 					return then.reach(m)
-				case m == answered:
+				case m == answered && c.breaks != nil:
 					reopening.Store(true)
 					return c.breaks
 				}
 				return nil
 			}
-			s := f.session(t, client.SessionConfig{Reconnect: c.how})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s, err := f.dial(t).Session(ctx, client.SessionConfig{Model: model, Reconnect: c.how})
+			ok(t, err)
 			g, unsent := open(t, s, "a", "b"), open(t, s, "c")
 			ok(t, g.Send(every(low, 2)))
 			ok(t, g.SendRows([]int{0}, low))
+			for range g.Results() {
+				if c.end != nil {
+					c.end(f, cancel)
+				}
+				break
+			}
 			results := wait(t, g)
 			if e := (*client.InputError)(nil); !results[0].Retained() && (!errors.As(results[0].Err, &e) || !errors.Is(c.breaks, errKill)) {
 				t.Errorf("result %+v, expected the answer that came", results[0])
 			}
 			unanswered(t, c.want, append(results[1:], wait(t, unsent)...)...)
-			c.want.check(t, "Close", s.Close())
+			for name, err := range map[string]error{"Err": s.Err(), "Close": s.Close(), "Send": g.Send(every(low, 2)), "Open": openOne(s)} {
+				c.want.check(t, name, err)
+			}
 			if n := f.streams.Load(); c.streams != 0 && n != c.streams {
 				t.Errorf("%d streams, expected %d", n, c.streams)
 			}

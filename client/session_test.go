@@ -133,63 +133,6 @@ func TestInputErrors(t *testing.T) {
 	ok(t, s.Close())
 }
 
-// TestStreamBreaks checks that when the stream ends, inputs without an answer get an error and the
-// others keep their answers.
-func TestStreamBreaks(t *testing.T) {
-	const changed, large = ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE
-	for _, c := range []struct {
-		name string
-		then func(send) error // what happens after the first answer
-		end  func(f *fake, cancel func())
-		want fault
-	}{
-		{name: "by a status", want: fault{code: codes.FailedPrecondition, reason: changed}, then: func(send) error {
-			return fail(codes.FailedPrecondition, changed, "the policy changed its classes", nil).Err()
-		}},
-		{name: "by a reply that would be too large", want: fault{code: codes.ResourceExhausted, reason: large}, then: func(send send) error {
-			return send(&reply{Faults: []*rpcstatus.Status{fail(codes.ResourceExhausted, large, "too large", nil).Proto()}})
-		}},
-		{name: "by the end of the daemon", want: fault{code: codes.Unavailable}, end: func(f *fake, _ func()) { f.server.Stop() }},
-		{name: "by the session's context", want: fault{code: codes.Canceled}, end: func(_ *fake, cancel func()) { cancel() }},
-		{name: "by Client.Close", want: fault{code: codes.Canceled}, end: func(f *fake, _ func()) { _ = f.client.Close() }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFake(2)
-			f.deliver = func(send send, r *reply) error {
-				if err := send(r); err != nil || c.then == nil {
-					return err
-				}
-				return c.then(send)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			s, err := f.dial(t).Session(ctx, client.SessionConfig{
-				Model: model, Reconnect: client.Reconnect{Disabled: c.want.code == codes.Unavailable},
-			})
-			ok(t, err)
-			sent, unsent := open(t, s, "a", "b"), open(t, s, "c")
-			ok(t, sent.Send(every(low, 2)))
-			ok(t, sent.SendRows([]int{0}, low))
-			for r := range sent.Results() {
-				if !r.Retained() || r.ID != "a" {
-					t.Errorf("result %+v, expected the answer that came", r)
-				}
-				break
-			}
-			if c.end != nil {
-				c.end(f, cancel)
-			}
-			retained(t, wait(t, sent)[0])
-			unanswered(t, c.want, append(wait(t, sent)[1:], wait(t, unsent)...)...)
-			for name, err := range map[string]error{
-				"Err": s.Err(), "Close": s.Close(), "Send": sent.Send(every(low, 2)), "Open": openOne(s),
-			} {
-				c.want.check(t, name, err)
-			}
-		})
-	}
-}
-
 // TestSendBlockedByTheDaemon checks that a daemon that stops reading blocks only the goroutines
 // that write.
 func TestSendBlockedByTheDaemon(t *testing.T) {
@@ -310,22 +253,6 @@ func TestProtocolErrors(t *testing.T) {
 			f.server.GracefulStop() // no stream is left open at the daemon
 		})
 	}
-}
-
-// TestAnsweredAfterTheGroup checks that a second answer is noticed after a group is complete, when
-// the client has dropped its state, and that the first answer stands.
-func TestAnsweredAfterTheGroup(t *testing.T) {
-	f := newFake(2)
-	f.half = func(send send) error {
-		st := fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_NOT_FINITE, "late", nil).Proto()
-		return send(&reply{Results: []*ckdv1.Result{{Group: 1, InputId: "a", Outcome: &ckdv1.Result_Error{Error: st}}}})
-	}
-	s := f.session(t, client.SessionConfig{})
-	g := open(t, s, "a")
-	ok(t, g.SendPasses(2, every(low, 2)))
-	retained(t, wait(t, g)...)
-	fault{code: codes.Internal, text: "group 1 is answered more than once in row 0"}.check(t, "Close", s.Close())
-	retained(t, wait(t, g)...)
 }
 
 // TestHalfCloseWithoutAnswers checks that a daemon which ends a half-closed stream without all
