@@ -23,7 +23,7 @@ func (l *link) read() error {
 }
 
 // handle hands the results of one reply to their groups. An error ends the session: an
-// *InputError if the daemon can never do what the caller asked for, else a *ProtocolError.
+// *InputError if the daemon can never do what the caller asked for, else that of a broken contract.
 func (l *link) handle(reply *ckdv1.DecomposeStreamResponse) error {
 	if faults := reply.GetFaults(); len(faults) > 0 {
 		refused := newInputError(status.FromProto(faults[0]))

@@ -81,18 +81,6 @@ func (e *InputError) Error() string {
 // GRPCStatus returns the status with all its details, for package status.
 func (e *InputError) GRPCStatus() *status.Status { return e.status }
 
-// ProtocolError says that daemon and client do not understand each other: one of them has a bug, or
-// their versions do not fit. It ends the session.
-type ProtocolError struct {
-	Message string
-}
-
-// Error returns the message.
-func (e *ProtocolError) Error() string { return "the contract is broken: " + e.Message }
-
-// GRPCStatus returns the status of the inputs that a ProtocolError leaves without an answer.
-func (e *ProtocolError) GRPCStatus() *status.Status { return status.New(codes.Internal, e.Error()) }
-
 // Reason returns the daemon's reason for the error of a call, a session or an input. It returns
 // ERROR_REASON_UNSPECIFIED for an error without a reason.
 func Reason(err error) ckdv1.ErrorReason {
@@ -172,6 +160,8 @@ func newResult(id string, row int, r *ckdv1.Result, policies []*ckdv1.PolicyRef)
 	return result, nil
 }
 
-func broken(format string, args ...any) *ProtocolError {
-	return &ProtocolError{fmt.Sprintf(format, args...)}
+// broken returns the error of a daemon and a client that do not understand each other: one of them has a
+// bug, or their versions do not fit. It ends the session.
+func broken(format string, args ...any) error {
+	return status.Error(codes.Internal, "the contract is broken: "+fmt.Sprintf(format, args...))
 }

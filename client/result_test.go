@@ -78,7 +78,7 @@ func TestInputErrorOddStatus(t *testing.T) {
 
 // TestReasonOfOtherErrors checks that errors of others have no reason of the daemon's.
 func TestReasonOfOtherErrors(t *testing.T) {
-	for _, err := range []error{nil, errors.New("x"), status.Error(codes.Internal, "x"), &client.ProtocolError{Message: "x"}} {
+	for _, err := range []error{nil, errors.New("x"), status.Error(codes.Internal, "x")} {
 		if got := client.Reason(err); got != ckdv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 			t.Errorf("%v: reason %v, expected none", err, got)
 		}

@@ -229,8 +229,8 @@ func (s *Session) Close() error {
 	return s.Err()
 }
 
-// Err returns why the session ended by itself: the stream's status, for package status, or a
-// *ProtocolError. It returns nil while the session lives and after a normal end.
+// Err returns why the session ended by itself: a status, for package status, whose code is
+// Internal where daemon and client do not understand each other. It returns nil while the session lives and after a normal end.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

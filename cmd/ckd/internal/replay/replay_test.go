@@ -233,7 +233,6 @@ func TestAnswerRefusal(t *testing.T) {
 		err             error
 		reason, message string
 	}{
-		{&client.ProtocolError{Message: "no info"}, "internal", "no answer: the contract is broken: no info"},
 		{status.Error(codes.DeadlineExceeded, "too slow"), "deadline_exceeded", "no answer: too slow"},
 		{fmt.Errorf("wrapped: %w", status.Error(codes.Unavailable, "gone")), "unavailable", "no answer: gone"},
 		{client.ErrClosed, "unknown", "no answer: the session is closed"},
