@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,8 +53,8 @@ func TestReceiptsOfBatch(t *testing.T) {
 	f := newFake(0)
 	f.info.Limits.MessageBytes = 600
 	b := client.Batch{
-		Model: model, Layout: client.NSK, Passes: 2, Inputs: 3, IDs: []string{"a", "b", "c"}, ModelVersion: "v7",
-		Values: append(every(low, 4), every(high, 2)...), Contexts: someContexts,
+		Model: model, Passes: 2, Inputs: 3, IDs: []string{"a", "b", "c"}, ModelVersion: "v7",
+		Values: slices.Concat(low, low, high, low, low, high), Contexts: someContexts,
 	}
 	c := f.dial(t, client.WithMessageBytes(600))
 	for name, tt := range map[string]struct {

@@ -586,9 +586,6 @@ func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.D
 		}
 		for p := range s {
 			at := (p*n + i) * k
-			if r.GetLayout() == ckdv1.Layout_LAYOUT_NSK {
-				at = (i*s + p) * k
-			}
 			in.passes = append(in.passes, values[at:at+k])
 		}
 		reply.Results = append(reply.Results, outcome(in, r.GetDetail(), f.info))

@@ -38,7 +38,7 @@ func every(row []float32, n int) []float32 { return slices.Repeat(row, n) }
 
 // one returns a batch of one input that the fake's policy retains.
 func one() client.Batch {
-	return client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 1, Values: every(low, 2)}
+	return client.Batch{Model: model, Passes: 2, Inputs: 1, Values: every(low, 2)}
 }
 
 func ok(t tester, err error) {

@@ -508,7 +508,7 @@ func TestReconnectArguments(t *testing.T) {
 	c := newFake(2).dial(t)
 	for _, how := range []client.Reconnect{{Limit: -1}, {MaxDelay: -1}} {
 		_, session := c.Session(t.Context(), client.SessionConfig{Model: model, Reconnect: how})
-		_, unary := c.Decompose(t.Context(), client.Batch{Layout: client.SNK, Passes: 2, Reconnect: how})
+		_, unary := c.Decompose(t.Context(), client.Batch{Passes: 2, Reconnect: how})
 		saying("expected none below 0").check(t, "Session", session)
 		saying("expected none below 0").check(t, "Decompose", unary)
 	}

@@ -9,12 +9,6 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Layouts of a batch's values.
-const (
-	SNK = ckdv1.Layout_LAYOUT_SNK // [passes][inputs][classes]
-	NSK = ckdv1.Layout_LAYOUT_NSK // [inputs][passes][classes]
-)
-
 // Batch holds the complete passes of some inputs.
 type Batch struct {
 	// Model, Classes, Detail, Kind and Posterior mean the same as in SessionConfig.
@@ -23,10 +17,8 @@ type Batch struct {
 	Detail    ckdv1.Detail
 	Kind      ckdv1.Kind
 	Posterior string
-	// Layout of the values, SNK or NSK. It has no default.
-	Layout ckdv1.Layout
-	Passes int
-	Inputs int
+	Passes    int
+	Inputs    int
 	// IDs may be empty; otherwise there must be one for every input.
 	IDs []string
 	// Receipts and ModelVersion mean the same as in SessionConfig. Contexts may be empty; otherwise
@@ -34,7 +26,7 @@ type Batch struct {
 	Receipts     ckdv1.Receipts
 	ModelVersion string
 	Contexts     []*ckdv1.InputContext
-	// Values must not change until Decompose returns.
+	// Values, laid out [passes][inputs][classes], must not change until Decompose returns.
 	Values []float32
 	// Reconnect applies to each call: one that finds no daemon, loses it, or finds it overloaded is
 	// made again.
@@ -85,9 +77,6 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 
 // check rejects a batch that cannot be cut into calls. It returns the number of classes.
 func (b *Batch) check() (classes int, err error) {
-	if b.Layout != SNK && b.Layout != NSK {
-		return 0, fmt.Errorf("layout %v, expected SNK or NSK", b.Layout)
-	}
 	if b.Inputs < 0 || b.Passes < 1 {
 		return 0, fmt.Errorf("%d inputs of %d passes, expected at least 0 and 1", b.Inputs, b.Passes)
 	}
@@ -132,7 +121,7 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 		Detail:    b.Detail,
 		Kind:      b.Kind,
 		Posterior: b.Posterior,
-		Layout:    b.Layout,
+		Layout:    ckdv1.Layout_LAYOUT_SNK,
 		Passes:    uint32(b.Passes),
 		Inputs:    uint32(to - from),
 
@@ -146,11 +135,6 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 		r.Contexts = b.Contexts[from:to]
 	}
 	r.ValuesLe = make([]byte, 0, (to-from)*b.Passes*classes*valueBytes)
-	if b.Layout == NSK {
-		input := b.Passes * classes
-		r.ValuesLe = appendValues(r.ValuesLe, b.Values[from*input:to*input])
-		return r
-	}
 	pass := b.Inputs * classes
 	for p := range b.Passes {
 		r.ValuesLe = appendValues(r.ValuesLe, b.Values[p*pass+from*classes:p*pass+to*classes])

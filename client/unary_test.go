@@ -17,7 +17,7 @@ import (
 )
 
 // TestDecomposeAnyShape checks that each input is answered on its own passes and in its place,
-// however a batch is laid out and cut into calls.
+// however a batch is cut into calls.
 func TestDecomposeAnyShape(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(rt, "inputs")
@@ -29,7 +29,6 @@ func TestDecomposeAnyShape(t *testing.T) {
 		c := f.dial(rt, client.WithMessageBytes(int(f.info.Limits.MessageBytes)))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		b := client.Batch{Model: model, Detail: client.Vectors, Passes: passes, Inputs: n,
-			Layout: rapid.SampledFrom([]ckdv1.Layout{client.SNK, client.NSK}).Draw(rt, "layout"),
 			Values: make([]float32, passes*n*classes)}
 		if rapid.Bool().Draw(rt, "with ids") {
 			for i := range n {
@@ -40,9 +39,6 @@ func TestDecomposeAnyShape(t *testing.T) {
 		for i := range n {
 			for p := range passes {
 				at := (p*n + i) * classes
-				if b.Layout == client.NSK {
-					at = (i*passes + p) * classes
-				}
 				row := b.Values[at : at+classes]
 				for c := range row {
 					row[c] = random.Float32()
@@ -71,7 +67,7 @@ func TestDecomposeAnyShape(t *testing.T) {
 // batch. Its calls have one input each, and the second is answered wrongly.
 func TestDecomposeFails(t *testing.T) {
 	const tooLarge = ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE
-	good := client.Batch{Model: model, Layout: client.SNK, Passes: 2, Inputs: 2, Values: make([]float32, 12)}
+	good := client.Batch{Model: model, Passes: 2, Inputs: 2, Values: make([]float32, 12)}
 	type response = ckdv1.DecomposeResponse
 	broken := func(text string) fault { return fault{codes.Internal, 0, text} }
 	for _, c := range []struct {
@@ -88,7 +84,6 @@ func TestDecomposeFails(t *testing.T) {
 			want: broken("neither a decomposition nor an error")},
 		{name: "no policy", answer: func(r *response) error { r.Policy = nil; return nil }, want: broken("policy 0 of 0")},
 		{name: "wrong id", answer: func(r *response) error { r.Results[0].InputId = "x"; return nil }, want: broken(`answered as input "x"`)},
-		{name: "no layout", batch: func(b *client.Batch) { b.Layout = 0 }, want: saying("expected SNK or NSK")},
 		{name: "no passes", batch: func(b *client.Batch) { b.Passes = 0 }, want: saying("2 inputs of 0 passes")},
 		{name: "negative", batch: func(b *client.Batch) { b.Inputs = -1 }, want: saying("-1 inputs")},
 		{name: "ids", batch: func(b *client.Batch) { b.IDs = []string{"a"} }, want: saying("1 ids, expected none or one for each of 2")},
@@ -147,12 +142,11 @@ func ExampleClient_Decompose() {
 
 	results, err := c.Decompose(context.Background(), client.Batch{
 		Model:  "fetal-health",
-		Layout: client.NSK,
 		Passes: 2,
 		Inputs: 2,
 		Values: []float32{
-			0.9, 0.1, 0, 0.8, 0.2, 0, // the passes of the first input
-			0.5, 0.5, 0, 0.1, 0.9, 0,
+			0.9, 0.1, 0, 0.5, 0.5, 0, // the first pass of both inputs
+			0.8, 0.2, 0, 0.1, 0.9, 0,
 		},
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func decisions(t *testing.T, address string) (actions []string) {
 	}
 	defer c.Close()
 	results, err := c.Decompose(t.Context(), client.Batch{
-		Model: "fetal-health", Layout: client.SNK, Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
+		Model: "fetal-health", Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
 	})
 	if err != nil {
 		t.Fatal(err)

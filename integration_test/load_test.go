@@ -178,10 +178,10 @@ func (l *load) do(s *client.Session, halfway func()) {
 func (l *load) decompose() {
 	first, ids := l.next()
 	b := client.Batch{
-		Model: loadModel, Detail: client.Full, Layout: client.NSK, Passes: l.passes, Inputs: loadBatch, IDs: ids, Reconnect: patient,
+		Model: loadModel, Detail: client.Full, Passes: l.passes, Inputs: loadBatch, IDs: ids, Reconnect: patient,
 	}
-	for n := range loadBatch {
-		b.Values = append(b.Values, l.input(first+n)...)
+	for p := range l.passes {
+		b.Values = append(b.Values, l.pass(first, p)...)
 	}
 	results, err := l.client.Decompose(l.t.Context(), b)
 	l.keep(first, results, err, false)
