@@ -5,14 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/client"
 )
@@ -77,117 +73,11 @@ func TestDoRowsGivesUp(t *testing.T) {
 	ok(t, s.Close())
 }
 
-// TestEarlyRandomly checks that every input gets one answer, on the first of its own passes that
-// stop it, however often the stream breaks, whatever rows callers send and whenever answers come.
-func TestEarlyRandomly(t *testing.T) {
-	var broke, early atomic.Int64
-	rapid.Check(t, func(rt *rapid.T) {
-		seed := rapid.Uint64().Draw(rt, "seed")
-		expected := rapid.IntRange(2, 8).Draw(rt, "expected passes")
-		random := rand.New(rand.NewPCG(seed, 0))
-		l := newLoad(random, rapid.IntRange(1, 6).Draw(rt, "groups"), 8, expected)
-
-		f := newFake(uint32(expected))
-		f.early = func(in *fakeInput) bool { return len(in.passes) == stopAt(in.id, expected) }
-		breakRandomly(rt, f, random, &broke)
-		f.finished = func(in *fakeInput) {
-			if want := l.passes[in.id][:stopAt(in.id, expected)]; !slices.EqualFunc(in.passes, want, slices.Equal[[]float32]) {
-				l.fault("the daemon decides on %s with passes %v, expected %v", in.id, in.passes, want)
-			}
-		}
-		s := f.session(rt, client.SessionConfig{Detail: client.Vectors, AcceptSettled: true, Reconnect: hasty})
-		var callers sync.WaitGroup
-		for i, ids := range l.groups {
-			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			callers.Go(func() {
-				if err := l.sendEarly(s, ids, random); err != nil {
-					l.fault("%v", err)
-				}
-			})
-		}
-		callers.Wait()
-		ok(rt, s.Close())
-		if len(l.faults) > 0 {
-			rt.Fatal(strings.Join(l.faults, "\n"))
-		}
-		for id, passes := range l.passes {
-			if stopAt(id, expected) < len(passes) {
-				early.Add(1)
-			}
-		}
-	})
-	if broke.Load() == 0 || early.Load() == 0 {
-		t.Errorf("%d breaks, %d inputs answered early, expected some of both", broke.Load(), early.Load())
-	}
-}
-
 // stopAt returns after how many passes an input is answered.
 func stopAt(id string, expected int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
 	return 2 + int(h.Sum32()>>8)%(expected-1)
-}
-
-// sendEarly sends a group one pass at a time and checks its answers. Each pass goes to the rows
-// that need it, to those that needed the one before, or to all.
-func (l *load) sendEarly(s *client.Session, ids []string, random *rand.Rand) error {
-	expected := int(s.Info().GetExpectedPasses())
-	pass := 0
-	forward := func(rows []int) []float32 {
-		var values []float32
-		for _, row := range rows {
-			values = append(values, l.passes[ids[row]][pass]...)
-		}
-		pass++
-		return values
-	}
-	check := func(r client.Result) {
-		want := stopAt(ids[r.Row], expected)
-		switch {
-		case r.Err != nil:
-			l.fault("%s: %v", r.ID, r.Err)
-		case r.ID != ids[r.Row] || !slices.Equal(r.Decomposition.GetMean(), means(l.passes[r.ID][:want])) ||
-			int(r.Decomposition.GetPasses()) != want || r.Settled() != (want < expected):
-			l.fault("row %d, id %s: %+v, expected it decided on %d passes", r.Row, ids[r.Row], r, want)
-		}
-	}
-	if random.IntN(2) == 0 {
-		results, err := s.DoRows(context.Background(), ids, func(rows []int) ([]float32, error) { return forward(rows), nil })
-		for _, r := range results {
-			check(r)
-		}
-		return err
-	}
-	g, err := s.Open(context.Background(), ids)
-	if err != nil {
-		return err
-	}
-	before := g.Rows()
-	for range expected {
-		rows := g.Rows()
-		switch random.IntN(3) {
-		case 0:
-			rows = slices.Clone(before)
-		case 1:
-			rows = random.Perm(len(ids))
-		}
-		before = g.Rows()
-		if len(rows) == 0 {
-			break
-		}
-		if err := g.SendRows(rows, forward(rows)); err != nil {
-			return err
-		}
-	}
-	answers := 0
-	for r := range g.Results() {
-		check(r)
-		answers++
-	}
-	if answers != len(ids) || len(g.Rows()) > 0 {
-		l.fault("%d answers, and rows %v that need passes, expected %d and none", answers, g.Rows(), len(ids))
-	}
-	return nil
 }
 
 // TestDoRowsComputesNothingInVain checks that a model which waits for the daemon computes no
