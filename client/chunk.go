@@ -9,7 +9,7 @@ import (
 
 // chunk holds inputs of one group that are opened together on a link; the daemon sees each chunk
 // as a group of its own. On the first link a chunk is the whole group. On a later link it holds
-// the inputs without an answer, or some of them where the daemon's limits are lower.
+// the inputs without an answer.
 type chunk struct {
 	group  *Group
 	rows   []uint32 // rows of the group, rising; a row's position here is its number on the wire
@@ -27,28 +27,6 @@ type chunk struct {
 // newChunk makes a chunk of some rows of a group, which must be sorted.
 func newChunk(g *Group, rows []uint32) *chunk {
 	return &chunk{group: g, rows: rows, done: make([]bool, len(rows)), left: len(rows)}
-}
-
-// cut divides the unanswered inputs of a group into chunks that keep the daemon's limits.
-func cut(g *Group, limits terms) []*chunk {
-	var chunks []*chunk
-	rows := g.unanswered()
-	for len(rows) > 0 {
-		n, bytes := 0, 0
-		for n < len(rows) && n < limits.maxInputs {
-			bytes += idsBytes(g.ids[rows[n] : rows[n]+1])
-			if len(g.contexts) > 0 {
-				bytes += contextBytes(g.contexts[rows[n] : rows[n]+1])
-			}
-			if n > 0 && bytes > limits.messageBytes-blockOverhead {
-				break
-			}
-			n++
-		}
-		chunks = append(chunks, newChunk(g, rows[:n:n]))
-		rows = rows[n:]
-	}
-	return chunks
 }
 
 // whole reports whether the chunk holds its whole group, so that rows keep their numbers.

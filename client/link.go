@@ -241,14 +241,14 @@ func (l *link) catchUp(c *chunk) error {
 	}
 }
 
-// enqueue cuts the unanswered inputs of a group into chunks and adds them to the backlog. The
+// enqueue makes a chunk of the unanswered inputs of a group, to be opened when there is room. The
 // caller holds mu.
 func (l *link) enqueue(g *Group) {
 	g.chunks = nil
 	if l.draining {
 		return
 	}
-	g.chunks = cut(g, l.terms)
+	g.chunks = []*chunk{newChunk(g, g.unanswered())}
 	l.waiting = append(l.waiting, g.chunks...)
 }
 
@@ -261,7 +261,8 @@ func (l *link) openNext() *chunk {
 		return nil
 	}
 	c := l.waiting[next]
-	if l.open.inputs+c.left > l.terms.maxInputs || len(l.open.byNumber) == l.terms.maxGroups {
+	if len(l.open.byNumber) > 0 && // else a limit that is lower than the first stream's is the daemon's to name
+		(l.open.inputs+c.left > l.terms.maxInputs || len(l.open.byNumber) >= l.terms.maxGroups) {
 		return nil
 	}
 	l.waiting = slices.Delete(l.waiting, next, next+1)

@@ -198,7 +198,7 @@ type breaker struct {
 }
 
 // breakRandomly makes a fake break its streams as often as drawn.
-func breakRandomly(rt *rapid.T, f *fake, random *rand.Rand, happens *atomic.Int64) *breaker {
+func breakRandomly(rt *rapid.T, f *fake, random *rand.Rand, happens *atomic.Int64) {
 	b := &breaker{random: random, spare: true, happens: happens}
 	b.oneIn = rapid.IntRange(2, 12).Draw(rt, "a break in so many boundaries")
 	b.left = rapid.IntRange(0, 20).Draw(rt, "breaks")
@@ -216,7 +216,6 @@ func breakRandomly(rt *rapid.T, f *fake, random *rand.Rand, happens *atomic.Int6
 		return b.breaks()
 	}
 	f.crowds, f.drains = func(string) bool { return refuses() }, refuses
-	return b
 }
 
 // breaks reports whether to break something now. The caller holds mu.
@@ -253,22 +252,13 @@ func TestReconnectRandomly(t *testing.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
 		expected := rapid.SampledFrom([]int{0, 3}).Draw(rt, "expected passes")
 		leaveToClose := expected == 0 && rapid.Bool().Draw(rt, "Close finishes")
-		narrow := rapid.Bool().Draw(rt, "narrow limits")
 		random := rand.New(rand.NewPCG(seed, 0))
 		l := newLoad(random, rapid.IntRange(1, 6).Draw(rt, "groups"), 8, expected)
 
 		f := newFake(uint32(expected))
 		scatter(f, seed)
-		b := breakRandomly(rt, f, random, &broke)
-		f.terms = func(info *ckdv1.StreamInfo) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if narrow && !b.spare {
-				info.Limits.OpenInputsPerStream = 1 + random.Uint32N(10)
-				info.Limits.OpenGroupsPerStream = 1 + random.Uint32N(4)
-				info.Limits.MessageBytes = 128 + 20 + random.Uint32N(100)
-			}
-		}
+		breakRandomly(rt, f, random, &broke)
+		f.info.Limits.MessageBytes = rapid.Uint32Range(250, 500).Draw(rt, "message bytes")
 		if faults := l.run(f, client.SessionConfig{Reconnect: hasty}, seed, leaveToClose); len(faults) > 0 {
 			rt.Fatal(strings.Join(faults, "\n"))
 		}

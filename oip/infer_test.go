@@ -300,12 +300,6 @@ func TestForm(t *testing.T) {
 				}
 			})
 		}
-		request := ctg(t, 2).request("ctg", "", form)
-		request.Parameters["binary_data_output"] = truth(false)
-		response, err := h.client.ModelInfer(t.Context(), request)
-		if err != nil || len(response.GetRawOutputContents()) > 0 || len(read(t, response).texts("decision")) != 2 {
-			t.Errorf("the defaults as contents: %v, %v", response, err)
-		}
 	}
 }
 
