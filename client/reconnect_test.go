@@ -3,11 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +12,6 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"pgregory.net/rapid"
 
 	"github.com/ckd-project/ckd/client"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -38,233 +33,78 @@ func busyFor(delay time.Duration) error {
 	return retryIn(delay, fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "too many calls", nil)).Err()
 }
 
-// load holds what callers send on a session and what they must get: inputs with different numbers
-// of passes, where no two inputs have the same passes.
-type load struct {
-	groups [][]string             // ids of each group
-	passes map[string][][]float32 // by id
-	mu     sync.Mutex
-	faults []string
-}
-
-func newLoad(random *rand.Rand, groups, inputs, expected int) *load {
-	l := &load{passes: map[string][][]float32{}}
-	for g := range groups {
-		var ids []string
-		for i := range 1 + random.IntN(inputs) {
-			id := fmt.Sprintf("%d-%d", g, i)
-			ids = append(ids, id)
-			n := expected
-			if n == 0 {
-				n = 2 + random.IntN(3)
-			}
-			for range n {
-				l.passes[id] = append(l.passes[id], []float32{random.Float32(), random.Float32(), random.Float32()})
+// TestReconnect breaks the first stream in each way, when some inputs are answered. Every input must
+// get one answer, on its own passes in their order. TestSimulatedClients of package server breaks
+// streams of real daemons at random.
+func TestReconnect(t *testing.T) {
+	once := func(is func() bool) func() bool {
+		var done atomic.Bool
+		return func() bool { return is() && done.CompareAndSwap(false, true) }
+	}
+	at := func(err error) func(*fake) {
+		return func(f *fake) {
+			first := once(func() bool { return true })
+			f.at = func(m moment) error {
+				if m == answered && first() {
+					return err
+				}
+				return nil
 			}
 		}
-		l.groups = append(l.groups, ids)
 	}
-	return l
-}
-
-func (l *load) fault(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.faults = append(l.faults, fmt.Sprintf(format, args...))
-}
-
-// decided checks the passes that the daemon has when it decides an input.
-func (l *load) decided(in *fakeInput) {
-	if !slices.EqualFunc(in.passes, l.passes[in.id], slices.Equal[[]float32]) {
-		l.fault("the daemon decides on %s with passes %v, expected %v", in.id, in.passes, l.passes[in.id])
-	}
-}
-
-// send sends a group: each pass by rows in random order, or for all inputs at once if all have it.
-// It finishes the inputs that the daemon does not; with close, those with the most passes are left
-// to Close.
-func (l *load) send(g *client.Group, ids []string, random *rand.Rand, expected int, leaveToClose bool) error {
-	most := 0
-	for _, id := range ids {
-		most = max(most, len(l.passes[id]))
-	}
-	for pass := range most {
-		var rows, ends []int
-		for _, row := range random.Perm(len(ids)) {
-			if n := len(l.passes[ids[row]]); pass < n {
-				rows = append(rows, row)
-				if pass == n-1 && expected == 0 && (n < most || !leaveToClose) {
-					ends = append(ends, row)
+	for name, breaks := range map[string]func(*fake){
+		"status": at(errGone),
+		"kill":   at(errKill),
+		"busy":   at(errBusy),
+		"drains": func(f *fake) {
+			var groups atomic.Int64
+			f.drains = once(func() bool { return groups.Add(1) == 2 })
+		},
+		"no room": func(f *fake) {
+			first := once(func() bool { return true })
+			f.crowds = func(id string) bool { return id == "b" && first() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pass := func(p int, rows ...int) (values []float32) {
+				for _, row := range rows {
+					values = append(values, float32(row), float32(p), 0)
+				}
+				return values
+			}
+			f := newFake(3)
+			breaks(f)
+			f.finished = func(in *fakeInput) {
+				for p, values := range in.passes {
+					if want := pass(p, int(in.id[0]-'a')); !slices.Equal(values, want) {
+						f.fault("pass %d of %s is %v, expected %v", p, in.id, values, want)
+					}
 				}
 			}
-		}
-		var err error
-		if len(rows) == len(ids) && random.IntN(2) == 0 {
-			var values []float32
-			for _, id := range ids {
-				values = append(values, l.passes[id][pass]...)
-			}
-			err = g.Send(values)
-			clear(values) // the caller may change its slice
-		} else {
-			for cut := random.IntN(len(rows)); len(rows) > 0 && err == nil; cut = 0 {
-				var values []float32
-				for _, row := range rows[cut:] {
-					values = append(values, l.passes[ids[row]][pass]...)
+			f.deliver = func(send send, r *reply) error { // in another order, and with several policies
+				slices.Reverse(r.Results)
+				r.Policies = []*ckdv1.PolicyRef{{Hash: "another"}, fakePolicy}
+				for _, result := range r.GetResults() {
+					result.Policy = 1
 				}
-				err = g.SendRows(rows[cut:], values)
-				rows = rows[:cut]
+				return send(r)
 			}
-		}
-		if err == nil && len(ends) > 0 {
-			err = g.Finish(ends...)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check expects exactly one answer for every input, the right one.
-func (l *load) check(g *client.Group, ids []string) {
-	seen := map[int]bool{}
-	for r := range g.Results() {
-		switch want := means(l.passes[ids[r.Row]]); {
-		case seen[r.Row]:
-			l.fault("two answers for %s", r.ID)
-		case r.Err != nil:
-			l.fault("%s: %v", r.ID, r.Err)
-		case r.ID != ids[r.Row] || !slices.Equal(r.Decomposition.GetMean(), want):
-			l.fault("row %d: id %s, mean %v, expected %s, %v", r.Row, r.ID, r.Decomposition.GetMean(), ids[r.Row], want)
-		}
-		seen[r.Row] = true
-	}
-	if len(seen) != len(ids) {
-		l.fault("%d answers, expected %d", len(seen), len(ids))
-	}
-}
-
-// run lets several callers send the load on one session and returns what went wrong. With
-// leaveToClose, some inputs wait for Close.
-func (l *load) run(f *fake, config client.SessionConfig, seed uint64, leaveToClose bool) []string {
-	f.finished = l.decided
-	c, stop := f.start()
-	defer stop()
-	config.Model, config.Detail = model, client.Vectors
-	s, err := c.Session(context.Background(), config)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	expected := int(s.Info().GetExpectedPasses())
-	var sent, checked sync.WaitGroup
-	for i, ids := range l.groups {
-		g, err := s.Open(context.Background(), ids)
-		if err != nil {
-			return []string{err.Error()}
-		}
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		sent.Go(func() {
-			if err := l.send(g, ids, random, expected, leaveToClose); err != nil {
-				l.fault("send: %v", err)
+			s := f.session(t, client.SessionConfig{Detail: client.Vectors, Reconnect: hasty})
+			g, other := open(t, s, "a", "b", "c"), open(t, s, "d")
+			ok(t, g.SendPasses(2, append(pass(0, 0, 1, 2), pass(1, 0, 1, 2)...)))
+			ok(t, g.SendRows([]int{0}, pass(2, 0)))
+			ok(t, other.SendPasses(3, append(append(pass(0, 3), pass(1, 3)...), pass(2, 3)...)))
+			ok(t, g.SendRows([]int{2, 1}, pass(2, 2, 1)))
+			for i, r := range append(wait(t, g), wait(t, other)...) {
+				if r.Err != nil || r.ID != string(rune('a'+i)) || r.Policy.GetHash() != "abc" || !slices.Equal(r.Decomposition.GetMean(), []float64{float64(i), 1, 0}) {
+					t.Errorf("input %d: %+v", i, r)
+				}
+			}
+			ok(t, s.Close())
+			if want := int64(2); name != "no room" && f.streams.Load() != want {
+				t.Errorf("%d streams, expected %d", f.streams.Load(), want)
 			}
 		})
-		checked.Go(func() { l.check(g, ids) })
-	}
-	sent.Wait()
-	if !leaveToClose {
-		checked.Wait()
-	}
-	if err := s.Close(); err != nil {
-		l.fault("Close: %v", err)
-	}
-	checked.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append(l.faults, f.faults...)
-}
-
-// breaker breaks the streams of a fake at random, and refuses inputs and groups. It spares the first
-// stream until it is welcomed, because Session does not try for it again.
-type breaker struct {
-	mu      sync.Mutex // guards the fields below
-	random  *rand.Rand
-	oneIn   int // a break in so many boundaries
-	left    int // breaks to come
-	spare   bool
-	happens *atomic.Int64 // counts breaks
-}
-
-// breakRandomly makes a fake break its streams as often as drawn.
-func breakRandomly(rt *rapid.T, f *fake, random *rand.Rand, happens *atomic.Int64) {
-	b := &breaker{random: random, spare: true, happens: happens}
-	b.oneIn = rapid.IntRange(2, 12).Draw(rt, "a break in so many boundaries")
-	b.left = rapid.IntRange(0, 20).Draw(rt, "breaks")
-	f.at = func(m moment) error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.spare = b.spare && m <= welcomed; !b.breaks() {
-			return nil
-		}
-		return []error{errGone, errKill, draining.Err(), errBusy}[random.IntN(4)]
-	}
-	refuses := func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.breaks()
-	}
-	f.crowds, f.drains = func(string) bool { return refuses() }, refuses
-}
-
-// breaks reports whether to break something now. The caller holds mu.
-func (b *breaker) breaks() bool {
-	if b.spare || b.left == 0 || b.random.IntN(b.oneIn) > 0 {
-		return false
-	}
-	b.left--
-	b.happens.Add(1)
-	return true
-}
-
-// scatter makes the daemon answer in any order, in several messages with several policies.
-func scatter(f *fake, seed uint64) {
-	f.deliver = func(send send, r *reply) error {
-		random := rand.New(rand.NewPCG(seed, uint64(len(r.Results))))
-		random.Shuffle(len(r.Results), func(i, j int) { r.Results[i], r.Results[j] = r.Results[j], r.Results[i] })
-		for len(r.Results) > 1 {
-			first := r.Results[0]
-			first.Policy, r.Results = 1, r.Results[1:]
-			if err := send(&reply{Policies: []*ckdv1.PolicyRef{{Version: "other"}, fakePolicy}, Results: []*ckdv1.Result{first}}); err != nil {
-				return err
-			}
-		}
-		return send(r)
-	}
-}
-
-// TestReconnectRandomly checks that every input gets one answer, on its own passes in their order,
-// however often the stream breaks, whether or not answers were lost, and in whatever order they come.
-func TestReconnectRandomly(t *testing.T) {
-	var broke atomic.Int64
-	rapid.Check(t, func(rt *rapid.T) {
-		seed := rapid.Uint64().Draw(rt, "seed")
-		expected := rapid.SampledFrom([]int{0, 3}).Draw(rt, "expected passes")
-		leaveToClose := expected == 0 && rapid.Bool().Draw(rt, "Close finishes")
-		random := rand.New(rand.NewPCG(seed, 0))
-		l := newLoad(random, rapid.IntRange(1, 6).Draw(rt, "groups"), 8, expected)
-
-		f := newFake(uint32(expected))
-		scatter(f, seed)
-		breakRandomly(rt, f, random, &broke)
-		f.info.Limits.MessageBytes = rapid.Uint32Range(250, 500).Draw(rt, "message bytes")
-		if faults := l.run(f, client.SessionConfig{Reconnect: hasty}, seed, leaveToClose); len(faults) > 0 {
-			rt.Fatal(strings.Join(faults, "\n"))
-		}
-	})
-	if broke.Load() == 0 {
-		t.Error("nothing broke")
 	}
 }
 
