@@ -202,19 +202,15 @@ func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferReques
 
 // show returns the value of a parameter as text.
 func show(p *pb.InferParameter) string {
-	switch v := p.GetParameterChoice().(type) {
-	case *pb.InferParameter_BoolParam:
-		return strconv.FormatBool(v.BoolParam)
-	case *pb.InferParameter_Int64Param:
-		return strconv.FormatInt(v.Int64Param, 10)
-	case *pb.InferParameter_Uint64Param:
-		return strconv.FormatUint(v.Uint64Param, 10)
-	case *pb.InferParameter_DoubleParam:
-		return strconv.FormatFloat(v.DoubleParam, 'g', -1, 64)
-	case *pb.InferParameter_StringParam:
-		return strconv.Quote(v.StringParam)
+	m := p.ProtoReflect()
+	choice := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
+	if choice == nil {
+		return "no value"
 	}
-	return "no value"
+	if text, ok := m.Get(choice).Interface().(string); ok {
+		return strconv.Quote(text)
+	}
+	return m.Get(choice).String()
 }
 
 // readShape reads the shape [N,S,K], or [S,N,K] in the layout SNK.
