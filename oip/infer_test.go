@@ -271,32 +271,22 @@ func truth(value bool) *pb.InferParameter {
 }
 
 // TestForm checks that answers are raw, whatever form the request has, unless it asks for typed
-// contents of all tensors or of one; then none is raw.
+// contents.
 func TestForm(t *testing.T) {
 	h := newHarness(t, server.DefaultLimits())
 	native := ctg(t, 20).native(t, h, "ctg")
 	for _, form := range []string{"FP32", "typed FP32"} {
-		for name, c := range map[string]struct {
-			all, c *pb.InferParameter // binary_data_output, and binary_data of the output c
-			raw    bool
-		}{
-			"nothing asked":         {nil, nil, true},
-			"contents of all":       {truth(false), nil, false},
-			"contents of one":       {nil, truth(false), false},
-			"raw one is no request": {nil, truth(true), true},
-		} {
+		for name, asked := range map[string]*pb.InferParameter{"nothing asked": nil, "contents": truth(false), "raw": truth(true)} {
 			t.Run(form+" "+name, func(t *testing.T) {
 				request := ask(ctg(t, 20).request("ctg", "", form), allOutputs...)
-				if c.all != nil {
-					request.Parameters["binary_data_output"] = c.all
-				}
-				if c.c != nil {
-					request.Outputs[0].Parameters = map[string]*pb.InferParameter{"binary_data": c.c}
+				if asked != nil {
+					request.Parameters["binary_data_output"] = asked
 				}
 				response := h.infer(t, request)
 				compare(t, read(t, response), native, classesOf["ctg"])
+				raw := name != "contents"
 				for i, o := range response.GetOutputs() {
-					if c.raw != (o.GetContents() == nil) || c.raw != (i < len(response.GetRawOutputContents())) {
+					if raw != (o.GetContents() == nil) || raw != (i < len(response.GetRawOutputContents())) {
 						t.Errorf("%s has contents %v, of %d raw", o.GetName(), o.GetContents() != nil, len(response.GetRawOutputContents()))
 					}
 				}

@@ -154,28 +154,8 @@ func enum(values map[string]int32, prefix, word string) (int32, bool) {
 	return number, number != 0
 }
 
-// Parameters that ask for raw tensors in the answer.
-const (
-	binaryAll    = "binary_data_output" // parameter of the request, for all outputs
-	binaryOutput = "binary_data"        // parameter of one output, which overrides the other
-)
-
-// readForm returns whether a parameter asks for raw tensors. The default applies where the
-// parameter is absent.
-func readForm(field string, sent map[string]*pb.InferParameter, name string, otherwise bool) (raw bool, violation *server.Violation) {
-	p, there := sent[name]
-	if !there {
-		return otherwise, nil
-	}
-	choice, ok := p.GetParameterChoice().(*pb.InferParameter_BoolParam)
-	if !ok {
-		return false, &server.Violation{
-			Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: field + "parameters." + name, Got: show(p),
-			Expected: "true or false",
-		}
-	}
-	return choice.BoolParam, nil
-}
+// binaryAll names the parameter of a request that asks for raw tensors in the answer, or for typed ones.
+const binaryAll = "binary_data_output"
 
 // readParameters reads the parameters of the request and of its tensor. Those of the tensor win.
 func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferRequest_InferInputTensor) *server.Violation {
@@ -291,9 +271,15 @@ func (q *request) setValues(n int, double bool, read func(*decomp.Tensor)) {
 // request. A request that names none gets the defaults and all its other tensors, except those with
 // the name of an output of ckd.
 func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_InferInputTensor) *server.Violation {
-	all, violation := readForm("", r.GetParameters(), binaryAll, true)
-	if violation != nil {
-		return violation
+	if p, there := r.GetParameters()[binaryAll]; there {
+		choice, ok := p.GetParameterChoice().(*pb.InferParameter_BoolParam)
+		if !ok {
+			return &server.Violation{
+				Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: "parameters." + binaryAll, Got: show(p),
+				Expected: "true or false",
+			}
+		}
+		q.typed = !choice.BoolParam
 	}
 	others := q.others(r)
 	for i, asked := range r.GetOutputs() {
@@ -310,16 +296,11 @@ func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_I
 		if slices.Contains(q.outputs, from[at]) {
 			return wrong(field+"name", strconv.Quote(asked.GetName())+" again", "every output once")
 		}
-		raw, violation := readForm(field, asked.GetParameters(), binaryOutput, all)
-		if violation != nil {
-			return violation
-		}
-		q.typed = q.typed || !raw // raw_output_contents holds all tensors or none
 		q.outputs = append(q.outputs, from[at])
 	}
 	asks := q.call.Receipts != ckdv1.Receipts_RECEIPTS_UNSPECIFIED
 	if len(q.outputs) == 0 {
-		q.outputs, q.typed = slices.Concat(defaults, others), !all
+		q.outputs = slices.Concat(defaults, others)
 		if asks {
 			q.outputs = append(q.outputs, review, sealed)
 		}
