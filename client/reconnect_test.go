@@ -333,17 +333,6 @@ func TestDrainingIsAnAnswerWhereReconnectIsOff(t *testing.T) {
 	}
 }
 
-// TestReconnectArguments checks that negative times are refused.
-func TestReconnectArguments(t *testing.T) {
-	c := newFake(2).dial(t)
-	for _, how := range []client.Reconnect{{Limit: -1}, {MaxDelay: -1}} {
-		_, session := c.Session(t.Context(), client.SessionConfig{Model: model, Reconnect: how})
-		_, unary := c.Decompose(t.Context(), client.Batch{Passes: 2, Reconnect: how})
-		saying("expected none below 0").check(t, "Session", session)
-		saying("expected none below 0").check(t, "Decompose", unary)
-	}
-}
-
 // TestDecomposeTriesAgain checks which errors make Decompose call again.
 func TestDecomposeTriesAgain(t *testing.T) {
 	for _, c := range []struct {

@@ -310,6 +310,7 @@ func TestSessionRefused(t *testing.T) {
 		{"unknown model", client.SessionConfig{Model: "other"}, nil,
 			fault{codes.NotFound, ckdv1.ErrorReason_ERROR_REASON_UNKNOWN_MODEL, `no policy for model "other"`}},
 		{"passes", client.SessionConfig{Passes: -1}, nil, saying("-1 passes, expected 0 to")},
+		{"times", client.SessionConfig{Reconnect: client.Reconnect{Limit: -1}}, nil, saying("expected none below 0")},
 		{"window", client.SessionConfig{InFlight: -1}, nil, saying("-1 inputs in flight, expected 0 or more")},
 		{"model no text", client.SessionConfig{Model: "\xff"}, nil, fault{codes.Internal, 0, "UTF-8"}},
 		{"ended", client.SessionConfig{Model: model}, func(f *fake) { f.at = func(moment) error { return errEnd } },
