@@ -79,31 +79,28 @@ func (p payload) blocks(groupRows, classes, messageBytes int) iter.Seq[*ckdv1.Bl
 	if isAll(rows, groupRows) {
 		rows = nil // means all rows, and is shorter
 	}
-	most := (messageBytes - blockOverhead) / (valueBytes*classes + rowBytes) // row-passes in one block
 	width := valueBytes * classes
+	most := (messageBytes - blockOverhead) / (width + rowBytes) // row-passes in one block
 	return func(yield func(*ckdv1.Block) bool) {
-		switch {
-		case inputs == 0:
-		case p.final:
+		if inputs == 0 {
+			return
+		}
+		if p.final {
 			yield(&ckdv1.Block{Final: true, Rows: rows})
-		case inputs <= most:
-			step := most / inputs
-			for from := 0; from < p.passes; from += step {
-				to := min(from+step, p.passes)
-				values := p.values[from*inputs*width : to*inputs*width]
-				if !yield(&ckdv1.Block{Passes: uint32(to - from), Rows: rows, ValuesLe: values}) {
-					return
+			return
+		}
+		passes, some := max(1, most/inputs), min(inputs, most) // of one block
+		for from := 0; from < p.passes; from += passes {
+			n := min(passes, p.passes-from)
+			for first := 0; first < inputs; first += some {
+				last := min(first+some, inputs)
+				at := (from*inputs + first) * width
+				b := &ckdv1.Block{Passes: uint32(n), Rows: rows, ValuesLe: p.values[at : at+n*(last-first)*width]}
+				if last-first < inputs {
+					b.Rows = p.rows[first:last]
 				}
-			}
-		default:
-			for pass := range p.passes {
-				values := p.values[pass*inputs*width : (pass+1)*inputs*width]
-				for from := 0; from < inputs; from += most {
-					to := min(from+most, inputs)
-					b := &ckdv1.Block{Passes: 1, Rows: p.rows[from:to], ValuesLe: values[from*width : to*width]}
-					if !yield(b) {
-						return
-					}
+				if !yield(b) {
+					return
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 // chunk holds inputs of one group that are opened together on a link; the daemon sees each chunk
 // as a group of its own. On the first link a chunk is the whole group. On a later link it holds
-// the inputs without an answer, or some of them where the daemon's limits are lower.
+// the inputs without an answer.
 type chunk struct {
 	group  *Group
 	rows   []uint32 // rows of the group, rising; a row's position here is its number on the wire
@@ -21,34 +21,12 @@ type chunk struct {
 	lastBlock uint64    // the link's last block that carried passes of the chunk
 	done      []bool    // by position: answered, or refused for now
 	left      int       // inputs that are not done
-	due       time.Time // when a chunk that was refused may be opened again
+	due       time.Time // when the chunk may be opened
 }
 
 // newChunk makes a chunk of some rows of a group, which must be sorted.
 func newChunk(g *Group, rows []uint32) *chunk {
 	return &chunk{group: g, rows: rows, done: make([]bool, len(rows)), left: len(rows)}
-}
-
-// cut divides the unanswered inputs of a group into chunks that keep the daemon's limits.
-func cut(g *Group, limits terms) []*chunk {
-	var chunks []*chunk
-	rows := g.unanswered()
-	for len(rows) > 0 {
-		n, bytes := 0, 0
-		for n < len(rows) && n < limits.maxInputs {
-			bytes += idsBytes(g.ids[rows[n] : rows[n]+1])
-			if len(g.contexts) > 0 {
-				bytes += contextBytes(g.contexts[rows[n] : rows[n]+1])
-			}
-			if n > 0 && bytes > limits.messageBytes-blockOverhead {
-				break
-			}
-			n++
-		}
-		chunks = append(chunks, newChunk(g, rows[:n:n]))
-		rows = rows[n:]
-	}
-	return chunks
 }
 
 // whole reports whether the chunk holds its whole group, so that rows keep their numbers.
@@ -113,16 +91,9 @@ func (o *openChunks) finish(c *chunk, at uint32) {
 	}
 }
 
-// backlog holds the inputs of a link that wait to be opened. Session.mu guards it.
-type backlog struct {
-	ready   []*chunk            // to be opened in this order when the daemon has room
-	later   []*chunk            // refused before; sorted by when they fall due
-	refused map[*chunk][]uint32 // rows of the group that the reply at hand refused, by chunk
-	noRoom  error               // the daemon's latest refusal for lack of room, or nil
-}
-
-// postpone puts refused rows of a group into a chunk that falls due after a delay.
-func (b *backlog) postpone(g *Group, rows []uint32, delay time.Duration) {
+// postpone puts rows of a group that the daemon refused for now into a chunk that falls due after a
+// delay. The caller holds mu.
+func (l *link) postpone(g *Group, rows []uint32, delay time.Duration) {
 	slices.Sort(rows)
 	c := newChunk(g, rows)
 	c.due = time.Now().Add(delay)
@@ -134,14 +105,5 @@ func (b *backlog) postpone(g *Group, rows []uint32, delay time.Duration) {
 		}
 	}
 	g.chunks = chunks
-	at, _ := slices.BinarySearchFunc(b.later, c, func(a, b *chunk) int { return a.due.Compare(b.due) })
-	b.later = slices.Insert(b.later, at, c)
-}
-
-// queueDue moves the postponed chunks that have fallen due to the ready ones.
-func (b *backlog) queueDue() {
-	for len(b.later) > 0 && !b.later[0].due.After(time.Now()) {
-		b.ready = append(b.ready, b.later[0])
-		b.later = b.later[1:]
-	}
+	l.waiting = append(l.waiting, c)
 }

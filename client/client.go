@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,7 +40,7 @@ const (
 // attempts cannot cut these delays short.
 var connecting = grpc.ConnectParams{
 	Backoff: backoff.Config{
-		BaseDelay: defaultBaseDelay, Multiplier: backoff.DefaultConfig.Multiplier,
+		BaseDelay: baseDelay, Multiplier: backoff.DefaultConfig.Multiplier,
 		Jitter: backoff.DefaultConfig.Jitter, MaxDelay: defaultMaxDelay,
 	},
 	MinConnectTimeout: 20 * time.Second,
@@ -55,26 +54,20 @@ var pings = keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * tim
 type Client struct {
 	conn         *grpc.ClientConn
 	rpc          ckdv1.UncertaintyServiceClient
-	token        *tokenFile   // nil without a token
-	messageBytes atomic.Int64 // what a daemon was last known to accept
+	token        *tokenFile // nil without a token
+	messageBytes int        // the largest message to send
 }
 
 // Option changes how Dial makes a Client.
 type Option func(*options)
 
 type options struct {
-	credentials  credentials.TransportCredentials
 	insecure     bool      // WithInsecure
 	tls          *TLSFiles // nil without WithTLS
 	token        *string   // path of a file; nil without WithTokenFile
 	balancing    bool
 	dial         []grpc.DialOption
 	messageBytes int
-}
-
-// WithCredentials secures the connection, for example with credentials.NewTLS.
-func WithCredentials(c credentials.TransportCredentials) Option {
-	return func(o *options) { o.credentials = c }
 }
 
 // WithInsecure allows plaintext to any address. Anyone on the network path can then read the passes
@@ -98,15 +91,15 @@ func WithBalancing() Option {
 	return func(o *options) { o.balancing = true }
 }
 
-// WithDialOptions adds grpc options. They override those of this package.
+// WithDialOptions adds grpc options, such as credentials that WithTLS does not provide. They override
+// those of this package.
 func WithDialOptions(opts ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, opts...) }
 }
 
 // WithMessageBytes sets the largest message that the client sends: what is larger becomes several
 // calls, or blocks of a session. The default is 512 KiB, which every daemon takes unless it is set
-// to take less. If a daemon refuses a message as too large, the client asks for its limit and keeps
-// to that. Sessions learn the limit as they open.
+// to take less. Sessions keep to the daemon's limit, which they learn as they open.
 func WithMessageBytes(n int) Option {
 	return func(o *options) { o.messageBytes = n }
 }
@@ -148,25 +141,23 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	}
 	var token *tokenFile
 	if o.token != nil {
-		strict := !o.insecure && !(o.plain() && isLocal(target)) // grpc takes the loopback for plaintext
+		strict := !o.insecure && !(o.tls == nil && isLocal(target)) // grpc takes the loopback for plaintext
 		if token, err = openToken(*o.token, strict, o.insecure); err != nil {
 			return nil, fmt.Errorf("dial %q: %w", target, err)
 		}
-		dial = append(dial, grpc.WithPerRPCCredentials(token), grpc.WithChainUnaryInterceptor(token.again))
+		dial = append(dial, grpc.WithPerRPCCredentials(token))
 	}
 	conn, err := grpc.NewClient(target, append(dial, o.dial...)...)
 	// grpc's errors have no types. Only grpc knows all credentials, because WithDialOptions may hold
 	// some too.
 	switch {
 	case err == nil:
-		c := &Client{conn: conn, rpc: ckdv1.NewUncertaintyServiceClient(conn), token: token}
-		c.messageBytes.Store(int64(o.messageBytes))
-		return c, nil
+		return &Client{conn, ckdv1.NewUncertaintyServiceClient(conn), token, o.messageBytes}, nil
 	case strings.Contains(err.Error(), "no transport security set"):
 		return nil, fmt.Errorf("dial %q: no credentials: plaintext is for unix sockets and loopback addresses,"+
-			" expected WithTLS or WithCredentials, or WithInsecure where the network is trusted", target)
+			" expected WithTLS, or WithInsecure where the network is trusted", target)
 	case strings.Contains(err.Error(), "require transport level security"):
-		return nil, fmt.Errorf("dial %q: a token is not sent over plaintext, expected WithTLS or WithCredentials,"+
+		return nil, fmt.Errorf("dial %q: a token is not sent over plaintext, expected WithTLS,"+
 			" or WithInsecure where the network is trusted", target)
 	}
 	return nil, fmt.Errorf("dial %q: %w", target, err)
@@ -187,24 +178,20 @@ func (c *Client) Model(ctx context.Context, name string) (*ckdv1.Model, error) {
 	return reply.GetModel(), err
 }
 
-// plain reports whether no option secures the connection.
-func (o *options) plain() bool { return o.credentials == nil && o.tls == nil }
-
 // transport returns the credentials of the connection, or nil without any.
 func (o *options) transport(target string) (credentials.TransportCredentials, error) {
-	if o.insecure && !o.plain() || o.tls != nil && o.credentials != nil {
-		return nil, errors.New("two ways to secure the connection, expected one of WithTLS, WithCredentials and WithInsecure")
-	}
 	switch {
+	case o.insecure && o.tls != nil:
+		return nil, errors.New("two ways to secure the connection, expected WithTLS or WithInsecure")
 	case o.tls != nil:
 		return newFileCredentials(*o.tls)
 	case o.insecure:
 		return insecure.NewCredentials(), nil
-	case o.credentials == nil && isLocal(target):
+	case isLocal(target):
 		// These check each connection, so a local name that resolves to another machine is refused.
 		return local.NewCredentials(), nil
 	}
-	return o.credentials, nil
+	return nil, nil
 }
 
 // mostSocketPath is how many bytes the path of a unix socket may have: the system's own message for more

@@ -18,7 +18,7 @@ import (
 func TestDialRefusesPlaintextElsewhere(t *testing.T) {
 	const refused = "plaintext is for unix sockets and loopback addresses"
 	plain := client.WithDialOptions(grpc.WithTransportCredentials(insecure.NewCredentials()))
-	tls := client.WithCredentials(credentials.NewTLS(nil))
+	tls := client.WithDialOptions(grpc.WithTransportCredentials(credentials.NewTLS(nil)))
 	for _, c := range []struct {
 		target string
 		option client.Option

@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,38 +14,18 @@ const (
 	ReceiptsAll      = ckdv1.Receipts_RECEIPTS_ALL
 )
 
-// InputContext holds what receipts say of an input beside its decision. Receipts hold hashes of it,
-// never the text.
-type InputContext struct {
-	// Group names what the input belongs to, such as a patient. May be empty.
-	Group string
-	// Slices holds values of the slices that the policy's audit declares, by name: at most 8. The
-	// daemon leaves out what the policy does not declare.
-	Slices map[string]string
-}
-
-// contextMessages returns contexts as the wire has them. There must be none, or one for each input.
-func contextMessages(contexts []InputContext, inputs int) ([]*ckdv1.InputContext, error) {
-	if len(contexts) == 0 {
-		return nil, nil
+// checkContexts refuses contexts that the daemon would end a stream for. There must be none, or one for
+// each input.
+func checkContexts(contexts []*ckdv1.InputContext, inputs int) error {
+	if len(contexts) != 0 && len(contexts) != inputs {
+		return fmt.Errorf("%d contexts, expected none or one for each of %d inputs", len(contexts), inputs)
 	}
-	if len(contexts) != inputs {
-		return nil, fmt.Errorf("%d contexts, expected none or one for each of %d inputs", len(contexts), inputs)
-	}
-	messages := make([]*ckdv1.InputContext, len(contexts))
 	for i, c := range contexts {
-		valid := utf8.ValidString(c.Group)
-		slices := make(map[string]string, len(c.Slices))
-		for name, value := range c.Slices {
-			valid = valid && utf8.ValidString(name) && utf8.ValidString(value)
-			slices[name] = value
+		if _, err := proto.Marshal(c); err != nil {
+			return fmt.Errorf("context %d: %w", i, err)
 		}
-		if !valid {
-			return nil, fmt.Errorf("context %d is %q, expected UTF-8", i, c)
-		}
-		messages[i] = &ckdv1.InputContext{Group: c.Group, Slices: slices}
 	}
-	return messages, nil
+	return nil
 }
 
 // contextBytes returns an upper bound on the size of contexts in a message.

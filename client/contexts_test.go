@@ -1,7 +1,7 @@
 package client_test
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,11 +11,16 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// long makes contexts count where messages are cut, which the fake daemon holds against its limit.
+var long = strings.Repeat("g", 250)
+
+var someContexts = []*ckdv1.InputContext{{Group: long}, {Group: long + "b", Slices: map[string]string{"site": "north"}}, {}}
+
 // receiptsBy returns the receipts of results by id.
 func receiptsBy(results []client.Result) map[string]string {
 	receipts := map[string]string{}
 	for _, r := range results {
-		receipts[r.ID] = string(r.Receipt())
+		receipts[r.ID] = strings.ReplaceAll(string(r.Receipt()), long, "long")
 	}
 	return receipts
 }
@@ -24,6 +29,7 @@ func receiptsBy(results []client.Result) map[string]string {
 // the contexts of its own inputs.
 func TestReceiptsOfSession(t *testing.T) {
 	f := newFake(2)
+	f.info.Limits.MessageBytes = 750
 	crowded := false
 	f.crowds = func(id string) bool {
 		now := id == "b" && !crowded
@@ -31,13 +37,10 @@ func TestReceiptsOfSession(t *testing.T) {
 		return now
 	}
 	s := f.session(t, client.SessionConfig{Model: model, Receipts: client.ReceiptsAll, ModelVersion: "v7", Reconnect: hasty})
-	g, err := s.OpenWithContexts(t.Context(), []string{"a", "b", "c"}, []client.InputContext{
-		{Group: "anna"}, {Group: "bert", Slices: map[string]string{"site": "north"}}, {},
-	})
+	g, err := s.OpenWithContexts(t.Context(), []string{"a", "b", "c"}, someContexts)
 	ok(t, err)
-	ok(t, g.Send(every(low, 3)))
-	ok(t, g.Send(every(low, 3)))
-	want := map[string]string{"a": "v7 a anna map[]", "b": "v7 b bert map[site:north]", "c": "v7 c  map[]"}
+	ok(t, g.SendPasses(2, every(low, 6)))
+	want := map[string]string{"a": "v7 a long map[]", "b": "v7 b longb map[site:north]", "c": "v7 c  map[]"}
 	if diff := cmp.Diff(want, receiptsBy(wait(t, g))); diff != "" {
 		t.Error(diff)
 	}
@@ -48,19 +51,19 @@ func TestReceiptsOfSession(t *testing.T) {
 
 func TestReceiptsOfBatch(t *testing.T) {
 	f := newFake(0)
+	f.info.Limits.MessageBytes = 600
 	b := client.Batch{
-		Model: model, Layout: client.NSK, Passes: 2, Inputs: 3, PerCall: 2, IDs: []string{"a", "b", "c"}, ModelVersion: "v7",
-		Values:   append(every(low, 4), every([]float32{0, 1, 0}, 2)...),
-		Contexts: []client.InputContext{{Group: "anna"}, {}, {Slices: map[string]string{"site": "north"}}},
+		Model: model, Passes: 2, Inputs: 3, IDs: []string{"a", "b", "c"}, ModelVersion: "v7",
+		Values: slices.Concat(low, low, high, low, low, high), Contexts: someContexts,
 	}
-	c := f.dial(t)
+	c := f.dial(t, client.WithMessageBytes(600))
 	for name, tt := range map[string]struct {
 		asked ckdv1.Receipts
 		want  map[string]string
 	}{
 		"none":     {0, map[string]string{"a": "", "b": "", "c": ""}},
-		"reviewed": {client.ReceiptsReviewed, map[string]string{"a": "", "b": "", "c": "v7 c  map[site:north]"}},
-		"all":      {client.ReceiptsAll, map[string]string{"a": "v7 a anna map[]", "b": "v7 b  map[]", "c": "v7 c  map[site:north]"}},
+		"reviewed": {client.ReceiptsReviewed, map[string]string{"a": "", "b": "", "c": "v7 c  map[]"}},
+		"all":      {client.ReceiptsAll, map[string]string{"a": "v7 a long map[]", "b": "v7 b longb map[site:north]", "c": "v7 c  map[]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.Receipts = tt.asked
@@ -74,46 +77,21 @@ func TestReceiptsOfBatch(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestLargeContexts checks that contexts count where messages are cut, which the fake daemon holds
-// against its limit.
-func TestLargeContexts(t *testing.T) {
-	f := newFake(2)
-	f.info.Limits.MessageBytes = 1000
-	unary := newFake(2)
-	unary.info.Limits.MessageBytes = 700
-	large := make([]client.InputContext, 4)
-	ids := make([]string, len(large))
-	for i := range large {
-		ids[i], large[i].Group = fmt.Sprint(i), strings.Repeat("g", 190)
-	}
-	s := f.session(t, client.SessionConfig{Model: model})
-	g, err := s.OpenWithContexts(t.Context(), ids, large)
-	ok(t, err)
-	ok(t, g.SendPasses(2, every(low, 8)))
-	retained(t, wait(t, g)...)
-	results, err := unary.dial(t, client.WithMessageBytes(700)).Decompose(t.Context(), client.Batch{
-		Model: model, Layout: client.SNK, Passes: 2, Inputs: 4, Contexts: large, Values: every(low, 8),
-	})
-	ok(t, err)
-	retained(t, results...)
-	if len(unary.calls) < 2 {
-		t.Errorf("calls of %v inputs, expected several", unary.calls)
+	if len(f.calls) < 6 {
+		t.Errorf("calls of %v inputs, expected several for each batch", f.calls)
 	}
 }
 
 func TestWrongContexts(t *testing.T) {
-	f := newFake(1)
-	s := f.session(t, client.SessionConfig{Model: model})
+	s := newFake(1).session(t, client.SessionConfig{Model: model})
 	for name, tt := range map[string]struct {
-		contexts []client.InputContext
+		contexts []*ckdv1.InputContext
 		want     string
 	}{
-		"too few":        {make([]client.InputContext, 1), "1 contexts, expected none or one for each of 2 inputs"},
-		"text":           {[]client.InputContext{{}, {Group: "\xff"}}, "expected UTF-8"},
-		"text of slices": {[]client.InputContext{{}, {Slices: map[string]string{"a": "\xff"}}}, "expected UTF-8"},
-		"too large":      {[]client.InputContext{{Group: strings.Repeat("g", 5<<20)}, {}}, "the ids and contexts of a group take"},
+		"too few":        {make([]*ckdv1.InputContext, 1), "1 contexts, expected none or one for each of 2 inputs"},
+		"text":           {[]*ckdv1.InputContext{{}, {Group: "\xff"}}, "UTF-8"},
+		"text of slices": {[]*ckdv1.InputContext{{}, {Slices: map[string]string{"a": "\xff"}}}, "UTF-8"},
+		"too large":      {[]*ckdv1.InputContext{{Group: strings.Repeat("g", 5<<20)}, {}}, "the ids and contexts of a group take"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.OpenWithContexts(t.Context(), []string{"a", "b"}, tt.contexts)

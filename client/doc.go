@@ -55,23 +55,18 @@
 //
 // A stream ends with UNAVAILABLE when the daemon stops, dies or is lost, or when the stream has
 // reached its maximum age. The session then opens another stream, perhaps to another replica, and
-// sends the inputs without an answer again, with all their passes so far. This includes inputs that
-// a stopping daemon refused (DRAINING). Callers notice only a delay. Answers that came before the
-// break stand. If an answer was lost on the way, the daemon decides that input again and may count
-// it twice; the caller gets one answer.
+// sends the inputs without an answer again, with all their passes so far; also those that a stopping
+// daemon refused (DRAINING). Callers notice only a delay. If an answer was lost on the way, the daemon
+// decides that input again and may count it twice; the caller gets one answer.
 //
 // The session keeps trying as long as [Reconnect] allows. Time counts while any input waits and no
-// stream has answered anything since the break, so a daemon that accepts streams and breaks them at
-// once is given up too. Then the session ends, and the waiting inputs get errors that are
-// Unanswered. The delay between attempts grows and has a random part. Dial sets grpc's own delays
-// to the same defaults.
+// stream has answered anything since the break. Then the session ends, and the waiting inputs get
+// errors that are Unanswered.
 //
 // An overloaded daemon (OVERLOADED, TOO_MANY_STREAMS, OUT_OF_MEMORY_BUDGET) is tried again after
-// the delay that it asks for in google.rpc.RetryInfo. If that delay exceeds what is left of the
-// limit, the session gives up at once. OUT_OF_MEMORY_BUDGET without a delay means that the request
-// alone exceeds the budget; it is not sent again. When the daemon lacks room for a single input,
-// the others of its group go on; that input is sent again on the same stream, and answered with the
-// daemon's error when the limit runs out. The first stream of a session waits for an overloaded
+// the delay that it asks for in google.rpc.RetryInfo. OUT_OF_MEMORY_BUDGET without a delay means that
+// the request alone exceeds the budget; it is not sent again. When the daemon lacks room for a single
+// input, the others of its group go on. The first stream of a session waits for an overloaded
 // daemon, but not for one that cannot be reached.
 //
 // Any other error ends the session, because sending again would not help:
@@ -81,13 +76,9 @@
 //   - the end of the session's context
 //   - a refused token (UNAUTHENTICATED), unless its file holds another one by then
 //
-// The next stream may have other limits. If it admits fewer inputs than wait, they are sent in
-// turns as answers make room.
-//
 // To be able to send again, a session keeps the encoded passes of inputs without an answer: 4 bytes
-// for each class of each pass, and at most twice that while part of a group is answered. A full
-// window of 1024 inputs with 30 passes of 10 classes takes 1.2 MB. With Reconnect.Disabled the
-// session keeps nothing.
+// for each class of each pass, and at most twice that while part of a group is answered. With
+// Reconnect.Disabled the session keeps nothing.
 //
 // # Stopping early
 //
@@ -104,10 +95,6 @@
 // waits for the daemon after each pass, as [Group.Sync] does; the documentation of Group.Rows says
 // what it costs not to wait.
 //
-// After a break, the new stream asks for early answers again, and inputs that are sent again may
-// again be answered early. A daemon that is older, or that has switched early stopping off, gets all
-// passes of all inputs.
-//
 // # Receipts
 //
 // With SessionConfig.Receipts, results say which inputs a person should look at ([Result.Review]),
@@ -118,12 +105,9 @@
 //
 // # When the daemon does not answer
 //
-// A daemon may be connected and yet frozen: a stopped process or machine, or a network that drops
-// packets. While a stream or call is open and nothing has come for 15 seconds, the client sends a
-// keepalive ping. Without an answer within 10 seconds the connection is lost and the stream breaks,
-// and Reconnect.Limit begins to run. By default, inputs come back as unanswered 55 seconds after
-// the daemon's last sign of life. The context of Wait or Decompose may end this earlier.
-//
-// The daemon permits a ping every 10 seconds. A proxy between the two may permit fewer and close
-// the connection; in that case set grpc's keepalive parameters with [WithDialOptions].
+// While a stream or call is open and nothing has come for 15 seconds, the client sends a keepalive
+// ping. Without an answer within 10 seconds the connection is lost and the stream breaks, and
+// Reconnect.Limit begins to run. The context of Wait or Decompose may end this earlier. A proxy that
+// permits fewer pings closes the connection; then set grpc's keepalive parameters with
+// [WithDialOptions].
 package client

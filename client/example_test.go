@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/ckd-project/ckd/client"
 )
@@ -54,29 +53,6 @@ func Example() {
 	// anna retained
 	// berta to a person: DECISION_REASON_ABOVE_THRESHOLD
 	// carla to a person: pass 1: class 1 is NaN, expected a finite value (InvalidArgument, NOT_FINITE)
-}
-
-// Do sends the passes of one group in one call; here the group has one input.
-func ExampleSession_Do() {
-	ctx := context.Background()
-	daemon := newFake(0) // the policy expects no number of passes: Do finishes the group after the last
-	c, stop := daemon.start()
-	defer stop()
-
-	session, err := c.Session(ctx, client.SessionConfig{Model: "fetal-health"})
-	if err != nil {
-		panic(err)
-	}
-	passes := [][]float32{{0.9, 0.1, 0}, {0.8, 0.2, 0}}
-	results, err := session.Do(ctx, []string{"anna"}, slices.Values(passes))
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(results[0].ID, results[0].Retained())
-	if err := session.Close(); err != nil {
-		panic(err)
-	}
-	// Output: anna true
 }
 
 // A model leaves inputs out of its next pass once they are answered. At most ten passes are

@@ -20,8 +20,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -56,14 +54,8 @@ type fake struct {
 	// early reports, before the last pass, whether an input is decided on the passes it has. nil
 	// stands for a daemon or policy without an early-stopping rule.
 	early func(*fakeInput) bool
-	// silent makes the daemon send no acknowledgements.
-	silent bool
 	// finished is called for every input that has an outcome.
 	finished func(*fakeInput)
-	// half is called at the half-close, after all inputs are finished; nil ends the stream.
-	half func(send) error
-	// refuses makes requests that are too large a refusal; otherwise they are a fault of the client.
-	refuses bool
 	// unary changes the reply of Decompose.
 	unary func(*ckdv1.DecomposeResponse) (*ckdv1.DecomposeResponse, error)
 	// report answers outcomes; nil stands for a daemon without a ledger.
@@ -72,7 +64,6 @@ type fake struct {
 	wrap func(net.Conn) net.Conn
 
 	server  *grpc.Server
-	health  *health.Server
 	stop    func()
 	address string         // where listen serves
 	client  *client.Client // made by dial
@@ -81,11 +72,10 @@ type fake struct {
 	passes          atomic.Int64 // passes received for inputs
 	late            atomic.Int64 // those for inputs that were already answered
 
-	mu         sync.Mutex
-	faults     []string // breaches of the contract by the client
-	calls      []int    // number of inputs of each unary call
-	posteriors []string // posteriors that streams and calls stated
-	conns      []net.Conn
+	mu     sync.Mutex
+	faults []string // breaches of the contract by the client
+	calls  []int    // number of inputs of each unary call
+	conns  []net.Conn
 }
 
 type (
@@ -116,7 +106,6 @@ const (
 func newFake(passes uint32) *fake {
 	return &fake{
 		room:    crowded,
-		health:  health.NewServer(),
 		deliver: func(send send, answer *reply) error { return send(answer) },
 		info: &ckdv1.StreamInfo{
 			Classes:        []string{"normal", "suspect", "pathological"},
@@ -137,7 +126,6 @@ func (f *fake) serve(listener net.Listener, opts ...grpc.ServerOption) {
 	if f.report != nil {
 		ckdv1.RegisterOutcomeServiceServer(f.server, ledger{fake: f})
 	}
-	healthpb.RegisterHealthServer(f.server, f.health)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = f.server.Serve(recordingListener{listener, f}) })
 	f.stop = sync.OnceFunc(func() {
@@ -290,9 +278,6 @@ func (f *fake) stream(stream ckdv1.UncertaintyService_DecomposeStreamServer) err
 		return err
 	}
 	header := first.GetHeader()
-	f.mu.Lock()
-	f.posteriors = append(f.posteriors, header.GetPosterior())
-	f.mu.Unlock()
 	if header == nil {
 		return fail(codes.InvalidArgument, ckdv1.ErrorReason_ERROR_REASON_HEADER_MISSING, "no header", nil).Err()
 	}
@@ -307,7 +292,7 @@ func (f *fake) stream(stream ckdv1.UncertaintyService_DecomposeStreamServer) err
 	if header.GetPasses() > 0 {
 		info.ExpectedPasses = header.GetPasses()
 	}
-	info.Acknowledges = header.GetAcceptSettled() && !f.silent
+	info.Acknowledges = header.GetAcceptSettled()
 	info.Settles = header.GetAcceptSettled() && f.early != nil
 	if f.terms != nil {
 		f.terms(info)
@@ -363,9 +348,6 @@ func (f *fake) stream(stream ckdv1.UncertaintyService_DecomposeStreamServer) err
 			}
 		}
 		if err != nil {
-			if f.half != nil {
-				return f.half(send)
-			}
 			return nil
 		}
 		if st.draining && st.openInputs == 0 {
@@ -592,11 +574,8 @@ func notFinite(in *fakeInput) *ckdv1.Result {
 func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.DecomposeResponse, error) {
 	f.mu.Lock()
 	f.calls = append(f.calls, int(r.GetInputs()))
-	f.posteriors = append(f.posteriors, r.GetPosterior())
 	f.mu.Unlock()
-	if err := f.checkSize(r); err != nil {
-		return nil, err
-	}
+	f.checkSize(r)
 	values, s, n := floats(r.GetValuesLe()), int(r.GetPasses()), int(r.GetInputs())
 	k := len(values) / s / n
 	reply := &ckdv1.DecomposeResponse{Policy: fakePolicy}
@@ -607,9 +586,6 @@ func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.D
 		}
 		for p := range s {
 			at := (p*n + i) * k
-			if r.GetLayout() == ckdv1.Layout_LAYOUT_NSK {
-				at = (i*s + p) * k
-			}
 			in.passes = append(in.passes, values[at:at+k])
 		}
 		reply.Results = append(reply.Results, outcome(in, r.GetDetail(), f.info))
@@ -620,17 +596,11 @@ func (f *fake) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ckdv1.D
 	return reply, nil
 }
 
-// checkSize refuses a request that is larger than the limit, or notes the client's fault.
-func (f *fake) checkSize(r proto.Message) error {
-	n, limit := proto.Size(r), int(f.info.GetLimits().GetMessageBytes())
-	switch {
-	case n <= limit:
-		return nil
-	case f.refuses:
-		return status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
+// checkSize notes the fault of a request that is larger than the limit.
+func (f *fake) checkSize(r proto.Message) {
+	if n, limit := proto.Size(r), int(f.info.GetLimits().GetMessageBytes()); n > limit {
+		f.fault("a request of %d bytes, limit %d", n, limit)
 	}
-	f.fault("a request of %d bytes, limit %d", n, limit)
-	return nil
 }
 
 func (f *fake) ListModels(context.Context, *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {

@@ -68,7 +68,6 @@ func TestFrozenDaemon(t *testing.T) {
 		text   string
 	}{
 		{"by default", client.SessionConfig{}, nil, pings + limit, "tried again for 30s"},
-		{"a short limit", client.SessionConfig{Reconnect: client.Reconnect{Limit: 2 * time.Second}}, nil, pings + 2*time.Second, "tried again for 2s"},
 		{"no other stream", client.SessionConfig{Reconnect: client.Reconnect{Disabled: true}}, nil, pings, "keepalive"},
 		{"the caller's pings", client.SessionConfig{Reconnect: client.Reconnect{Disabled: true}},
 			[]client.Option{client.WithDialOptions(grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: time.Minute}))},
@@ -103,22 +102,4 @@ func TestFrozenDaemon(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestFrozenDaemonAtTheStart checks the same for a call, and for the first stream of a session.
-func TestFrozenDaemonAtTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake(2)
-		freeze := f.freezable()
-		c := f.dial(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		_, err := c.Decompose(ctx, one())
-		ok(t, err)
-		freeze()
-		_, err = c.Session(ctx, client.SessionConfig{Model: model})
-		fault{code: codes.Unavailable}.check(t, "Session", err)
-		_, err = c.Decompose(ctx, one())
-		fault{code: codes.Unavailable}.check(t, "Decompose", err)
-	})
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"sync"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -23,13 +22,11 @@ type Group struct {
 	contexts []*ckdv1.InputContext // by row; empty: none has one
 	done     chan struct{}         // closed when every input is answered
 
-	all    []uint32 // every row
-	opened uint64   // position in the order in which the session opened its groups
+	all []uint32 // every row
 
 	// The session's mu guards the fields below.
 	results []Result // by row
 	order   []int    // rows in the order in which they were answered
-	arrived *sync.Cond
 
 	begun    bool      // something was sent, or waits to be
 	payloads []payload // everything sent so far, in order, for the rows without an answer
@@ -47,10 +44,8 @@ func newGroup(s *Session, ids []string, contexts []*ckdv1.InputContext) *Group {
 		contexts: contexts,
 		done:     make(chan struct{}),
 		all:      make([]uint32, len(ids)),
-		opened:   s.opened,
 		results:  make([]Result, len(ids)),
 		order:    make([]int, 0, len(ids)),
-		arrived:  sync.NewCond(&s.mu),
 		passes:   make([]int, len(ids)),
 		held:     len(ids),
 	}
@@ -121,8 +116,7 @@ func (g *Group) Rows() []int {
 
 // Sync waits until the daemon has dealt with what was sent, so that Rows knows which inputs it has
 // answered. It does not wait for inputs that have no room on the stream. It returns at once where
-// no input is answered early, or where the daemon does not report what it has dealt with. Sync
-// fails only when ctx ends.
+// no input is answered early. Sync fails only when ctx ends.
 func (g *Group) Sync(ctx context.Context) error {
 	s := g.session
 	stop := context.AfterFunc(ctx, func() {
@@ -145,7 +139,7 @@ func (g *Group) Sync(ctx context.Context) error {
 // synced reports whether no further answer can come to what was sent so far. The caller holds mu.
 func (g *Group) synced() bool {
 	l := g.session.link
-	if g.complete() || l != nil && !(l.terms.info.GetAcknowledges() && l.terms.info.GetSettles()) {
+	if g.complete() || l != nil && !l.terms.info.GetSettles() {
 		return true
 	}
 	if l == nil {
@@ -185,10 +179,6 @@ func (g *Group) Wait(ctx context.Context) ([]Result, error) {
 	return slices.Clone(g.results), nil // nothing writes to the results any more
 }
 
-// Done returns a channel that is closed when every input is answered. The model server need not
-// compute further passes then.
-func (g *Group) Done() <-chan struct{} { return g.done }
-
 // Results yields every result once, as it arrives, and ends with the last. The end of the session
 // answers every input that is left, so Results always ends.
 func (g *Group) Results() iter.Seq[Result] {
@@ -206,7 +196,7 @@ func (g *Group) arrival(i int) Result {
 	g.session.mu.Lock()
 	defer g.session.mu.Unlock()
 	for len(g.order) <= i {
-		g.arrived.Wait()
+		g.session.moved.Wait()
 	}
 	return g.results[g.order[i]]
 }

@@ -38,7 +38,7 @@ func every(row []float32, n int) []float32 { return slices.Repeat(row, n) }
 
 // one returns a batch of one input that the fake's policy retains.
 func one() client.Batch {
-	return client.Batch{Model: model, Layout: client.NSK, Passes: 2, Inputs: 1, Values: every(low, 2)}
+	return client.Batch{Model: model, Passes: 2, Inputs: 1, Values: every(low, 2)}
 }
 
 func ok(t tester, err error) {
@@ -84,8 +84,11 @@ func until(t tester, what string, is func() bool) {
 }
 
 // canceledSoon returns a context that ends shortly.
-func canceledSoon(t tester) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+func canceledSoon(t tester) context.Context { return within(t, 20*time.Millisecond) }
+
+// within returns a context that ends after a while.
+func within(t tester, limit time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,33 +21,16 @@ type stream struct {
 	cancel context.CancelFunc // ends the stream
 	terms  terms
 	begun  time.Time
-	token  int // number of the token that it presented, see tokenFile.current
+	token  string // the token that the stream presented
 }
 
 // openStream opens a stream, sends the header and waits for the first reply. It waits at most
 // the duration within, or as long as ctx where within is 0; the stream itself lives as long as
-// ctx. When the daemon refuses a token that its file has replaced meanwhile, openStream tries
-// once more.
+// ctx.
 func (c *Client) openStream(
 	ctx context.Context, within time.Duration, header *ckdv1.StreamHeader, messageBytes int,
-) (*stream, error) {
-	token := c.token.current()
-	st, err := openStream(ctx, within, c.rpc, header, messageBytes)
-	if c.token.renewed(err, token) {
-		token = c.token.current()
-		st, err = openStream(ctx, within, c.rpc, header, messageBytes)
-	}
-	if err != nil {
-		return nil, err
-	}
-	st.token = token
-	return st, nil
-}
-
-func openStream(
-	ctx context.Context, within time.Duration, client ckdv1.UncertaintyServiceClient, header *ckdv1.StreamHeader,
-	messageBytes int,
 ) (st *stream, err error) {
+	token := c.token.current()
 	ctx, cancel := context.WithCancel(ctx)
 	late := func() bool { return false }
 	if within > 0 {
@@ -62,7 +46,7 @@ func openStream(
 			cancel()
 		}
 	}()
-	rpc, err := client.DecomposeStream(ctx)
+	rpc, err := c.rpc.DecomposeStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +64,7 @@ func openStream(
 	if len(reply.GetInfo().GetClasses()) == 0 {
 		return nil, broken("the first reply states no classes")
 	}
-	return &stream{rpc: rpc, cancel: cancel, terms: newTerms(reply.GetInfo(), messageBytes), begun: time.Now()}, nil
+	return &stream{rpc, cancel, newTerms(reply.GetInfo(), messageBytes), time.Now(), token}, nil
 }
 
 // link carries the inputs of a session over one stream. A session has one link at a time and
@@ -96,7 +80,9 @@ type link struct {
 	ended chan struct{} // closed when the stream has ended and the session has decided what follows
 
 	// Session.mu guards the fields below.
-	backlog      backlog
+	waiting      []*chunk            // to be opened in this order, when they are due and the daemon has room
+	refused      map[*chunk][]uint32 // rows of the group that the reply at hand refused, by chunk
+	noRoom       error               // the daemon's latest refusal for lack of room, or nil
 	open         openChunks
 	answers      int    // answers received
 	acknowledged uint64 // blocks that the daemon reports as dealt with
@@ -110,7 +96,7 @@ func (s *Session) newLink(st *stream) *link {
 		session: s,
 		wake:    make(chan struct{}, 1),
 		ended:   make(chan struct{}),
-		backlog: backlog{refused: map[*chunk][]uint32{}},
+		refused: map[*chunk][]uint32{},
 		open:    openChunks{byNumber: map[uint64]*chunk{}},
 	}
 }
@@ -159,26 +145,34 @@ func (s *Session) write(g *Group, p payload) error {
 // when they fall due, and half-closes the stream once the session is closed.
 func (l *link) pump() {
 	for {
+		looked := time.Now()
 		l.session.writing.Lock()
 		_ = l.fill() // an error means that the stream has ended, which the reader sees too
 		l.session.writing.Unlock()
 		select {
 		case <-l.wake:
-		case <-l.due():
+		case <-l.due(looked):
 		case <-l.ended:
 			return
 		}
 	}
 }
 
-// due returns a channel that fires when the next postponed chunk falls due, or nil without one.
-func (l *link) due() <-chan time.Time {
+// due returns a channel that fires when the next chunk falls due that was not at a time, or nil
+// without one.
+func (l *link) due(at time.Time) <-chan time.Time {
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	if len(l.backlog.later) == 0 {
+	var next time.Time
+	for _, c := range l.waiting {
+		if c.due.After(at) && (next.IsZero() || c.due.Before(next)) {
+			next = c.due
+		}
+	}
+	if next.IsZero() {
 		return nil
 	}
-	return time.After(time.Until(l.backlog.later[0].due))
+	return time.After(time.Until(next))
 }
 
 // wakePump makes the pump look at the link again.
@@ -196,7 +190,6 @@ func (l *link) fill() error {
 	s := l.session
 	for {
 		s.mu.Lock()
-		l.backlog.queueDue()
 		c := l.openNext()
 		half := c == nil && s.closed && !l.halfClosed
 		if half {
@@ -248,28 +241,31 @@ func (l *link) catchUp(c *chunk) error {
 	}
 }
 
-// enqueue cuts the unanswered inputs of a group into chunks and adds them to the backlog. The
+// enqueue makes a chunk of the unanswered inputs of a group, to be opened when there is room. The
 // caller holds mu.
 func (l *link) enqueue(g *Group) {
 	g.chunks = nil
 	if l.draining {
 		return
 	}
-	g.chunks = cut(g, l.terms)
-	l.backlog.ready = append(l.backlog.ready, g.chunks...)
+	g.chunks = []*chunk{newChunk(g, g.unanswered())}
+	l.waiting = append(l.waiting, g.chunks...)
 }
 
-// openNext moves the next chunk from the backlog to the stream, or returns nil if there is no room
-// for it. The caller holds mu.
+// openNext gives the next chunk that is due its number on the stream, or returns nil if there is no
+// room for it. The caller holds mu.
 func (l *link) openNext() *chunk {
-	if len(l.backlog.ready) == 0 || l.draining || l.halfClosed {
+	now := time.Now()
+	next := slices.IndexFunc(l.waiting, func(c *chunk) bool { return !c.due.After(now) })
+	if next < 0 || l.draining || l.halfClosed {
 		return nil
 	}
-	c := l.backlog.ready[0]
-	if l.open.inputs+c.left > l.terms.maxInputs || len(l.open.byNumber) == l.terms.maxGroups {
+	c := l.waiting[next]
+	if len(l.open.byNumber) > 0 && // else a limit that is lower than the first stream's is the daemon's to name
+		(l.open.inputs+c.left > l.terms.maxInputs || len(l.open.byNumber) >= l.terms.maxGroups) {
 		return nil
 	}
-	l.backlog.ready = l.backlog.ready[1:]
+	l.waiting = slices.Delete(l.waiting, next, next+1)
 	l.open.add(c)
 	return c
 }

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -36,7 +34,7 @@ func TestDelays(t *testing.T) {
 		millis := func(name string, least int) time.Duration {
 			return time.Duration(rapid.IntRange(least, 10_000).Draw(rt, name)) * time.Millisecond
 		}
-		how := Reconnect{Limit: time.Hour, BaseDelay: millis("base", 1), MaxDelay: millis("max", 1)}
+		how := Reconnect{Limit: time.Hour, MaxDelay: millis("max", 1)}
 		full := rapid.Bool().Draw(rt, "full")
 		code, reason := codes.Unavailable, ckdv1.ErrorReason_ERROR_REASON_DRAINING
 		if full {
@@ -49,7 +47,7 @@ func TestDelays(t *testing.T) {
 			info = durationpb.New(asked)
 		}
 		out := outage{Reconnect: how}
-		most := how.BaseDelay
+		most := baseDelay
 		for attempt := range 20 {
 			own := min(most, how.MaxDelay)
 			if attempt == 0 && !full {
@@ -73,38 +71,4 @@ func TestDelays(t *testing.T) {
 			rt.Fatalf("exhausted: %v where it asks for %v and %v to %v are left", got, asked, after, before)
 		}
 	})
-}
-
-// TestRetryable checks which errors make the client try again, and after which delay.
-func TestRetryable(t *testing.T) {
-	const full, reason = codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED
-	for i, c := range []struct {
-		err             error
-		retryable, full bool
-		delay           time.Duration
-	}{
-		{nil, false, false, 0},
-		{errors.New("any"), false, false, 0},
-		{status.Error(codes.Unavailable, "gone"), true, false, 0},
-		{status.Error(codes.ResourceExhausted, "a large message"), false, false, 0},
-		{refusal(full, reason, nil), true, true, 0},
-		{refusal(full, reason, durationpb.New(time.Second)), true, true, time.Second},
-		{refusal(full, reason, durationpb.New(-time.Second)), true, true, 0},
-		{refusal(full, reason, &durationpb.Duration{Nanos: -1, Seconds: 1}), true, true, 0}, // not a valid duration
-		{newInputError(status.Convert(refusal(full, reason, durationpb.New(time.Second)))), true, true, time.Second},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_STREAMS, nil), true, true, 0},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, nil), false, false, 0},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, durationpb.New(0)), true, true, 0},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, durationpb.New(time.Second)), false, false, time.Second},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_GROUPS, nil), false, false, 0},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_SEND_STALLED, nil), false, false, 0},
-		{refusal(full, ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE, nil), false, false, 0},
-		{refusal(codes.PermissionDenied, ckdv1.ErrorReason_ERROR_REASON_NOT_ALLOWED, nil), false, false, 0},
-	} {
-		t.Run(fmt.Sprint(i, " ", Reason(c.err)), func(t *testing.T) {
-			if retryable(c.err) != c.retryable || overloaded(c.err) != c.full || retryDelay(c.err) != c.delay {
-				t.Errorf("%v: retryable %v, overloaded %v, delay %v", c.err, retryable(c.err), overloaded(c.err), retryDelay(c.err))
-			}
-		})
-	}
 }

@@ -29,16 +29,12 @@ func (c *Client) ReportOutcomes(ctx context.Context, outcomes []*ckdv1.Outcome, 
 	service := c.Outcomes()
 	answers := make([]*ckdv1.OutcomeAnswer, 0, len(outcomes))
 	for from := 0; from < len(outcomes); from = len(answers) {
-		messageBytes := int(c.messageBytes.Load())
-		request := outcomesFrom(outcomes[from:], messageBytes)
+		request := outcomesFrom(outcomes[from:], c.messageBytes)
 		var reply *ckdv1.ReportOutcomesResponse
 		err := retry(ctx, reconnect, retryable, func() (err error) {
 			reply, err = service.ReportOutcomes(ctx, request)
 			return err
 		})
-		if c.learnMessageBytes(ctx, err, messageBytes, "") {
-			continue // in smaller messages
-		}
 		if got, want := len(reply.GetAnswers()), len(request.Outcomes); err == nil && got != want {
 			err = broken("%d answers, expected %d", got, want)
 		}

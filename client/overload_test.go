@@ -12,47 +12,20 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// TestCrowdedInputsWait checks that the client waits as long as the daemon asks, also after Close.
-func TestCrowdedInputsWait(t *testing.T) {
-	const limit, asked = 200 * time.Millisecond, 60 * time.Millisecond
-	for name, closeFirst := range map[string]bool{"open": false, "closed": true} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(0)
-			f.room = status.Convert(busyFor(asked))
-			var refusals atomic.Int64
-			f.crowds = func(string) bool { return refusals.Add(1) > 0 }
-			s := f.session(t, client.SessionConfig{Reconnect: client.Reconnect{Limit: limit, BaseDelay: time.Microsecond}})
-			g := open(t, s, "a")
-			ok(t, g.Send(low))
-			if !closeFirst {
-				wait(t, g)
-			}
-			// The session may end with the daemon's last refusal.
-			if err := s.Close(); err != nil && client.Reason(err) != ckdv1.ErrorReason_ERROR_REASON_OVERLOADED {
-				t.Error(err)
-			}
-			if e := inputError(t, wait(t, g)[0]); e.Reason != ckdv1.ErrorReason_ERROR_REASON_OVERLOADED {
-				t.Errorf("error %v, expected the daemon's", e)
-			}
-			// However slow the machine is, more attempts than this do not fit into the limit.
-			if n := refusals.Load(); n > 1+int64(limit/asked) {
-				t.Errorf("asked %d times", n)
-			}
-		})
-	}
-}
-
-// TestCrowdedForTooLong checks that an input that finds no room within the limit gets that error,
-// and that others are not affected.
+// TestCrowdedForTooLong checks that an input that finds no room within the limit gets that error, that
+// the client waits as long as the daemon asks, and that other inputs are not affected.
 func TestCrowdedForTooLong(t *testing.T) {
+	const limit, asked = 200 * time.Millisecond, 60 * time.Millisecond
 	for name, c := range map[string]struct {
-		how   client.Reconnect
-		room  *status.Status
-		again bool
+		how    client.Reconnect
+		room   *status.Status
+		again  int64 // attempts after the first
+		reason ckdv1.ErrorReason
 	}{
-		"limit":     {client.Reconnect{Limit: 10 * time.Millisecond, BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, crowded, true},
-		"disabled":  {client.Reconnect{Disabled: true}, crowded, false},
-		"too large": {hasty, full, false},
+		// However slow the machine is, more attempts than this do not fit into the limit.
+		"limit":     {client.Reconnect{Limit: limit}, status.Convert(busyFor(asked)), int64(limit / asked), ckdv1.ErrorReason_ERROR_REASON_OVERLOADED},
+		"disabled":  {client.Reconnect{Disabled: true}, crowded, 0, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET},
+		"too large": {hasty, full, 0, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(2)
@@ -64,9 +37,9 @@ func TestCrowdedForTooLong(t *testing.T) {
 			ok(t, g.SendPasses(2, every(low, 4)))
 			results := wait(t, g)
 			retained(t, results[0])
-			refused(t, ckdv1.ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET, results[1])
-			if again := refusals.Load() > 1; again != c.again {
-				t.Errorf("refused %d times", refusals.Load())
+			refused(t, c.reason, results[1])
+			if again := refusals.Load() - 1; again > c.again || (again > 0) != (c.again > 0) {
+				t.Errorf("%d more attempts, expected at most %d", again, c.again)
 			}
 			decideOne(t, s) // the session goes on
 			ok(t, s.Close())

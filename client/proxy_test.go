@@ -8,17 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/ckd-project/ckd/client"
 )
 
 // proxyClients are clients of a daemon that only a proxy could reach.
 var proxyClients = map[string]func() (*client.Client, error){
 	"WithInsecure": func() (*client.Client, error) { return client.Dial("ckd.invalid:8590", client.WithInsecure()) },
-	"insecure credentials": func() (*client.Client, error) {
-		return client.Dial("ckd.invalid:8590", client.WithCredentials(insecure.NewCredentials()))
-	},
 	"TLS": func() (*client.Client, error) {
 		return client.Dial("ckd.invalid:8590", client.WithTLS(client.TLSFiles{}))
 	},

@@ -27,31 +27,28 @@ type Reconnect struct {
 	// Limit is how long inputs may wait for a stream that answers; 0 means 30 seconds. Time in
 	// which no input waits does not count.
 	Limit time.Duration
-	// BaseDelay and MaxDelay bound the wait between two attempts. It doubles from BaseDelay up to
-	// MaxDelay, less a random part of up to half of it. The first attempt does not wait, unless
-	// the daemon is overloaded. 0 means 100 milliseconds and 3 seconds. If the daemon asks for a
-	// longer delay, the client keeps it; if that delay exceeds what is left of Limit, the client
-	// gives up at once.
-	BaseDelay, MaxDelay time.Duration
+	// MaxDelay bounds the wait between two attempts; 0 means 3 seconds. The wait doubles from 100
+	// milliseconds, less a random part of up to half of it. The first attempt does not wait, unless
+	// the daemon is overloaded. If the daemon asks for a longer delay, the client keeps it; if that
+	// delay exceeds what is left of Limit, the client gives up at once.
+	MaxDelay time.Duration
 }
 
 const (
-	defaultLimit     = 30 * time.Second
-	defaultBaseDelay = 100 * time.Millisecond
-	defaultMaxDelay  = 3 * time.Second
+	defaultLimit    = 30 * time.Second
+	baseDelay       = 100 * time.Millisecond
+	defaultMaxDelay = 3 * time.Second
 	// minAttempt is the time that every attempt gets, even when less of the limit is left.
 	minAttempt = time.Second
 )
 
 // withDefaults checks the settings and fills in the defaults.
 func (r Reconnect) withDefaults() (Reconnect, error) {
-	if r.Limit < 0 || r.BaseDelay < 0 || r.MaxDelay < 0 {
-		return r, fmt.Errorf("reconnect with limit %v and delays of %v to %v, expected none below 0",
-			r.Limit, r.BaseDelay, r.MaxDelay)
+	if r.Limit < 0 || r.MaxDelay < 0 {
+		return r, fmt.Errorf("reconnect with limit %v and delays up to %v, expected none below 0", r.Limit, r.MaxDelay)
 	}
 	r.Limit = cmp.Or(r.Limit, defaultLimit)
-	r.BaseDelay = cmp.Or(r.BaseDelay, defaultBaseDelay)
-	r.MaxDelay = cmp.Or(r.MaxDelay, max(defaultMaxDelay, r.BaseDelay))
+	r.MaxDelay = cmp.Or(r.MaxDelay, defaultMaxDelay)
 	return r, nil
 }
 
@@ -124,8 +121,8 @@ func (s *Session) judge(l *link, err error) (goOn bool, _ error) {
 		return false, broken("the daemon ended the stream before it was half-closed")
 	case errors.Is(err, io.EOF) && left:
 		// The daemon drains or lacks room. Inputs that were not on this stream go to the next one.
-		if l.backlog.noRoom != nil {
-			return l.open.inputs == 0, l.backlog.noRoom
+		if l.noRoom != nil {
+			return l.open.inputs == 0, l.noRoom
 		}
 		return l.open.inputs == 0 && !s.reconnect.Disabled, broken("the daemon ended the stream with inputs unanswered")
 	case errors.Is(err, io.EOF):
@@ -184,7 +181,7 @@ func (s *Session) resume(st *stream) *link {
 	}
 	s.link = l
 	s.moved.Broadcast() // the new daemon may not stop early, and Sync need not wait then
-	for _, g := range s.inOrder() {
+	for _, g := range s.open {
 		if g.begun || s.closed {
 			g.begun = true
 			l.enqueue(g)
@@ -236,7 +233,7 @@ func (o *outage) delay(fault error) time.Duration {
 	o.failed++
 	delay := time.Duration(0)
 	if doubled >= 0 {
-		most := min(float64(o.BaseDelay)*math.Exp2(float64(doubled)), float64(o.MaxDelay))
+		most := min(float64(baseDelay)*math.Exp2(float64(doubled)), float64(o.MaxDelay))
 		delay = time.Duration(most * (1 + rand.Float64()) / 2)
 	}
 	if asked := retryDelay(fault); asked > delay {

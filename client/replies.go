@@ -1,6 +1,8 @@
 package client
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/status"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -21,7 +23,7 @@ func (l *link) read() error {
 }
 
 // handle hands the results of one reply to their groups. An error ends the session: an
-// *InputError if the daemon can never do what the caller asked for, else a *ProtocolError.
+// *InputError if the daemon can never do what the caller asked for, else that of a broken contract.
 func (l *link) handle(reply *ckdv1.DecomposeStreamResponse) error {
 	if faults := reply.GetFaults(); len(faults) > 0 {
 		refused := newInputError(status.FromProto(faults[0]))
@@ -48,13 +50,13 @@ func (l *link) handle(reply *ckdv1.DecomposeStreamResponse) error {
 	if last != nil {
 		last.dropAnswered()
 	}
-	for c, rows := range l.backlog.refused {
-		l.backlog.postpone(c.group, rows, c.group.noRoom.delay(l.backlog.noRoom))
+	for c, rows := range l.refused {
+		l.postpone(c.group, rows, c.group.noRoom.delay(l.noRoom))
 	}
-	clear(l.backlog.refused)
+	clear(l.refused)
 	l.acknowledged = max(l.acknowledged, reply.GetBlocks())
 	s.moved.Broadcast()
-	if len(l.backlog.ready) > 0 || len(l.backlog.later) > 0 {
+	if len(l.waiting) > 0 {
 		l.wakePump()
 	}
 	return nil
@@ -87,8 +89,8 @@ func (l *link) answer(r *ckdv1.Result, policies []*ckdv1.PolicyRef) (*Group, err
 		return nil, nil
 	}
 	if s.retryLater(c.group, refused) {
-		l.backlog.noRoom = refused
-		l.backlog.refused[c] = append(l.backlog.refused[c], c.rows[at])
+		l.noRoom = refused
+		l.refused[c] = append(l.refused[c], c.rows[at])
 		l.open.finish(c, at)
 		return nil, nil
 	}
@@ -117,12 +119,11 @@ func (s *Session) retryLater(g *Group, refused *InputError) bool {
 func (s *Session) deliver(g *Group, r Result) {
 	g.results[r.Row], g.passes[r.Row] = r, noMore
 	g.order = append(g.order, r.Row)
-	g.arrived.Broadcast()
 	if !g.complete() {
 		s.window.release(1, 0)
 		return
 	}
-	delete(s.open, g)
+	s.open = slices.DeleteFunc(s.open, func(open *Group) bool { return open == g })
 	g.payloads, g.chunks = nil, nil
 	s.window.release(1, 1)
 	close(g.done)
@@ -136,7 +137,7 @@ func (s *Session) end(err error) {
 	}
 	s.err, s.ended = err, true
 	s.cancel()
-	for _, g := range s.inOrder() {
+	for _, g := range slices.Clone(s.open) {
 		for row, r := range g.results {
 			if !r.answered() {
 				s.deliver(g, Result{ID: g.ids[row], Row: row, Err: unanswered(err)})

@@ -48,25 +48,6 @@ func (r Result) Review() bool { return r.Decomposition.GetReview() }
 // the input, and send it back with the truth once that is known.
 func (r Result) Receipt() []byte { return r.Decomposition.GetReceipt() }
 
-// Risk returns the calibrated probability that an input called safe is truly critical. ok is false
-// if the input is called critical, the policy has no risk model, or there is no decision.
-func (r Result) Risk() (p float64, ok bool) {
-	if d := r.Decomposition; d != nil && d.Risk != nil {
-		return *d.Risk, true
-	}
-	return 0, false
-}
-
-// Priority returns the calibrated probability that the input is truly critical, whatever class is
-// predicted, and the percentile, in [0,1], that work lists are sorted by, highest first. ok is false
-// if the policy has no risk model, or there is no decision.
-func (r Result) Priority() (p, percentile float64, ok bool) {
-	if d := r.Decomposition; d != nil && d.Priority != nil {
-		return *d.Priority, d.GetPriorityPercentile(), true
-	}
-	return 0, 0, false
-}
-
 // answered reports whether the result has arrived.
 func (r Result) answered() bool { return r.Decomposition != nil || r.Err != nil }
 
@@ -99,18 +80,6 @@ func (e *InputError) Error() string {
 
 // GRPCStatus returns the status with all its details, for package status.
 func (e *InputError) GRPCStatus() *status.Status { return e.status }
-
-// ProtocolError says that daemon and client do not understand each other: one of them has a bug, or
-// their versions do not fit. It ends the session.
-type ProtocolError struct {
-	Message string
-}
-
-// Error returns the message.
-func (e *ProtocolError) Error() string { return "the contract is broken: " + e.Message }
-
-// GRPCStatus returns the status of the inputs that a ProtocolError leaves without an answer.
-func (e *ProtocolError) GRPCStatus() *status.Status { return status.New(codes.Internal, e.Error()) }
 
 // Reason returns the daemon's reason for the error of a call, a session or an input. It returns
 // ERROR_REASON_UNSPECIFIED for an error without a reason.
@@ -191,6 +160,8 @@ func newResult(id string, row int, r *ckdv1.Result, policies []*ckdv1.PolicyRef)
 	return result, nil
 }
 
-func broken(format string, args ...any) *ProtocolError {
-	return &ProtocolError{fmt.Sprintf(format, args...)}
+// broken returns the error of a daemon and a client that do not understand each other: one of them has a
+// bug, or their versions do not fit. It ends the session.
+func broken(format string, args ...any) error {
+	return status.Error(codes.Internal, "the contract is broken: "+fmt.Sprintf(format, args...))
 }

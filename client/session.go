@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -16,9 +14,6 @@ import (
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
-
-// defaultInFlight is the size of the window where neither the caller nor the daemon states one.
-const defaultInFlight = 1024
 
 // SessionConfig says which model a session's passes belong to and how they are answered.
 type SessionConfig struct {
@@ -71,13 +66,12 @@ type Session struct {
 	writing sync.Mutex
 
 	mu     sync.Mutex
-	moved  sync.Cond           // signals that Group.Sync may be able to return
-	link   *link               // nil while there is no stream
-	opened uint64              // groups opened so far
-	open   map[*Group]struct{} // groups with unanswered inputs
-	closed bool                // Close was called
-	ended  bool                // no further answers come
-	err    error               // returned by Err once the session has ended
+	moved  sync.Cond // signals answers, and that Group.Sync may be able to return
+	link   *link     // nil while there is no stream
+	open   []*Group  // groups with unanswered inputs, in the order in which they were opened
+	closed bool      // Close was called
+	ended  bool      // no further answers come
+	err    error     // returned by Err once the session has ended
 }
 
 // Session opens a stream and waits for the daemon's first reply, which states what the daemon
@@ -119,7 +113,7 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 	}
 	var st *stream
 	err = retry(ctx, reconnect, overloaded, func() (err error) {
-		st, err = c.openStream(ctx, 0, header, int(c.messageBytes.Load()))
+		st, err = c.openStream(ctx, 0, header, c.messageBytes)
 		return err
 	})
 	if err == nil {
@@ -138,7 +132,6 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 		terms:     st.terms,
 		window:    newWindow(config.InFlight, st.terms),
 		done:      make(chan struct{}),
-		open:      map[*Group]struct{}{},
 	}
 	s.moved.L = &s.mu
 	s.link = s.newLink(st)
@@ -164,13 +157,12 @@ func (s *Session) Open(ctx context.Context, ids []string) (*Group, error) {
 }
 
 // OpenWithContexts is Open for inputs whose receipts say more than the decision: contexts holds one
-// for each id, or is empty.
-func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts []InputContext) (*Group, error) {
-	messages, err := contextMessages(contexts, len(ids))
-	if err != nil {
+// for each id, or is empty. They must not change until all inputs are answered.
+func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts []*ckdv1.InputContext) (*Group, error) {
+	if err := checkContexts(contexts, len(ids)); err != nil {
 		return nil, err
 	}
-	if err := s.checkIDs(ids, messages); err != nil {
+	if err := s.checkIDs(ids, contexts); err != nil {
 		return nil, err
 	}
 	if err := s.window.acquire(ctx, len(ids)); err != nil {
@@ -182,51 +174,19 @@ func (s *Session) OpenWithContexts(ctx context.Context, ids []string, contexts [
 		s.window.release(len(ids), 1)
 		return nil, err
 	}
-	s.opened++
-	g := newGroup(s, ids, messages)
-	s.open[g] = struct{}{}
+	g := newGroup(s, ids, contexts)
+	s.open = append(s.open, g)
 	return g, nil
 }
 
-// Do sends the passes of one group, each laid out [inputs][classes], and returns the results in the
-// order of the ids. An input with fewer passes than the daemon expects is decided on those it has.
-//
-// On an error no input has been cleared. The daemon may still decide on inputs that were sent, and
-// count them.
-func (s *Session) Do(ctx context.Context, ids []string, passes iter.Seq[[]float32]) ([]Result, error) {
-	g, err := s.Open(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	sent := 0
-	for values := range passes {
-		if err = ctx.Err(); err == nil {
-			err = g.Send(values)
-		}
-		if err != nil {
-			break
-		}
-		sent++
-	}
-	// After an error too: otherwise the group would stay open for ever.
-	if expected := int(s.Info().GetExpectedPasses()); err != nil || expected == 0 || sent < expected {
-		if finishErr := g.Finish(); err == nil {
-			err = finishErr
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return g.Wait(ctx)
-}
-
-// DoRows works like Do for a model that leaves answered inputs out of its next pass. It calls
-// forward until no row needs a pass. Each call gets the rows that still need one, as rising
+// DoRows computes and sends the passes of one group, and returns the results in the order of the
+// ids. It calls forward until no row needs a pass: a model leaves answered inputs out. Each call gets the rows that still need one, as rising
 // positions in ids, and returns one pass of these rows, laid out [rows][classes]. Between calls
 // DoRows waits for the daemon, as Group.Sync does. The daemon must expect a number of passes: the
 // policy's, or that of SessionConfig.
 //
 // If forward fails, DoRows ends the group and returns the error; its inputs have not been cleared.
+// The daemon may still decide on inputs that were sent, and count them.
 func (s *Session) DoRows(ctx context.Context, ids []string, forward func(rows []int) ([]float32, error)) ([]Result, error) {
 	if s.Info().GetExpectedPasses() == 0 {
 		return nil, errors.New("the daemon expects no number of passes, expected SessionConfig.Passes or passes.expected of the policy")
@@ -254,7 +214,7 @@ func (s *Session) Close() error {
 	case s.ended:
 	case s.link != nil:
 		// Groups that have sent nothing are opened too, so that the daemon answers them.
-		for _, g := range s.inOrder() {
+		for _, g := range s.open {
 			if !g.begun {
 				g.begun = true
 				s.link.enqueue(g)
@@ -269,8 +229,8 @@ func (s *Session) Close() error {
 	return s.Err()
 }
 
-// Err returns why the session ended by itself: the stream's status, for package status, or a
-// *ProtocolError. It returns nil while the session lives and after a normal end.
+// Err returns why the session ended by itself: a status, for package status, whose code is
+// Internal where daemon and client do not understand each other. It returns nil while the session lives and after a normal end.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,11 +264,6 @@ func (s *Session) refusal() error {
 	return nil
 }
 
-// inOrder returns the open groups in the order in which they were opened. The caller holds mu.
-func (s *Session) inOrder() []*Group {
-	return slices.SortedFunc(maps.Keys(s.open), func(a, b *Group) int { return cmp.Compare(a.opened, b.opened) })
-}
-
 // window admits a group when there is room for its inputs and for one more group. Answers give the
 // room back. When the session ends, all inputs are answered, so whoever waits for room gets it and
 // then learns of the end.
@@ -319,10 +274,7 @@ type window struct {
 
 // newWindow makes a window of at most inFlight inputs, within the daemon's limits.
 func newWindow(inFlight int, limits terms) window {
-	size := min(cmp.Or(inFlight, math.MaxInt), limits.maxInputs)
-	if size == math.MaxInt {
-		size = defaultInFlight
-	}
+	size := min(cmp.Or(inFlight, limits.maxInputs), limits.maxInputs)
 	return window{size, semaphore.NewWeighted(int64(size)), semaphore.NewWeighted(int64(limits.maxGroups))}
 }
 

@@ -1,10 +1,7 @@
 package client
 
 import (
-	"cmp"
-	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -27,9 +24,9 @@ func newTerms(info *ckdv1.StreamInfo, messageBytes int) terms {
 	limits := info.GetLimits()
 	return terms{
 		info:         info,
-		messageBytes: min(cmp.Or(int(limits.GetMessageBytes()), math.MaxInt), messageBytes),
-		maxInputs:    cmp.Or(int(limits.GetOpenInputsPerStream()), math.MaxInt),
-		maxGroups:    cmp.Or(int(limits.GetOpenGroupsPerStream()), math.MaxInt),
+		messageBytes: min(int(limits.GetMessageBytes()), messageBytes),
+		maxInputs:    int(limits.GetOpenInputsPerStream()),
+		maxGroups:    int(limits.GetOpenGroupsPerStream()),
 	}
 }
 
@@ -67,25 +64,4 @@ func (t terms) checkSame(later terms) error {
 		return st.Err()
 	}
 	return detailed.Err()
-}
-
-// learnMessageBytes learns the daemon's limit on the size of a message if it refused a larger one, and
-// reports whether the limit is less than what the call went by. gRPC refuses such a message itself,
-// without the details of other errors. Without a model, the limit is that of any.
-func (c *Client) learnMessageBytes(ctx context.Context, err error, messageBytes int, model string) bool {
-	if st := status.Convert(err); st.Code() != codes.ResourceExhausted || errorInfo(st) != nil {
-		return false
-	}
-	var m *ckdv1.Model
-	if model != "" {
-		m, err = c.Model(ctx, model)
-	} else if all, listErr := c.Models(ctx); len(all) > 0 {
-		m, err = all[0], listErr
-	}
-	limit := int(m.GetLimits().GetMessageBytes())
-	if err != nil || limit <= blockOverhead || limit >= messageBytes {
-		return false
-	}
-	c.messageBytes.Store(int64(limit))
-	return true
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -59,60 +59,36 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// fileCredentials implements the credentials of WithTLS.
+// fileCredentials makes credentials of the files anew for every handshake.
 type fileCredentials struct {
-	files TLSFiles
-
-	mu   sync.Mutex
-	last credentials.TransportCredentials // made of the files as last read
+	credentials.TransportCredentials // made of the files as first read
+	files                            TLSFiles
+	last                             atomic.Pointer[tls.Config] // made of the files as last read
 }
 
 func newFileCredentials(files TLSFiles) (*fileCredentials, error) {
-	f := &fileCredentials{files: files}
-	if _, err := f.current(); err != nil {
+	config, err := files.load()
+	if err != nil {
 		return nil, err
 	}
+	f := &fileCredentials{TransportCredentials: credentials.NewTLS(config), files: files}
+	f.last.Store(config)
 	return f, nil
 }
 
-// current returns credentials made of the files as they are now. If they cannot be read, it returns
-// the error together with the last credentials.
-func (f *fileCredentials) current() (credentials.TransportCredentials, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	config, err := f.files.load()
-	if err == nil {
-		f.last = credentials.NewTLS(config)
-	}
-	return f.last, err
-}
-
-// ClientHandshake reads the files again and uses them for the handshake.
+// ClientHandshake reads the files again and uses them for the handshake. If they cannot be read, it
+// uses what was read last.
 func (f *fileCredentials) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	now, stale := f.current()
-	secure, info, err := now.ClientHandshake(ctx, authority, conn)
+	config, stale := f.files.load()
+	if stale == nil {
+		f.last.Store(config)
+	}
+	secure, info, err := credentials.NewTLS(f.last.Load()).ClientHandshake(ctx, authority, conn)
 	if err != nil && stale != nil {
 		return nil, nil, fmt.Errorf("%w; with files that were read earlier, as now: %w", err, stale)
 	}
 	return secure, info, err
 }
 
-// ServerHandshake always fails: these credentials are for clients.
-func (f *fileCredentials) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("credentials of a client, expected those of a server")
-}
-
-// Info describes the credentials as TLS.
-func (f *fileCredentials) Info() credentials.ProtocolInfo {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last.Info()
-}
-
 // Clone returns the same credentials, since nothing can be set on them.
 func (f *fileCredentials) Clone() credentials.TransportCredentials { return f }
-
-// OverrideServerName always fails. grpc has deprecated it.
-func (f *fileCredentials) OverrideServerName(string) error {
-	return errors.New("the server's name is that of TLSFiles")
-}

@@ -1,19 +1,12 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-)
-
-// Layouts of a batch's values.
-const (
-	SNK = ckdv1.Layout_LAYOUT_SNK // [passes][inputs][classes]
-	NSK = ckdv1.Layout_LAYOUT_NSK // [inputs][passes][classes]
 )
 
 // Batch holds the complete passes of some inputs.
@@ -24,29 +17,24 @@ type Batch struct {
 	Detail    ckdv1.Detail
 	Kind      ckdv1.Kind
 	Posterior string
-	// Layout of the values, SNK or NSK. It has no default.
-	Layout ckdv1.Layout
-	Passes int
-	Inputs int
+	Passes    int
+	Inputs    int
 	// IDs may be empty; otherwise there must be one for every input.
 	IDs []string
 	// Receipts and ModelVersion mean the same as in SessionConfig. Contexts may be empty; otherwise
 	// there must be one for every input.
 	Receipts     ckdv1.Receipts
 	ModelVersion string
-	Contexts     []InputContext
-	// Values must not change until Decompose returns.
+	Contexts     []*ckdv1.InputContext
+	// Values, laid out [passes][inputs][classes], must not change until Decompose returns.
 	Values []float32
-	// PerCall limits the inputs of one call. 0 allows as many as a message holds, up to 65536, the
-	// daemon's default limit.
-	PerCall int
 	// Reconnect applies to each call: one that finds no daemon, loses it, or finds it overloaded is
 	// made again.
 	Reconnect Reconnect
 }
 
-// defaultPerCall is the daemon's default limit on the inputs of a request.
-const defaultPerCall = 65536
+// inputsPerCall is the daemon's limit on the inputs of a request.
+const inputsPerCall = 65536
 
 // Decompose sends a batch and returns one result for each input, in order. A batch that is too
 // large for one message is sent in several calls, one after the other. The policy may change
@@ -63,29 +51,20 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	contexts, err := contextMessages(b.Contexts, b.Inputs)
-	if err != nil {
+	if err := checkContexts(b.Contexts, b.Inputs); err != nil {
 		return nil, err
 	}
 	results := make([]Result, 0, b.Inputs)
 	for from, to := 0, 0; from < b.Inputs; from = to {
-		messageBytes := int(c.messageBytes.Load())
-		if to, err = b.cut(from, classes, messageBytes, contexts); err != nil {
+		if to, err = b.cut(from, classes, c.messageBytes); err != nil {
 			return nil, err
 		}
 		var reply *ckdv1.DecomposeResponse
 		request := b.request(from, to, classes)
-		if len(contexts) > 0 {
-			request.Contexts = contexts[from:to]
-		}
 		err := retry(ctx, reconnect, retryable, func() (err error) {
 			reply, err = c.rpc.Decompose(ctx, request)
 			return err
 		})
-		if c.learnMessageBytes(ctx, err, messageBytes, b.Model) {
-			to = from // again, in smaller messages
-			continue
-		}
 		if err == nil {
 			results, err = b.read(results, from, to, reply)
 		}
@@ -98,12 +77,8 @@ func (c *Client) Decompose(ctx context.Context, b Batch) ([]Result, error) {
 
 // check rejects a batch that cannot be cut into calls. It returns the number of classes.
 func (b *Batch) check() (classes int, err error) {
-	if b.Layout != SNK && b.Layout != NSK {
-		return 0, fmt.Errorf("layout %v, expected SNK or NSK", b.Layout)
-	}
-	if b.Inputs < 0 || b.Passes < 1 || b.PerCall < 0 {
-		return 0, fmt.Errorf("%d inputs of %d passes, %d in a call, expected at least 0, 1 and 0",
-			b.Inputs, b.Passes, b.PerCall)
+	if b.Inputs < 0 || b.Passes < 1 {
+		return 0, fmt.Errorf("%d inputs of %d passes, expected at least 0 and 1", b.Inputs, b.Passes)
 	}
 	if len(b.IDs) != 0 && len(b.IDs) != b.Inputs {
 		return 0, fmt.Errorf("%d ids, expected none or one for each of %d inputs", len(b.IDs), b.Inputs)
@@ -118,16 +93,15 @@ func (b *Batch) check() (classes int, err error) {
 }
 
 // cut returns the end of the call that begins with input from.
-func (b *Batch) cut(from, classes, messageBytes int, contexts []*ckdv1.InputContext) (to int, err error) {
+func (b *Batch) cut(from, classes, messageBytes int) (to int, err error) {
 	size := proto.Size(b.request(from, from, classes)) + blockOverhead
-	most := cmp.Or(b.PerCall, defaultPerCall)
-	for to = from; to < b.Inputs && to-from < most; to++ {
+	for to = from; to < b.Inputs && to-from < inputsPerCall; to++ {
 		size += b.Passes * classes * valueBytes
 		if len(b.IDs) > 0 {
 			size += len(b.IDs[to]) + idOverhead
 		}
-		if len(contexts) > 0 {
-			size += contextBytes(contexts[to : to+1])
+		if len(b.Contexts) > 0 {
+			size += contextBytes(b.Contexts[to : to+1])
 		}
 		if size > messageBytes {
 			break
@@ -147,7 +121,7 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 		Detail:    b.Detail,
 		Kind:      b.Kind,
 		Posterior: b.Posterior,
-		Layout:    b.Layout,
+		Layout:    ckdv1.Layout_LAYOUT_SNK,
 		Passes:    uint32(b.Passes),
 		Inputs:    uint32(to - from),
 
@@ -157,12 +131,10 @@ func (b *Batch) request(from, to, classes int) *ckdv1.DecomposeRequest {
 	if len(b.IDs) > 0 {
 		r.InputIds = b.IDs[from:to]
 	}
-	r.ValuesLe = make([]byte, 0, (to-from)*b.Passes*classes*valueBytes)
-	if b.Layout == NSK {
-		input := b.Passes * classes
-		r.ValuesLe = appendValues(r.ValuesLe, b.Values[from*input:to*input])
-		return r
+	if len(b.Contexts) > 0 {
+		r.Contexts = b.Contexts[from:to]
 	}
+	r.ValuesLe = make([]byte, 0, (to-from)*b.Passes*classes*valueBytes)
 	pass := b.Inputs * classes
 	for p := range b.Passes {
 		r.ValuesLe = appendValues(r.ValuesLe, b.Values[p*pass+from*classes:p*pass+to*classes])

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,24 +17,18 @@ import (
 )
 
 // TestDecomposeAnyShape checks that each input is answered on its own passes and in its place,
-// however a batch is laid out and cut into calls.
+// however a batch is cut into calls.
 func TestDecomposeAnyShape(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(rt, "inputs")
 		passes := rapid.IntRange(2, 5).Draw(rt, "passes")
 		classes := rapid.IntRange(2, 6).Draw(rt, "classes")
-		perCall := rapid.IntRange(0, n).Draw(rt, "per call")
 		f := newFake(0)
 		// A call with one input always fits.
 		f.info.Limits.MessageBytes = uint32(rapid.IntRange(300+4*passes*classes, 2000).Draw(rt, "message bytes"))
-		messageBytes := int(f.info.Limits.MessageBytes)
-		if f.refuses = rapid.Bool().Draw(rt, "to be learned"); f.refuses {
-			messageBytes *= 20
-		}
-		c := f.dial(rt, client.WithMessageBytes(messageBytes))
+		c := f.dial(rt, client.WithMessageBytes(int(f.info.Limits.MessageBytes)))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
-		b := client.Batch{Model: model, Detail: client.Vectors, Passes: passes, Inputs: n, PerCall: perCall,
-			Layout: rapid.SampledFrom([]ckdv1.Layout{client.SNK, client.NSK}).Draw(rt, "layout"),
+		b := client.Batch{Model: model, Detail: client.Vectors, Passes: passes, Inputs: n,
 			Values: make([]float32, passes*n*classes)}
 		if rapid.Bool().Draw(rt, "with ids") {
 			for i := range n {
@@ -46,9 +39,6 @@ func TestDecomposeAnyShape(t *testing.T) {
 		for i := range n {
 			for p := range passes {
 				at := (p*n + i) * classes
-				if b.Layout == client.NSK {
-					at = (i*passes + p) * classes
-				}
 				row := b.Values[at : at+classes]
 				for c := range row {
 					row[c] = random.Float32()
@@ -73,33 +63,11 @@ func TestDecomposeAnyShape(t *testing.T) {
 	})
 }
 
-// TestDecomposeCalls checks how a large batch is cut into calls.
-func TestDecomposeCalls(t *testing.T) {
-	f := newFake(0)
-	c := f.dial(t)
-	// Inputs of 30 passes and 30 classes take 3600 bytes each: 512 KiB hold 145.
-	b := client.Batch{Model: model, Layout: client.NSK, Passes: 30, Inputs: 200, Values: make([]float32, 200*900)}
-	none := client.Batch{Layout: client.SNK, Passes: 2}
-	half := b
-	half.PerCall = 90
-	for _, b := range []client.Batch{b, half, none} {
-		results, err := c.Decompose(t.Context(), b)
-		if ok(t, err); len(results) != b.Inputs {
-			t.Errorf("%d results of %d inputs", len(results), b.Inputs)
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if want := []int{145, 55, 90, 90, 20}; !slices.Equal(f.calls, want) {
-		t.Errorf("calls of %v inputs, expected %v", f.calls, want)
-	}
-}
-
 // TestDecomposeFails checks that a call which fails, a wrong answer and a wrong batch fail the whole
 // batch. Its calls have one input each, and the second is answered wrongly.
 func TestDecomposeFails(t *testing.T) {
 	const tooLarge = ckdv1.ErrorReason_ERROR_REASON_REPLY_TOO_LARGE
-	good := client.Batch{Model: model, Layout: client.SNK, Passes: 2, Inputs: 2, PerCall: 1, Values: make([]float32, 12)}
+	good := client.Batch{Model: model, Passes: 2, Inputs: 2, Values: make([]float32, 12)}
 	type response = ckdv1.DecomposeResponse
 	broken := func(text string) fault { return fault{codes.Internal, 0, text} }
 	for _, c := range []struct {
@@ -116,7 +84,6 @@ func TestDecomposeFails(t *testing.T) {
 			want: broken("neither a decomposition nor an error")},
 		{name: "no policy", answer: func(r *response) error { r.Policy = nil; return nil }, want: broken("policy 0 of 0")},
 		{name: "wrong id", answer: func(r *response) error { r.Results[0].InputId = "x"; return nil }, want: broken(`answered as input "x"`)},
-		{name: "no layout", batch: func(b *client.Batch) { b.Layout = 0 }, want: saying("expected SNK or NSK")},
 		{name: "no passes", batch: func(b *client.Batch) { b.Passes = 0 }, want: saying("2 inputs of 0 passes")},
 		{name: "negative", batch: func(b *client.Batch) { b.Inputs = -1 }, want: saying("-1 inputs")},
 		{name: "ids", batch: func(b *client.Batch) { b.IDs = []string{"a"} }, want: saying("1 ids, expected none or one for each of 2")},
@@ -142,31 +109,12 @@ func TestDecomposeFails(t *testing.T) {
 			if c.batch != nil {
 				c.batch(&b)
 			}
-			results, err := f.dial(t).Decompose(t.Context(), b)
+			results, err := f.dial(t, client.WithMessageBytes(180)).Decompose(t.Context(), b) // room for one input
 			c.want.check(t, "Decompose", err)
 			if results != nil {
 				t.Errorf("%d results, expected none", len(results))
 			}
-			var protocol *client.ProtocolError
-			if errors.As(err, &protocol) != (c.want.code == codes.Internal) {
-				t.Errorf("error %v is of the wrong type", err)
-			}
 		})
-	}
-}
-
-// TestPosteriorIsStated checks that every stream, and every call of a batch, states the posterior.
-func TestPosteriorIsStated(t *testing.T) {
-	f := newFake(2)
-	s := f.session(t, client.SessionConfig{Posterior: "ensemble"})
-	batch := client.Batch{Model: model, Posterior: "mc-dropout", Layout: client.SNK, Passes: 2, Inputs: 2, PerCall: 1, Values: make([]float32, 12)}
-	_, err := f.client.Decompose(t.Context(), batch)
-	ok(t, err)
-	ok(t, s.Close())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if want := []string{"ensemble", "mc-dropout", "mc-dropout"}; !slices.Equal(f.posteriors, want) {
-		t.Errorf("posteriors %q, expected %q", f.posteriors, want)
 	}
 }
 
@@ -194,12 +142,11 @@ func ExampleClient_Decompose() {
 
 	results, err := c.Decompose(context.Background(), client.Batch{
 		Model:  "fetal-health",
-		Layout: client.NSK,
 		Passes: 2,
 		Inputs: 2,
 		Values: []float32{
-			0.9, 0.1, 0, 0.8, 0.2, 0, // the passes of the first input
-			0.5, 0.5, 0, 0.1, 0.9, 0,
+			0.9, 0.1, 0, 0.5, 0.5, 0, // the first pass of both inputs
+			0.8, 0.2, 0, 0.1, 0.9, 0,
 		},
 	})
 	if err != nil {

@@ -3,21 +3,16 @@ package examples_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
-	"github.com/ckd-project/ckd/server"
 )
 
 // manifest holds the parts of a document that the test looks at.
@@ -53,9 +48,8 @@ type pods struct{ Spec podSpec }
 
 type podSpec struct {
 	Containers []struct {
-		Name      string
-		Args      []string
-		Resources struct{ Limits struct{ Memory string } }
+		Name string
+		Args []string
 	}
 	Volumes []struct {
 		EmptyDir  map[string]string     `yaml:"emptyDir"`
@@ -109,16 +103,6 @@ func manifests(t *testing.T) map[string]manifest {
 // that calls it.
 func TestKServe(t *testing.T) {
 	m := manifests(t)
-	for kind, version := range map[string]string{
-		"Namespace grading": "v1", "NetworkPolicy ckd": "networking.k8s.io/v1", "ConfigMap ckd-policy": "v1", "Service ckd": "v1", "Deployment ckd": "apps/v1",
-		"InferenceGraph fetal-health": "serving.kserve.io/v1alpha1", "InferenceService fetal-health": "serving.kserve.io/v1beta1",
-		"ClusterServingRuntime triton-ckd": "serving.kserve.io/v1alpha1", "InferenceService fetal-health-graded": "serving.kserve.io/v1beta1",
-	} {
-		if m[kind].APIVersion != version {
-			t.Errorf("%s: version %q, expected %q", kind, m[kind].APIVersion, version)
-		}
-	}
-
 	// The policy is valid, and the daemon has all flags.
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, []byte(m["ConfigMap ckd-policy"].Data["fetal-health.yaml"]), 0o600); err != nil {
@@ -136,7 +120,6 @@ func TestKServe(t *testing.T) {
 			continue
 		}
 		daemons++
-		fits(t, c.Args, c.Resources.Limits.Memory)
 		for _, arg := range c.Args {
 			if flag := regexp.MustCompile(`^--[a-z-]+`).FindString(arg); flag != "" && !regexp.MustCompile(flag+"[= ]").MatchString(help) {
 				t.Errorf("ckd serve has no flag %s", flag)
@@ -191,34 +174,6 @@ func TestKServe(t *testing.T) {
 	}
 }
 
-// fits checks that what clients can make the daemon hold fits the container's memory.
-func fits(t *testing.T, args []string, memory string) {
-	t.Helper()
-	flag := func(name string) int {
-		for _, arg := range args {
-			if value, is := strings.CutPrefix(arg, "--"+name+"="); is {
-				n, err := strconv.Atoi(value)
-				if err != nil {
-					t.Error(err)
-				}
-				return n
-			}
-		}
-		t.Errorf("no flag --%s", name)
-		return 0
-	}
-	gigabytes, err := strconv.Atoi(strings.TrimSuffix(memory, "Gi"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	limits := server.LimitsFor(int64(flag("max-open-bytes")))
-	limits.Streams, limits.Watches = flag("max-streams"), flag("max-streams")
-	most := limits.WorstCase(1, 1024, true).Total()
-	if most > int64(gigabytes)<<30*9/10 {
-		t.Errorf("clients can make the daemon hold %d bytes, where the limit of memory is %s", most, memory)
-	}
-}
-
 // TestKServeTransformer checks that the transformer appends the daemon's decisions to the
 // classifier's answer. It must defer a refused input, and all inputs while the daemon is away.
 func TestKServeTransformer(t *testing.T) {
@@ -265,98 +220,4 @@ func everyDeferred(t *testing.T, what string, deferred []bool, errors []string, 
 			t.Fatalf("%s: input %d, defer %v, %q, expected it deferred, with %q", what, i, deferred[i], errors[i], want)
 		}
 	}
-}
-
-// TestKServeGraph checks that the graph returns the daemon's decisions, the predicted classes, and
-// what the classifier answered beside the passes.
-func TestKServeGraph(t *testing.T) {
-	d := serve(t, "--http", "127.0.0.1:0")
-	label := fmt.Sprintf(`{"name":"label","datatype":"BYTES","shape":[%d],"parameters":{"content_type":"str"},"data":["a b"%s]}`, inputs, strings.Repeat(`,"\u00e4"`, inputs-1))
-	logits := `{"name":"logits","datatype":"BF16","shape":[1,2],"data":[[0.50,-3e2]]}`
-	classifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil || string(body) != `{"inputs": "features"}` {
-			t.Errorf("the classifier is asked %s, %v", body, err)
-		}
-		fmt.Fprintf(w, `{"model_name": "classifier", "model_version": null, "id": "7", "parameters": null, "outputs": [%s,
-			{"name": "passes", "datatype": "FP32", "shape": [%d, 30, 3], "data": %s}, {"name": "decision", "datatype": "INT8", "shape": [1], "data": [0]}, %s]}`,
-			label, inputs, recordedJSON(t), logits)
-	}))
-	defer classifier.Close()
-	code, body := route(t, `{"inputs": "features"}`, func(name, path string) string {
-		if name == "fetal-health-passes" {
-			return classifier.URL
-		}
-		return d.HTTP + path
-	})
-	var got struct {
-		ID      string
-		Outputs []struct {
-			Name string
-			Data json.RawMessage
-		}
-	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || got.ID != "7" {
-		t.Fatalf("%d, %v: %s", code, err, body)
-	}
-	names, said := map[string]int{}, map[string]string{}
-	for _, output := range got.Outputs {
-		names[output.Name]++
-		said[output.Name] = string(output.Data)
-	}
-	var predicted []int
-	var classes []string
-	for passes := range slices.Chunk(recorded(t), 30*3) {
-		var sums [3]float64
-		for i, v := range passes {
-			sums[i%3] += float64(v)
-		}
-		top := slices.Index(sums[:], slices.Max(sums[:]))
-		predicted, classes = append(predicted, top), append(classes, []string{"normal", "suspect", "pathologic"}[top])
-	}
-	for name, want := range map[string]any{"decision": decisions(t, d.GRPC[0])[:inputs], "predicted": predicted, "predicted_class": classes} {
-		if text, err := json.Marshal(want); err != nil || said[name] != string(text) || names[name] != 1 {
-			t.Errorf("%s, %d times: %s, want %s", name, names[name], said[name], text)
-		}
-	}
-	if !strings.HasSuffix(body, ","+label+","+logits+"]}\n") || names["passes"] != 0 {
-		t.Errorf("%s\nexpected label and logits at the end, as they were, and no passes", body)
-	}
-}
-
-// route runs the steps of the example's graph as KServe's router does: it posts each answer to the
-// next step unchanged, without its headers, and stops at a failure.
-func route(t *testing.T, body string, address func(service, path string) string) (code int, answer string) {
-	t.Helper()
-	for _, step := range manifests(t)["InferenceGraph fetal-health"].Spec.Nodes["root"].Steps {
-		path := ""
-		if at := strings.Index(step.ServiceURL, "/v2/"); at >= 0 {
-			path = step.ServiceURL[at:]
-		}
-		reply, err := http.Post(address(step.ServiceName, path), "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(reply.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := reply.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if code, body = reply.StatusCode, string(data); code != http.StatusOK {
-			break
-		}
-	}
-	return code, body
-}
-
-// recordedJSON returns the passes of the first inputs as JSON, [inputs][passes][classes].
-func recordedJSON(t *testing.T) string {
-	t.Helper()
-	text, err := json.Marshal(recorded(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -1,17 +1,13 @@
 package examples_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
@@ -71,22 +67,6 @@ func TestPythonContract(t *testing.T) {
 	}
 }
 
-// recorded returns the passes of the first inputs of the recording, [inputs][passes][classes].
-func recorded(t *testing.T) (values []float32) {
-	t.Helper()
-	r, err := recordings.CTGMCDropout()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range inputs {
-		for s := range r.Passes.S {
-			at := (s*r.Passes.N + i) * r.Passes.K
-			values = append(values, r.Passes.Float32[at:at+r.Passes.K]...)
-		}
-	}
-	return values
-}
-
 // decisions returns the actions that the Go client gets for the recording, by all passes.
 func decisions(t *testing.T, address string) (actions []string) {
 	t.Helper()
@@ -100,7 +80,7 @@ func decisions(t *testing.T, address string) (actions []string) {
 	}
 	defer c.Close()
 	results, err := c.Decompose(t.Context(), client.Batch{
-		Model: "fetal-health", Layout: client.SNK, Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
+		Model: "fetal-health", Passes: r.Passes.S, Inputs: r.Passes.N, Values: r.Passes.Float32,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -169,74 +149,6 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonOutlivesDaemons checks that the client waits for a daemon that has not started yet, and
-// goes on with the next one when a daemon stops.
-func TestPythonOutlivesDaemons(t *testing.T) {
-	t.Parallel()
-	python := python(t, "grpc", "google.protobuf", "numpy")
-	socket := "unix:" + filepath.Join(t.TempDir(), "ckd.sock")
-	want := func() []string {
-		d := serve(t)
-		defer d.Stop()
-		return decisions(t, d.GRPC[0])[:inputs]
-	}()
-	want[5] = "no decision" // decided before the daemon dies
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	slow := `
-import sys, time
-import ckd, numpy
-passes = numpy.load(sys.argv[2])[:, :int(sys.argv[3])]
-passes[3, 5, 0] = numpy.nan
-with ckd.Client(sys.argv[1], patience=100) as client, client.session("fetal-health") as session:
-    def slowly():
-        for i, p in enumerate(passes):
-            if i == 10:
-                print("ten", file=sys.stderr, flush=True)
-                sys.stdin.readline()
-            yield p
-    for result in session.decide([str(i) for i in range(passes.shape[1])], slowly()):
-        print(result.id, result, sep="\t")
-`
-	command := exec.CommandContext(ctx, python, "-c", slow, socket, recording, fmt.Sprint(inputs))
-	answers, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reached := make(chan struct{})
-	command.Stderr = writerFunc(func(text []byte) (int, error) {
-		switch strings.TrimSpace(string(text)) {
-		case "ten":
-			close(reached)
-		case "":
-		default:
-			t.Errorf("standard error: %s", text)
-		}
-		return len(text), nil
-	})
-	var stdout strings.Builder
-	command.Stdout = &stdout
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	first := serveOn(t, socket, "--policy", policyFile)
-	select {
-	case <-reached:
-	case <-ctx.Done():
-		t.Fatal("the client did not get to send")
-	}
-	if err := first.Process.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-first.Exited
-	serveOn(t, socket, "--policy", policyFile)
-	fmt.Fprintln(answers)
-	if err := command.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	printed(t, testbed.Result{Stdout: stdout.String()}, want)
-}
-
 // TestPythonFrozenDaemon checks that the client waits for a frozen daemon as long as its patience
 // lasts: on an open stream, on a new one, and in a call. When the daemon goes on, so must the
 // client.
@@ -297,7 +209,3 @@ with ckd.Client(address, patience=60) as client:
 		t.Error(r.Stderr)
 	}
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/recordings"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // TestDegenerate serves a model whose dropout was switched off by a deployment, on a GPU that rounds the
@@ -28,7 +27,7 @@ func TestDegenerate(t *testing.T) {
 	const inputs = 100
 	send := func(dropout bool) (retained int) {
 		p := r.Passes
-		batch := client.Batch{Model: "fetal-health", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: p.S, Inputs: inputs}
+		batch := client.Batch{Model: "fetal-health", Passes: p.S, Inputs: inputs}
 		for s := range p.S {
 			pass := p.Float32[p.Offset(s, 0):][:inputs*p.K]
 			if !dropout {

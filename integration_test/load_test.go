@@ -3,7 +3,6 @@ package integration_test
 import (
 	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,15 +164,13 @@ func (l *load) pass(first, pass int) (values []float32) {
 
 func (l *load) do(s *client.Session, halfway func()) {
 	first, ids := l.next()
-	results, err := s.Do(l.t.Context(), ids, func(yield func([]float32) bool) {
-		for p := range l.passes {
-			if p == l.passes/2 && halfway != nil {
-				halfway()
-			}
-			if !yield(l.pass(first, p)) {
-				return
-			}
+	pass := 0
+	results, err := s.DoRows(l.t.Context(), ids, func([]int) ([]float32, error) { // every pass is of all rows
+		if pass == l.passes/2 && halfway != nil {
+			halfway()
 		}
+		pass++
+		return l.pass(first, pass-1), nil
 	})
 	l.keep(first, results, err, true)
 }
@@ -181,10 +178,10 @@ func (l *load) do(s *client.Session, halfway func()) {
 func (l *load) decompose() {
 	first, ids := l.next()
 	b := client.Batch{
-		Model: loadModel, Detail: client.Full, Layout: client.NSK, Passes: l.passes, Inputs: loadBatch, IDs: ids, Reconnect: patient,
+		Model: loadModel, Detail: client.Full, Passes: l.passes, Inputs: loadBatch, IDs: ids, Reconnect: patient,
 	}
-	for n := range loadBatch {
-		b.Values = append(b.Values, l.input(first+n)...)
+	for p := range l.passes {
+		b.Values = append(b.Values, l.pass(first, p)...)
 	}
 	results, err := l.client.Decompose(l.t.Context(), b)
 	l.keep(first, results, err, false)
@@ -214,17 +211,10 @@ func (l *load) hold(d *daemon) (rest func()) {
 		}
 		// The daemon reads a stream in order. Once it has refused this input, which is not finite,
 		// the batch is open, unless the stream had grown too old.
-		spoilt := []float32{float32(math.NaN()), 0, 0}
-		_, refused := s.Do(l.t.Context(), []string{"spoilt"}, slices.Values([][]float32{spoilt}))
-		if err != nil || refused != nil {
-			return false
-		}
-		select {
-		case <-g.Done():
-			return false
-		default:
-			return true
-		}
+		_, refused := s.DoRows(l.t.Context(), []string{"spoilt"}, func([]int) ([]float32, error) {
+			return []float32{float32(math.NaN()), 0, 0}, nil
+		})
+		return err == nil && refused == nil && len(g.Rows()) > 0
 	})
 	return func() {
 		for p := l.passes / 2; p < l.passes; p++ {

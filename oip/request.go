@@ -148,41 +148,14 @@ var parameters = []parameter{
 	}},
 }
 
-// refusedParameters lists parameters that ask for features ckd does not have. They are refused
-// because a client that sets one would wait for its effect in vain.
-var refusedParameters = []string{
-	"classification", "sequence_end", "sequence_id", "sequence_start",
-	"shared_memory_byte_size", "shared_memory_offset", "shared_memory_region",
-}
-
 // enum returns the number of an enum value by its short name: LAYOUT_NSK by nsk.
 func enum(values map[string]int32, prefix, word string) (int32, bool) {
 	number := values[prefix+strings.TrimPrefix(strings.ToUpper(word), prefix)]
 	return number, number != 0
 }
 
-// Parameters that ask for raw tensors in the answer.
-const (
-	binaryAll    = "binary_data_output" // parameter of the request, for all outputs
-	binaryOutput = "binary_data"        // parameter of one output, which overrides the other
-)
-
-// readForm returns whether a parameter asks for raw tensors. The default applies where the
-// parameter is absent.
-func readForm(field string, sent map[string]*pb.InferParameter, name string, otherwise bool) (raw bool, violation *server.Violation) {
-	p, there := sent[name]
-	if !there {
-		return otherwise, nil
-	}
-	choice, ok := p.GetParameterChoice().(*pb.InferParameter_BoolParam)
-	if !ok {
-		return false, &server.Violation{
-			Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: field + "parameters." + name, Got: show(p),
-			Expected: "true or false",
-		}
-	}
-	return choice.BoolParam, nil
-}
+// binaryAll names the parameter of a request that asks for raw tensors in the answer, or for typed ones.
+const binaryAll = "binary_data_output"
 
 // readParameters reads the parameters of the request and of its tensor. Those of the tensor win.
 func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferRequest_InferInputTensor) *server.Violation {
@@ -191,9 +164,6 @@ func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferReques
 		field string
 		sent  map[string]*pb.InferParameter
 	}{{"", r.GetParameters()}, {q.field(""), t.GetParameters()}} {
-		if violation := checkRefused(of.field, of.sent); violation != nil {
-			return violation
-		}
 		for _, p := range parameters {
 			value, there := of.sent[p.name]
 			if !there {
@@ -207,44 +177,20 @@ func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferReques
 			}
 		}
 	}
-	for i, other := range r.GetInputs() { // their values are not in the request
-		if violation := checkRefused(fmt.Sprintf("inputs[%d].", i), other.GetParameters()); violation != nil {
-			return violation
-		}
-	}
-	return nil
-}
-
-// checkRefused refuses a parameter that asks for what ckd does not do. false and 0 ask for nothing.
-func checkRefused(field string, sent map[string]*pb.InferParameter) *server.Violation {
-	for _, name := range refusedParameters {
-		p, there := sent[name]
-		if !there || slices.Contains([]string{"no value", "0", "false", `""`}, show(p)) {
-			continue
-		}
-		return &server.Violation{
-			Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: field + "parameters." + name, Got: show(p),
-			Expected: "no such parameter, for ckd does not do what it asks for",
-		}
-	}
 	return nil
 }
 
 // show returns the value of a parameter as text.
 func show(p *pb.InferParameter) string {
-	switch v := p.GetParameterChoice().(type) {
-	case *pb.InferParameter_BoolParam:
-		return strconv.FormatBool(v.BoolParam)
-	case *pb.InferParameter_Int64Param:
-		return strconv.FormatInt(v.Int64Param, 10)
-	case *pb.InferParameter_Uint64Param:
-		return strconv.FormatUint(v.Uint64Param, 10)
-	case *pb.InferParameter_DoubleParam:
-		return strconv.FormatFloat(v.DoubleParam, 'g', -1, 64)
-	case *pb.InferParameter_StringParam:
-		return strconv.Quote(v.StringParam)
+	m := p.ProtoReflect()
+	choice := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
+	if choice == nil {
+		return "no value"
 	}
-	return "no value"
+	if text, ok := m.Get(choice).Interface().(string); ok {
+		return strconv.Quote(text)
+	}
+	return m.Get(choice).String()
 }
 
 // readShape reads the shape [N,S,K], or [S,N,K] in the layout SNK.
@@ -325,9 +271,15 @@ func (q *request) setValues(n int, double bool, read func(*decomp.Tensor)) {
 // request. A request that names none gets the defaults and all its other tensors, except those with
 // the name of an output of ckd.
 func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_InferInputTensor) *server.Violation {
-	all, violation := readForm("", r.GetParameters(), binaryAll, true)
-	if violation != nil {
-		return violation
+	if p, there := r.GetParameters()[binaryAll]; there {
+		choice, ok := p.GetParameterChoice().(*pb.InferParameter_BoolParam)
+		if !ok {
+			return &server.Violation{
+				Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: "parameters." + binaryAll, Got: show(p),
+				Expected: "true or false",
+			}
+		}
+		q.typed = !choice.BoolParam
 	}
 	others := q.others(r)
 	for i, asked := range r.GetOutputs() {
@@ -344,19 +296,11 @@ func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_I
 		if slices.Contains(q.outputs, from[at]) {
 			return wrong(field+"name", strconv.Quote(asked.GetName())+" again", "every output once")
 		}
-		if violation := checkRefused(field, asked.GetParameters()); violation != nil {
-			return violation
-		}
-		raw, violation := readForm(field, asked.GetParameters(), binaryOutput, all)
-		if violation != nil {
-			return violation
-		}
-		q.typed = q.typed || !raw // raw_output_contents holds all tensors or none
 		q.outputs = append(q.outputs, from[at])
 	}
 	asks := q.call.Receipts != ckdv1.Receipts_RECEIPTS_UNSPECIFIED
 	if len(q.outputs) == 0 {
-		q.outputs, q.typed = slices.Concat(defaults, others), !all
+		q.outputs = slices.Concat(defaults, others)
 		if asks {
 			q.outputs = append(q.outputs, review, sealed)
 		}

@@ -108,28 +108,6 @@ func TestMetadata(t *testing.T) {
 	h.eventually(t, 0, "ckd_inputs_rejected_total") // no input was
 }
 
-// TestMetadataIsTrue checks that answers have the outputs that metadata announces.
-func TestMetadataIsTrue(t *testing.T) {
-	h := newHarness(t, server.DefaultLimits())
-	m, err := h.client.ModelMetadata(t.Context(), &pb.ModelMetadataRequest{Name: "ctg"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := ctg(t, 7).request("ctg", "", "FP32")
-	for _, o := range m.GetOutputs() {
-		ask(request, o.GetName())
-	}
-	response := h.infer(t, request)
-	read(t, response)
-	for i, o := range response.GetOutputs() {
-		said := m.GetOutputs()[i]
-		shape := append([]int64{7}, said.GetShape()[1:]...)
-		if said.GetShape()[0] != -1 || o.GetName() != said.GetName() || o.GetDatatype() != said.GetDatatype() || !slices.Equal(o.GetShape(), shape) {
-			t.Errorf("%v, but metadata %v", o, said)
-		}
-	}
-}
-
 func (h *harness) stream(t *testing.T) pb.GRPCInferenceService_ModelStreamInferClient {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -17,7 +17,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/internal/record"
 )
 
 // digits lists the classes of the recordings digits-*. The tests take two of them for critical.
@@ -122,8 +122,8 @@ models:
 	const html = `<img src=x onerror="document.title='broken into'"><b>bold</b>`
 	const retained = "steady"
 	_, err = c.Decompose(t.Context(), client.Batch{
-		Model: "eager", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 2, IDs: []string{html, retained},
-		Values: []float32{0.9, 0.1, 0.4, 0.6, 0.9, 0.1, 0.9, 0.1001},
+		Model: "eager", Passes: 2, Inputs: 2, IDs: []string{html, retained},
+		Values: []float32{0.9, 0.1, 0.9, 0.1, 0.4, 0.6, 0.9, 0.1001},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"slices"
 
 	"github.com/ckd-project/ckd/client"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 func main() {
@@ -59,80 +57,32 @@ func run(args []string) error {
 	}
 	defer c.Close()
 
-	// All sessions live in this context: when it ends, their inputs are abandoned.
-	m := &modelServer{client: c, config: client.SessionConfig{
+	// The session lives in this context: when it ends, its inputs are abandoned.
+	session, err := c.Session(ctx, client.SessionConfig{
 		Model: *model, Posterior: "mc-dropout", Passes: *passes, AcceptSettled: true,
-	}}
-	if err := m.open(ctx); err != nil {
+	})
+	if err != nil {
 		return err
 	}
-	without := 0 // passes that would be computed without early stopping
+	classes := session.Info().GetClasses()
+	toy := newClassifier(len(classes))
 	for batch := range 2 {
 		ids := make([]string, *inputs)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("%d-%d", batch, i)
 		}
-		results, err := m.decide(ctx, ids)
+		features := toy.inputs(len(ids))
+		results, err := session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
+			return toy.forward(features, rows), nil
+		})
 		if err != nil {
 			return err
 		}
-		info := m.session.Info()
-		without += len(ids) * int(info.GetExpectedPasses())
 		for _, r := range results {
-			fmt.Printf("%s\t%s\n", r.ID, describe(r, info.GetClasses()))
+			fmt.Printf("%s\t%s\n", r.ID, describe(r, classes))
 		}
 	}
-	if each := 1 / float64(2**inputs); m.computed < without {
-		fmt.Printf("%.1f passes an input without early stopping, %.1f with: %.1fx\n",
-			float64(without)*each, float64(m.computed)*each, float64(without)/float64(m.computed))
-	}
-	return m.session.Close()
-}
-
-// modelServer computes passes and has ckd decide on them.
-type modelServer struct {
-	client   *client.Client
-	config   client.SessionConfig
-	session  *client.Session
-	toy      *classifier
-	computed int // passes computed, over all inputs
-}
-
-// open opens a session, whose first reply names the classes.
-func (m *modelServer) open(ctx context.Context) (err error) {
-	if m.session, err = m.client.Session(ctx, m.config); err != nil {
-		return err
-	}
-	m.toy = newClassifier(len(m.session.Info().GetClasses()))
-	return nil
-}
-
-// decide computes the passes of a batch and returns ckd's decision on each input. If the policy is
-// replaced by one with other classes, kind or passes, the session ends; decide then opens another
-// one, which has the new names, and computes the batch again.
-func (m *modelServer) decide(ctx context.Context, ids []string) ([]client.Result, error) {
-	features := m.toy.inputs(len(ids))
-	for {
-		results, err := m.session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
-			m.computed += len(rows)
-			return m.toy.forward(features, rows), nil
-		})
-		if !policyChanged(results, err) {
-			return results, err
-		}
-		_ = m.session.Close() // returns the policy's change once more
-		if err := m.open(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// policyChanged reports whether an input has no decision because its policy was replaced by one with
-// another shape.
-func policyChanged(results []client.Result, err error) bool {
-	const changed = ckdv1.ErrorReason_ERROR_REASON_POLICY_CHANGED
-	return client.Reason(err) == changed ||
-		slices.ContainsFunc(results, func(r client.Result) bool { return client.Reason(r.Err) == changed })
+	return session.Close()
 }
 
 // describe returns what happens to an input, with the names of its classes.

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // Error describes what is wrong with a request before it becomes a call: a gRPC status, and the
@@ -29,14 +28,6 @@ func New(httpStatus int, code codes.Code, message string) *Error {
 // Invalid returns the error of a malformed request.
 func Invalid(message string) *Error {
 	return New(http.StatusBadRequest, codes.InvalidArgument, message)
-}
-
-// WithRetry adds to the error that the same request may succeed a second later, and returns it.
-func (f *Error) WithRetry() *Error {
-	if st, err := f.Status.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)}); err == nil {
-		f.Status = st
-	}
-	return f
 }
 
 // Error returns the message.

@@ -16,9 +16,9 @@ import (
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
-// Options bounds what a request may hold. A zero field takes its default.
+// Options bounds what a request may hold.
 type Options struct {
-	// MessageBytes bounds one message to the server: 512 KiB by default. It is asked for every request.
+	// MessageBytes bounds one message to the server. It is asked for every request.
 	MessageBytes func() int
 	// Tensor returns the name of a model's tensor that holds the passes. All other tensors go to
 	// the server, and come back, unread. If it is nil, every tensor is read.
@@ -31,9 +31,6 @@ const headerLength = "Inference-Header-Content-Length"
 // New returns the handler of /v2 and all paths below it. Its caller limits how long bodies are, and
 // how slow.
 func New(client inferencepb.GRPCInferenceServiceClient, o Options) http.Handler {
-	if o.MessageBytes == nil {
-		o.MessageBytes = func() int { return 512 << 10 }
-	}
 	h := &handler{client, o, http.NewServeMux()}
 	for _, route := range []struct {
 		method, path string

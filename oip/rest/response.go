@@ -109,20 +109,12 @@ func rawOutput(m *inferencepb.ModelInferResponse, i int) ([]byte, error) {
 func values(all map[string]*inferencepb.InferParameter) map[string]any {
 	out := map[string]any{}
 	for key, p := range all {
-		switch v := p.GetParameterChoice().(type) {
-		case *inferencepb.InferParameter_BoolParam:
-			out[key] = v.BoolParam
-		case *inferencepb.InferParameter_Int64Param:
-			out[key] = v.Int64Param
-		case *inferencepb.InferParameter_Uint64Param:
-			out[key] = v.Uint64Param
-		case *inferencepb.InferParameter_StringParam:
-			out[key] = v.StringParam
-		case *inferencepb.InferParameter_DoubleParam:
-			if out[key] = any(v.DoubleParam); math.IsNaN(v.DoubleParam) || math.IsInf(v.DoubleParam, 0) {
-				out[key] = nil
-			}
-		default:
+		out[key] = nil
+		m := p.ProtoReflect()
+		if choice := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); choice != nil {
+			out[key] = m.Get(choice).Interface()
+		}
+		if v, ok := out[key].(float64); ok && (math.IsNaN(v) || math.IsInf(v, 0)) {
 			out[key] = nil
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -62,86 +61,51 @@ func elements(t *tensorText, most int) ([]byte, error) {
 		return nil, invalidInput(name, "the shape %v, which has no number of elements", t.Shape)
 	}
 	room := min(want, int64(len(t.Data))/2, int64(most)/8) // an element has two bytes of text or more
-	n := &nested{raw: make([]byte, 0, room*int64(kind.bytes))}
-	err := n.read(t.Data, func(text []byte) (err error) {
-		if len(n.raw) >= most {
-			return httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
-				fmt.Sprintf("the input %q has data over the limit of %d bytes: send fewer inputs at once", name, most))
-		}
-		if n.raw, err = kind.read(n.raw, text); err != nil {
-			return invalidInput(name, "the element %s, expected %s", httperror.Clip(string(text)), kind.what)
-		}
-		return nil
-	})
-	switch {
-	case errors.Is(err, errUneven):
-		return nil, invalidInput(name, "data whose arrays are not all alike")
-	case err != nil:
-		return nil, err
-	case want != n.count:
-		return nil, invalidInput(name, "data with %d elements, the shape %v has %d", n.count, t.Shape, want)
-	case len(n.dims) > 1 && !slices.Equal(n.dims, t.Shape):
-		return nil, invalidInput(name, "data nested as %v, the shape is %v", n.dims, t.Shape)
-	}
-	return n.raw, nil
-}
-
-// errUneven says that arrays of one depth differ in length, or in what they hold.
-var errUneven = errors.New("uneven arrays")
-
-// nested finds how the arrays of a tensor's data are nested.
-type nested struct {
-	raw    []byte  // the elements so far
-	count  int64   // number of elements so far
-	open   []int64 // lengths so far of the arrays around
-	dims   []int64 // lengths of the arrays by depth; -1 until one has ended
-	leaves int     // depth of the elements; 0 until one is read
-}
-
-// read calls element with the text of each element. The data is valid JSON and begins with an array.
-func (n *nested) read(data []byte, element func(text []byte) error) error {
-	for len(data) > 0 {
+	raw := make([]byte, 0, room*int64(kind.bytes))
+	count := int64(0)
+	var nesting []byte // the brackets and commas
+	for data := t.Data; len(data) > 0; {
 		length := 1
 		switch data[0] {
-		case ' ', '\t', '\r', '\n', ',':
-		case '[':
-			if len(n.open) > 0 {
-				n.open[len(n.open)-1]++
-			}
-			n.open = append(n.open, 0)
-			if len(n.open) > maxRank || n.leaves > 0 && len(n.open) > n.leaves {
-				return errUneven
-			}
-		case ']':
-			depth := len(n.open)
-			for len(n.dims) < depth {
-				n.dims = append(n.dims, -1)
-			}
-			if ended := &n.dims[depth-1]; *ended < 0 {
-				*ended = n.open[depth-1]
-			} else if *ended != n.open[depth-1] {
-				return errUneven
-			}
-			n.open = n.open[:depth-1]
-		case '{':
-			return errUneven
+		case ' ', '\t', '\r', '\n':
+		case '[', ']', ',':
+			nesting = append(nesting, data[0])
 		default:
-			if n.leaves == 0 {
-				n.leaves = len(n.open)
+			if len(raw) >= most {
+				return nil, httperror.New(http.StatusRequestEntityTooLarge, codes.ResourceExhausted,
+					fmt.Sprintf("the input %q has data over the limit of %d bytes: send fewer inputs at once", name, most))
 			}
-			if len(n.open) != n.leaves {
-				return errUneven
-			}
-			n.open[len(n.open)-1]++
-			n.count++
 			length = scalarLength(data)
-			if err := element(data[:length]); err != nil {
-				return err
+			var err error
+			if raw, err = kind.read(raw, data[:length]); err != nil {
+				return nil, invalidInput(name, "the element %s, expected %s", httperror.Clip(string(data[:length])), kind.what)
 			}
+			count++
 		}
 		data = data[length:]
 	}
-	return nil
+	if want != count {
+		return nil, invalidInput(name, "data with %d elements, the shape %v has %d", count, t.Shape, want)
+	}
+	if !isNested(nesting, []int64{want}) && !isNested(nesting, t.Shape) {
+		return nil, invalidInput(name, "data that is nested otherwise than the shape %v", t.Shape)
+	}
+	return raw, nil
+}
+
+// isNested reports whether brackets and commas are those of arrays of a shape.
+func isNested(nesting []byte, shape []int64) bool {
+	var want []byte
+	for _, n := range slices.Backward(shape) {
+		if n > int64(len(nesting)) || n*int64(len(want)+1) > int64(len(nesting)) {
+			return false // too short, however large the shape
+		}
+		if want = slices.Repeat(append(want, ','), int(n)); n > 0 {
+			want = want[:len(want)-1]
+		}
+		want = slices.Concat([]byte("["), want, []byte("]"))
+	}
+	return bytes.Equal(nesting, want)
 }
 
 // scalarLength returns the length of the string, number or word at the start of valid JSON.

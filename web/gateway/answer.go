@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -13,46 +11,37 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// appendAnswer appends an answer of ckd.v1 as JSON. protojson omits zero fields; appendAnswer adds
+// object returns an answer of ckd.v1 as it is written as JSON. protojson omits zero fields; object adds
 // those zeros that were computed, such as predicted class 0.
-func appendAnswer(b []byte, m protoreflect.Message) ([]byte, error) {
+func object(m protoreflect.Message) (any, error) {
 	if m.Descriptor().ParentFile() != ckdv1.File_ckd_v1_uncertainty_proto {
 		data, err := marshal(m.Interface())
-		return append(b, data...), err
+		return json.RawMessage(data), err
 	}
+	out := map[string]any{}
 	computed := zeros(m.Interface())
-	b = append(b, '{')
 	fields := m.Descriptor().Fields()
-	for i, first := 0, true; i < fields.Len(); i++ {
+	for i := range fields.Len() {
 		field := fields.Get(i)
+		name, v := string(field.Name()), m.Get(field)
 		if !m.Has(field) && !slices.Contains(computed, field.Name()) {
 			continue
 		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = append(append(append(b, '"'), field.Name()...), '"', ':')
 		var err error
 		if !field.IsList() {
-			if b, err = appendValue(b, field, m.Get(field)); err != nil {
-				return nil, err
+			out[name], err = jsonValue(field, v)
+		} else {
+			list := make([]any, v.List().Len())
+			for i := 0; i < len(list) && err == nil; i++ {
+				list[i], err = jsonValue(field, v.List().Get(i))
 			}
-			continue
+			out[name] = list
 		}
-		b = append(b, '[')
-		list := m.Get(field).List()
-		for i := range list.Len() {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			if b, err = appendValue(b, field, list.Get(i)); err != nil {
-				return nil, err
-			}
+		if err != nil {
+			return nil, err
 		}
-		b = append(b, ']')
 	}
-	return append(b, '}'), nil
+	return out, nil
 }
 
 // zeros returns the fields of a message that are present even if they are zero. The vectors of a
@@ -82,44 +71,26 @@ func zeros(m any) []protoreflect.Name {
 	return nil
 }
 
-func appendValue(b []byte, field protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {
+// jsonValue returns a value that package json writes as protojson does.
+func jsonValue(field protoreflect.FieldDescriptor, v protoreflect.Value) (any, error) {
 	switch field.Kind() {
 	case protoreflect.MessageKind:
-		return appendAnswer(b, v.Message())
+		return object(v.Message())
 	case protoreflect.EnumKind:
 		if name := field.Enum().Values().ByNumber(v.Enum()); name != nil {
-			return append(append(append(b, '"'), name.Name()...), '"'), nil
+			return name.Name(), nil
 		}
-		return strconv.AppendInt(b, int64(v.Enum()), 10), nil
-	case protoreflect.BoolKind:
-		return strconv.AppendBool(b, v.Bool()), nil
-	case protoreflect.Uint32Kind:
-		return strconv.AppendUint(b, v.Uint(), 10), nil
 	case protoreflect.Uint64Kind:
-		return append(strconv.AppendUint(append(b, '"'), v.Uint(), 10), '"'), nil
+		return strconv.FormatUint(v.Uint(), 10), nil
 	case protoreflect.DoubleKind:
-		return appendDouble(b, v.Float()), nil
-	case protoreflect.StringKind:
-		text, err := json.Marshal(v.String())
-		return append(b, text...), err
-	case protoreflect.BytesKind:
-		return append(base64.StdEncoding.AppendEncode(append(b, '"'), v.Bytes()), '"'), nil
+		switch f := v.Float(); {
+		case math.IsNaN(f):
+			return "NaN", nil
+		case math.IsInf(f, 1):
+			return "Infinity", nil
+		case math.IsInf(f, -1):
+			return "-Infinity", nil
+		}
 	}
-	return nil, fmt.Errorf("%s is of kind %v, which answers do not have", field.FullName(), field.Kind())
-}
-
-func appendDouble(b []byte, v float64) []byte {
-	switch {
-	case math.IsNaN(v):
-		return append(b, `"NaN"`...)
-	case math.IsInf(v, 1):
-		return append(b, `"Infinity"`...)
-	case math.IsInf(v, -1):
-		return append(b, `"-Infinity"`...)
-	}
-	format := byte('f')
-	if abs := math.Abs(v); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
-		format = 'e'
-	}
-	return strconv.AppendFloat(b, v, format, -1, 64)
+	return v.Interface(), nil
 }

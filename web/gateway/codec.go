@@ -63,7 +63,11 @@ func marshal(m proto.Message) ([]byte, error) {
 	options := protojson.MarshalOptions{UseProtoNames: true}
 	switch m.(type) {
 	case *ckdv1.DecomposeResponse:
-		return appendAnswer(nil, m.ProtoReflect())
+		answer, err := object(m.ProtoReflect())
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
 	case *ckdv1.ReportOutcomesResponse, *ckdv1.ListPromisesResponse, *ckdv1.ClearAlarmResponse:
 		options.EmitDefaultValues = true // a count of 0 is a figure
 	}

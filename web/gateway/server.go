@@ -59,21 +59,11 @@ type pipe struct{ *bufconn.Listener }
 // Accept implements net.Listener.
 func (p pipe) Accept() (net.Conn, error) { return inProcess(p.Listener.Accept()) }
 
-// Addr implements net.Listener.
-func (pipe) Addr() net.Addr { return address{} }
-
-// pipeConn is one end of a connection inside the process. Nobody else can read it, and its peer is
-// the process itself.
+// pipeConn is one end of a connection inside the process, which nobody else can read.
 type pipeConn struct{ net.Conn }
 
 // InProcess marks the connection as one that can be trusted.
 func (pipeConn) InProcess() {}
-
-// LocalAddr implements net.Conn.
-func (pipeConn) LocalAddr() net.Addr { return address{} }
-
-// RemoteAddr implements net.Conn.
-func (pipeConn) RemoteAddr() net.Addr { return address{} }
 
 func inProcess(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
@@ -81,8 +71,3 @@ func inProcess(c net.Conn, err error) (net.Conn, error) {
 	}
 	return pipeConn{c}, nil
 }
-
-type address struct{}
-
-func (address) Network() string { return "pipe" }
-func (address) String() string  { return "in-process" }

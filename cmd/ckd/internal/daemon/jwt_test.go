@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +58,7 @@ func TestClientOutlivesItsToken(t *testing.T) {
 	var session *client.Session
 	await(t, "a session opens", func() bool {
 		replace(3 * time.Second)
-		session, err = c.Session(t.Context(), client.SessionConfig{Model: "m", Reconnect: client.Reconnect{Limit: time.Minute}})
+		session, err = c.Session(t.Context(), client.SessionConfig{Model: "m", Passes: 4, Reconnect: client.Reconnect{Limit: time.Minute}})
 		return err == nil
 	})
 	replace(time.Hour)
@@ -70,7 +69,7 @@ func TestClientOutlivesItsToken(t *testing.T) {
 	before, n := unavailable(), 0
 	await(t, "the stream ends with its token", func() bool {
 		n++
-		results, err := session.Do(t.Context(), []string{fmt.Sprint(n)}, slices.Values([][]float32{{0.5, 0.5}, {0.4, 0.6}, {0.3, 0.7}, {0.2, 0.8}}))
+		results, err := session.DoRows(t.Context(), []string{fmt.Sprint(n)}, func([]int) ([]float32, error) { return []float32{0.5, 0.5}, nil })
 		if err != nil || len(results) != 1 || results[0].Err != nil {
 			t.Fatalf("batch %d: %+v, %v", n, results, err)
 		}

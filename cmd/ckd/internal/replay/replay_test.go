@@ -145,7 +145,7 @@ func TestValuesAreGathered(t *testing.T) {
 			}
 		}
 		var scratch []float32
-		var snk, nsk []float32
+		var all []float32
 		for s := range passes {
 			var want []float32
 			for n := from; n < end; n++ {
@@ -156,18 +156,10 @@ func TestValuesAreGathered(t *testing.T) {
 			if got := passValues(&scratch, p, s, from, end); !slices.Equal(got, want) {
 				t.Fatalf("pass %d: %v, expected %v", s, got, want)
 			}
-			snk = append(snk, want...)
+			all = append(all, want...)
 		}
-		for n := from; n < end; n++ {
-			for s := range passes {
-				for k := range classes {
-					nsk = append(nsk, value(s, n, k))
-				}
-			}
-		}
-		want := map[ckdv1.Layout][]float32{client.SNK: snk, client.NSK: nsk}
-		if layout, got := batchValues(p, from, end); !slices.Equal(got, want[layout]) {
-			t.Fatalf("%v: %v, expected %v", layout, got, want[layout])
+		if got := batchValues(p, from, end); !slices.Equal(got, all) {
+			t.Fatalf("%v, expected %v", got, all)
 		}
 	})
 }
@@ -233,7 +225,6 @@ func TestAnswerRefusal(t *testing.T) {
 		err             error
 		reason, message string
 	}{
-		{&client.ProtocolError{Message: "no info"}, "internal", "no answer: the contract is broken: no info"},
 		{status.Error(codes.DeadlineExceeded, "too slow"), "deadline_exceeded", "no answer: too slow"},
 		{fmt.Errorf("wrapped: %w", status.Error(codes.Unavailable, "gone")), "unavailable", "no answer: gone"},
 		{client.ErrClosed, "unknown", "no answer: the session is closed"},

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/record"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // Stream sends batches as groups of one stream, pass by pass.
@@ -67,7 +66,7 @@ func Unary(daemon *client.Client, passes *record.Passes, terms client.Batch) fun
 	return func(ctx context.Context, from, end int) []Reply {
 		batch := terms
 		batch.Passes, batch.Inputs, batch.IDs = passes.S, end-from, ids(from, end)
-		batch.Layout, batch.Values = batchValues(passes, from, end)
+		batch.Values = batchValues(passes, from, end)
 		started := time.Now()
 		results, err := daemon.Decompose(ctx, batch)
 		if err != nil {
@@ -120,15 +119,12 @@ func passValues(scratch *[]float32, p *record.Passes, s, from, end int) []float3
 	return *scratch
 }
 
-// batchValues returns all passes of the inputs from up to to, and their layout.
-func batchValues(p *record.Passes, from, end int) (ckdv1.Layout, []float32) {
-	if p.Layout == record.NSK && p.Float32 != nil {
-		return client.NSK, p.Float32[p.Offset(0, from):][:(end-from)*p.S*p.K]
-	}
+// batchValues returns all passes of the inputs from up to to, as [passes][inputs][classes].
+func batchValues(p *record.Passes, from, end int) []float32 {
 	values := make([]float32, 0, p.S*(end-from)*p.K)
 	var scratch []float32
 	for s := range p.S {
 		values = append(values, passValues(&scratch, p, s, from, end)...)
 	}
-	return client.SNK, values
+	return values
 }
