@@ -60,21 +60,16 @@ func (s *Server) decided(p *Policy, t terms, d decision, o *engine.Outcome, got 
 	}
 	want := p.outcome(&heeding, t.detail, d.settled)
 	want.Review, want.Receipt = got.GetReview(), got.GetReceipt() // reviewed has checked these
-	if heeding.Decision.Action == policy.Defer || want.GetReview() {
-		s.Referred = append(s.Referred, fmt.Sprintf("%s %q %s %x", p.Name, d.id, heeding.Decision.Action, referredReceipt(want)))
+	switch {                                                      // an input that goes to a person for review has the receipt that the review needs
+	case want.GetReview():
+		s.Referred = append(s.Referred, fmt.Sprintf("%s %q %s %x", p.Name, d.id, heeding.Decision.Action, want.GetReceipt()))
+	case heeding.Decision.Action == policy.Defer:
+		s.Referred = append(s.Referred, fmt.Sprintf("%s %q %s ", p.Name, d.id, heeding.Decision.Action))
 	}
 	if diff := gocmp.Diff(want, got, rounding, protocmp.Transform()); diff != "" {
 		return fmt.Errorf("decomposition (-want +got):\n%s", diff)
 	}
 	s.countDecided(p, &heeding)
-	return nil
-}
-
-// referredReceipt returns the receipt with which an input is referred: those who review it need it.
-func referredReceipt(d *ckdv1.Decomposition) []byte {
-	if d.GetReview() {
-		return d.GetReceipt()
-	}
 	return nil
 }
 
@@ -251,9 +246,11 @@ func (s *Server) reviewed(p *Policy, t terms, d decision, o *engine.Outcome, got
 	}
 	if d.context != nil {
 		want.Group = s.Keys.DrawKey().Group([]byte(d.context.GetGroup()))
-		for at, slice := range p.slices() {
-			if value := d.context.GetSlices()[slice.Name]; slices.Contains(slice.Values, value) {
-				want.Slices[at] = policy.SliceHash(slice.Name, value)
+		if p.Audit != nil {
+			for at, slice := range p.Audit.Slices {
+				if value := d.context.GetSlices()[slice.Name]; slices.Contains(slice.Values, value) {
+					want.Slices[at] = policy.SliceHash(slice.Name, value)
+				}
 			}
 		}
 	}
@@ -268,12 +265,4 @@ func (s *Server) countIssued(p *Policy, version string, stratum receipt.Stratum,
 	if counts && s.Keys != nil {
 		s.issued[Series(Issued, "policy", p.Hash, "version", version, "stratum", stratum.String(), "what", what)]++
 	}
-}
-
-// slices returns the slices that the policy declares.
-func (p *Policy) slices() []policy.Slice {
-	if p.Audit == nil {
-		return nil
-	}
-	return p.Audit.Slices
 }
