@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -28,6 +29,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -92,10 +94,12 @@ func (a *assault) dial() net.Conn {
 }
 
 // peer opens a connection of HTTP/2.
-func (a *assault) peer(settings ...http2.Setting) *peer { return greet(a.dial(), false, settings...) }
+func (a *assault) peer(settings ...http2.Setting) *servertest.Peer {
+	return servertest.Greet(a.dial(), attackerToken, false, settings...)
+}
 
 // crowd runs an attack on several connections at once.
-func (a *assault) crowd(run func(p *peer), settings ...http2.Setting) {
+func (a *assault) crowd(run func(p *servertest.Peer), settings ...http2.Setting) {
 	a.sideBySide(crowd, func(int) { run(a.peer(settings...)) })
 }
 
@@ -113,9 +117,9 @@ func (a *assault) text(n int, text string) {
 }
 
 // flood sends frames again and again, a hundred times at once, until the server has had enough.
-func (p *peer) flood(one func(w *http2.Framer)) {
+func flood(p *servertest.Peer, one func(w *http2.Framer)) {
 	for sent, taken := 0, true; sent < frames/crowd && taken; sent += 100 {
-		taken = p.write(func(w *http2.Framer) {
+		taken = p.Write(func(w *http2.Framer) {
 			for range 100 {
 				one(w)
 			}
@@ -129,6 +133,20 @@ func write(conn net.Conn, text string) bool {
 	_, err := io.WriteString(conn, text)
 	return err == nil
 }
+
+var zippedHeader = hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}
+
+// packed returns so many zeros, packed.
+func packed(size int) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(make([]byte, size)) // into memory
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// hostOf returns the address of a URL.
+func hostOf(url string) string { return strings.TrimPrefix(url, "http://") }
 
 // release closes all connections.
 func (a *assault) release() {
@@ -156,21 +174,21 @@ func attacks() []attack {
 	if err != nil {
 		panic(err)
 	}
-	unread := append(message(false, len(header), header), bytes.Repeat(message(false, 100, make([]byte, 100)), 1<<13)...)
+	unread := append(servertest.Message(false, len(header), header), bytes.Repeat(servertest.Message(false, 100, make([]byte, 100)), 1<<13)...)
 	zeros := packed(64 << 20)
-	half := message(false, abuseMessage, make([]byte, abuseMessage-1))
-	calls := func(p *peer) {
+	half := servertest.Message(false, abuseMessage, make([]byte, abuseMessage-1))
+	calls := func(p *servertest.Peer) {
 		for range abuseCalls / crowd {
-			id := p.open(decompose)
-			p.send(id, message(false, len(request), request), 16<<10)
-			p.write(func(w *http2.Framer) { _ = w.WriteData(id, true, nil) })
+			id := p.Open(decompose)
+			p.Send(id, servertest.Message(false, len(request), request), 16<<10)
+			p.Write(func(w *http2.Framer) { _ = w.WriteData(id, true, nil) })
 		}
 	}
 	bare := func(method string) func(*assault) {
 		return func(a *assault) {
-			a.crowd(func(p *peer) {
+			a.crowd(func(p *servertest.Peer) {
 				for range 1000 {
-					p.open(method)
+					p.Open(method)
 				}
 			})
 		}
@@ -181,33 +199,33 @@ func attacks() []attack {
 	}
 	all := []attack{
 		{"tiny DATA frames", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) { p.send(p.open(streaming), half[:frames/crowd], 1) })
+			a.crowd(func(p *servertest.Peer) { p.Send(p.Open(streaming), half[:frames/crowd], 1) })
 		}},
 		{"half messages on streams", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) {
-				a.sideBySide(abuseStreams/crowd, func(int) { p.send(p.openLocked(streaming), half, 16<<10) })
+			a.crowd(func(p *servertest.Peer) {
+				a.sideBySide(abuseStreams/crowd, func(int) { p.Send(p.Open(streaming), half, 16<<10) })
 			})
 		}},
 		{"half messages of calls", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) {
-				a.sideBySide(abuseCalls/crowd, func(int) { p.send(p.openLocked(decompose), half, 16<<10) })
+			a.crowd(func(p *servertest.Peer) {
+				a.sideBySide(abuseCalls/crowd, func(int) { p.Send(p.Open(decompose), half, 16<<10) })
 			})
 		}},
 		{"half messages on many connections", overGRPC, func(a *assault) { // 500 MiB
 			a.sideBySide(many, func(int) {
 				p := a.peer()
-				a.sideBySide(20, func(int) { p.send(p.openLocked(streaming), half, 16<<10) })
+				a.sideBySide(20, func(int) { p.Send(p.Open(streaming), half, 16<<10) })
 			})
 		}},
 		{"messages that nobody reads", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) {
-				a.sideBySide(abuseStreams/crowd, func(int) { p.send(p.openLocked(streaming), unread, 16<<10) })
+			a.crowd(func(p *servertest.Peer) {
+				a.sideBySide(abuseStreams/crowd, func(int) { p.Send(p.Open(streaming), unread, 16<<10) })
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}) // so that the stream waits until its first reply is read
 		}},
 		{"gzip bombs", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) {
+			a.crowd(func(p *servertest.Peer) {
 				for range 4 {
-					p.send(p.open(streaming, zippedHeader), message(true, len(zeros), zeros), 16<<10)
+					p.Send(p.Open(streaming, zippedHeader), servertest.Message(true, len(zeros), zeros), 16<<10)
 				}
 			})
 		}},
@@ -216,22 +234,22 @@ func attacks() []attack {
 		{"bare headers of health checks", overGRPC, bare(healthv1.Health_Check_FullMethodName)},
 		{"bare headers of watches", overGRPC, bare(healthv1.Health_Watch_FullMethodName)},
 		{"health checks with a window of 0", overGRPC, func(a *assault) {
-			a.crowd(func(p *peer) {
-				p.flood(func(w *http2.Framer) {
-					id := p.stream()
-					_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(healthv1.Health_Check_FullMethodName), EndHeaders: true})
+			a.crowd(func(p *servertest.Peer) {
+				flood(p, func(w *http2.Framer) {
+					id := p.Stream()
+					_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.Encode(healthv1.Health_Check_FullMethodName), EndHeaders: true})
 					_ = w.WriteData(id, true, make([]byte, 5))
 				})
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		}},
 		{"refused calls with far deadlines", overGRPC, func(a *assault) {
 			far := hpack.HeaderField{Name: "grpc-timeout", Value: "99999999H"}
-			a.crowd(func(p *peer) {
+			a.crowd(func(p *servertest.Peer) {
 				for range abuseCalls {
-					p.open(decompose) // take all places
+					p.Open(decompose) // take all places
 				}
-				p.flood(func(w *http2.Framer) {
-					_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: p.stream(), BlockFragment: p.encode(decompose, far), EndHeaders: true, EndStream: true})
+				flood(p, func(w *http2.Framer) {
+					_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: p.Stream(), BlockFragment: p.Encode(decompose, far), EndHeaders: true, EndStream: true})
 				})
 			})
 		}},
@@ -240,7 +258,7 @@ func attacks() []attack {
 		}},
 		{"replies unread in TCP", overGRPC, func(a *assault) {
 			a.sideBySide(crowd, func(int) {
-				calls(greet(a.dial(), true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}))
+				calls(servertest.Greet(a.dial(), attackerToken, true, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}))
 			})
 		}},
 	}
@@ -252,38 +270,38 @@ func attacks() []attack {
 		name, surface, path := of.name, of.surface, of.path
 		all = append(all,
 			attack{"rapid reset" + name, surface, func(a *assault) {
-				a.crowd(func(p *peer) {
-					p.flood(func(w *http2.Framer) {
-						id := p.stream()
-						_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(path), EndHeaders: true})
+				a.crowd(func(p *servertest.Peer) {
+					flood(p, func(w *http2.Framer) {
+						id := p.Stream()
+						_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.Encode(path), EndHeaders: true})
 						_ = w.WriteRSTStream(id, http2.ErrCodeCancel)
 					})
 				})
 			}},
 			attack{"CONTINUATION flood" + name, surface, func(a *assault) {
-				a.crowd(func(p *peer) {
-					id, block := p.stream(), p.encode(path)
-					p.write(func(w *http2.Framer) { _ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block}) })
+				a.crowd(func(p *servertest.Peer) {
+					id, block := p.Stream(), p.Encode(path)
+					p.Write(func(w *http2.Framer) { _ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block}) })
 					// A literal field that never ends.
 					filler := append([]byte{0x00, 0x7f, 0x80, 0x80, 0x80, 0x20}, make([]byte, 1<<10)...)
-					p.flood(func(w *http2.Framer) { _ = w.WriteContinuation(id, false, filler) })
+					flood(p, func(w *http2.Framer) { _ = w.WriteContinuation(id, false, filler) })
 				})
 			}},
 			attack{"empty CONTINUATION frames" + name, surface, func(a *assault) {
-				a.crowd(func(p *peer) {
-					id, block := p.stream(), p.encode(path)
-					p.write(func(w *http2.Framer) { _ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block}) })
-					p.flood(func(w *http2.Framer) { _ = w.WriteContinuation(id, false, nil) })
+				a.crowd(func(p *servertest.Peer) {
+					id, block := p.Stream(), p.Encode(path)
+					p.Write(func(w *http2.Framer) { _ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block}) })
+					flood(p, func(w *http2.Framer) { _ = w.WriteContinuation(id, false, nil) })
 				})
 			}},
 			attack{"HPACK bomb" + name, surface, func(a *assault) {
-				a.crowd(func(p *peer) {
+				a.crowd(func(p *servertest.Peer) {
 					huge := hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 4000)}
-					p.open(path, huge)
+					p.Open(path, huge)
 					for range 100 { // a byte for each of 4000
-						block := append(p.encode(path), slices.Repeat([]byte{0x80 | 62}, 15_000)...)
-						id := p.stream()
-						if !p.write(func(w *http2.Framer) {
+						block := append(p.Encode(path), slices.Repeat([]byte{0x80 | 62}, 15_000)...)
+						id := p.Stream()
+						if !p.Write(func(w *http2.Framer) {
 							_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
 						}) {
 							return
@@ -293,23 +311,23 @@ func attacks() []attack {
 			}},
 			attack{"SETTINGS and PING flood" + name, surface, func(a *assault) {
 				a.sideBySide(crowd, func(int) {
-					p := greet(a.dial(), true)
-					p.flood(func(w *http2.Framer) {
+					p := servertest.Greet(a.dial(), attackerToken, true)
+					flood(p, func(w *http2.Framer) {
 						_ = w.WriteSettings()
 						_ = w.WritePing(false, [8]byte{})
 					})
 				})
 			}},
 			attack{"empty DATA frames" + name, surface, func(a *assault) {
-				a.crowd(func(p *peer) {
-					id := p.open(path)
-					p.flood(func(w *http2.Framer) { _ = w.WriteData(id, false, nil) })
+				a.crowd(func(p *servertest.Peer) {
+					id := p.Open(path)
+					flood(p, func(w *http2.Framer) { _ = w.WriteData(id, false, nil) })
 				})
 			}},
 			attack{"connections without a word" + name, surface, func(a *assault) { a.text(many, "") }},
 			attack{"connections that only greet" + name, surface, func(a *assault) { a.text(many, http2.ClientPreface) }},
 			attack{"connections without acknowledgement of SETTINGS" + name, surface, func(a *assault) {
-				a.text(many, http2.ClientPreface+string(frameBytes(func(w *http2.Framer) { _ = w.WriteSettings() })))
+				a.text(many, http2.ClientPreface+string(servertest.Frames(func(w *http2.Framer) { _ = w.WriteSettings() })))
 			}},
 		)
 	}
@@ -597,6 +615,13 @@ func TestAbuse(t *testing.T) {
 	fmt.Fprint(w, rows)
 	_ = w.Flush() // a buffer takes everything
 	t.Logf("\n%s", table.String())
+}
+
+// tensorOf returns a request with some inputs of a recording.
+func tensorOf(t *testing.T, inputs int) *ckdv1.DecomposeRequest {
+	t.Helper()
+	values, n, s, _ := readRecording(t, "ctg-mcdropout", inputs)
+	return &ckdv1.DecomposeRequest{Model: "fetal-health", Inputs: uint32(n), Passes: uint32(s), Layout: ckdv1.Layout_LAYOUT_NSK, Values: values}
 }
 
 // rowsOf returns different rows of so many classes.

@@ -37,7 +37,6 @@ func TestIdentities(t *testing.T) {
 	t.Run("credentials", g.testCredentials)
 	t.Run("models that one may not use", g.testHiddenModels)
 	t.Run("probes", g.testProbes)
-	t.Run("admin", g.testAdmin)
 	t.Run("curl", g.testCurl)
 	g.checkSecrets(g.daemon)
 }
@@ -190,31 +189,6 @@ func (g *guarded) testProbes(t *testing.T) {
 		if code, _, _ := g.Get(path); code != http.StatusOK {
 			t.Errorf("%s: %d", path, code)
 		}
-	}
-}
-
-func (g *guarded) testAdmin(t *testing.T) {
-	for _, c := range []struct {
-		name, method, path, token string
-		want                      int
-	}{
-		{"triage by nobody", http.MethodGet, "/triage/state", "", 401},
-		{"triage by ann", http.MethodGet, "/triage/state", g.ann, 403},
-		{"triage by the chief", http.MethodGet, "/triage/state", g.chief, 200},
-		{"other paths by nobody", http.MethodGet, "/else", "", 401},
-		{"other paths by ann", http.MethodGet, "/else", g.ann, 404},
-		{"other paths by the chief", http.MethodGet, "/else", g.chief, 404},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			headers := []string{"Ckd-Identity", "chief"}
-			if c.token != "" {
-				headers = append(headers, "Authorization", "Bearer "+c.token)
-			}
-			r, err := ask(inTime(t), http.DefaultClient, c.method, g.Admin+c.path, "", headers...)
-			if err != nil || r.code != c.want {
-				t.Errorf("%d %s %v, want %d", r.code, r.body, err, c.want)
-			}
-		})
 	}
 }
 

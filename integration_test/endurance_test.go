@@ -2,18 +2,13 @@ package integration_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"text/tabwriter"
@@ -21,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/ckd-project/ckd/internal/timed"
@@ -29,70 +23,6 @@ import (
 )
 
 var soak = flag.Duration("soak", 3*time.Second, "how long TestSoak goes on")
-
-// TestThousandStreams opens streams that finish, vanish, stall and idle by the thousand. They must
-// leave nothing behind.
-func TestThousandStreams(t *testing.T) {
-	timed.Long(t)
-	d := serve(t, "--policy", writePolicy(t, policyText), "--input-idle-timeout", "1s", "--max-streams", "2000")
-	goroutines := d.gauge("go_goroutines")
-	var streams sync.WaitGroup
-	var finished, cut atomic.Int64
-	for i := range 1000 {
-		streams.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), hang)
-			defer cancel()
-			conn, err := grpc.NewClient(d.GRPC[i%len(d.GRPC)], grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer conn.Close()
-			stream, err := openStream(ctx, conn)
-			if err != nil {
-				t.Errorf("stream %d: %v", i, err)
-				return
-			}
-			switch i % 4 {
-			case 0: // finishes
-				if stream.Send(block(1, 8, 5, true)) == nil && stream.CloseSend() == nil {
-					for err = nil; err == nil; {
-						_, err = stream.Recv()
-					}
-					if errors.Is(err, io.EOF) {
-						finished.Add(1)
-					}
-				}
-			case 1: // vanishes with open inputs
-				_ = stream.Send(block(1, 8, 2, false))
-			case 2: // writes without reading, until it is cut off or has written enough
-				// What is already sent may keep the client from learning that it is cut off.
-				time.AfterFunc(4*time.Second, cancel)
-				for g := range uint64(200) {
-					if stream.Send(block(g, 64, 5, true)) != nil {
-						break
-					}
-				}
-				cut.Add(1)
-			case 3: // leaves its inputs idle, which fail, while the stream goes on
-				_ = stream.Send(block(1, 2, 2, false))
-				if m, err := stream.Recv(); err != nil || len(m.GetResults()) == 0 || m.GetResults()[0].GetError() == nil {
-					t.Errorf("stream %d: idle inputs: %v, %v", i, m, err)
-				}
-			}
-		})
-	}
-	streams.Wait()
-	if finished.Load() != 250 || cut.Load() != 250 {
-		t.Errorf("%d streams finished, %d wrote to their end; want 250 each", finished.Load(), cut.Load())
-	}
-	d.fallsTo("ckd_in_use", 0, "resource", "streams")
-	d.fallsTo("ckd_inputs_open", 0)
-	d.fallsTo("go_goroutines", goroutines+10)
-	if panics := d.gauge("ckd_panics_total"); panics != 0 {
-		t.Errorf("%v panics", panics)
-	}
-}
 
 // TestStopWithHeldStreams sends SIGTERM. An idle stream ends at once, one with open inputs when
 // they are answered, and a stuck one with the grace. All end with DRAINING, and the exit code is 0,

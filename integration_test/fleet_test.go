@@ -89,14 +89,6 @@ func (f *fleet) versions() (all []string) {
 	return all
 }
 
-// open returns the number of open inputs on all replicas.
-func (f *fleet) open() (inputs int) {
-	for _, r := range f.replicas {
-		inputs += int(r.gauge("ckd_inputs_open"))
-	}
-	return inputs
-}
-
 // agrees checks that Prometheus has counted what each replica answered, and that all have the same
 // policy. Nothing may be in flight.
 func (f *fleet) agrees(l *load) {

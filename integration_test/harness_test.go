@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,10 +109,7 @@ func serveSite(t *testing.T, args ...string) *daemon {
 	if !strings.Contains(strings.Join(args, " "), "--policy") {
 		all = append(all, "--policy", writePolicy(t, policyText))
 	}
-	addresses := strings.Count(strings.Join(args, " "), "--listen ") + 1
-	return &daemon{testbed.StartUntil(t, exec.Command(ckd, append(all, args...)...), func(d *testbed.Daemon) bool {
-		return len(d.GRPC) == addresses && d.Admin != "" && d.HTTP != ""
-	}), t}
+	return &daemon{testbed.Start(t, exec.Command(ckd, append(all, args...)...), strings.Count(strings.Join(args, " "), "--listen ")+1), t}
 }
 
 // gauge returns the sum of a metric's values with the given pairs of label and value.
@@ -160,6 +159,41 @@ func (d *daemon) dial() *grpc.ClientConn {
 	}
 	d.t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// reply holds an answer over HTTP.
+type reply struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// ask sends a request with pairs of header and value, and reads the whole answer.
+func ask(ctx context.Context, client *http.Client, method, url, body string, headers ...string) (reply, error) {
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Add(headers[i], headers[i+1])
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return reply{}, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return reply{answer.StatusCode, answer.Header, string(text)}, err
+}
+
+// mustAsk sends a request to the daemon's HTTP address, which must answer.
+func (d *daemon) mustAsk(method, path, body string, headers ...string) reply {
+	d.t.Helper()
+	r, err := ask(inTime(d.t), http.DefaultClient, method, d.HTTP+path, body, headers...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r
 }
 
 const hang = testbed.Hang

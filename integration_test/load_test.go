@@ -62,7 +62,7 @@ func (l *load) open(replicas []string, each int) {
 			l.t.Fatal(err)
 		}
 		before := maps.Clone(l.answers)
-		l.do(s, nil)
+		l.do(s)
 		for name, n := range l.answers {
 			if n > before[name] && missing[name] > 0 {
 				if missing[name]--; missing[name] == 0 {
@@ -88,22 +88,24 @@ func (l *load) open(replicas []string, each int) {
 // has the other.
 const onSession = 2
 
-// atOnce returns the number of batches in flight on all sessions.
-func (l *load) atOnce() int { return onSession * len(l.sessions) }
+// stream sends batches on every session for as long as more returns true. The returned function waits
+// until all are answered.
+func (l *load) stream(more func() bool) (wait func()) {
+	return l.work(onSession*len(l.sessions), more, func(worker int) { l.do(l.sessions[worker%len(l.sessions)]) })
+}
 
-// stream sends batches on every session for as long as more returns true, and calls halfway in the
-// middle of each batch. The returned function waits until all are answered.
-func (l *load) stream(more func() bool, halfway func()) (wait func()) {
-	var workers sync.WaitGroup
-	for i := range l.atOnce() {
-		workers.Go(func() {
+// work has a number of workers do something for as long as more returns true.
+func (l *load) work(workers int, more func() bool, do func(worker int)) (wait func()) {
+	var group sync.WaitGroup
+	for i := range workers {
+		group.Go(func() {
 			for l.t.Context().Err() == nil && more() {
-				l.do(l.sessions[i%len(l.sessions)], halfway)
+				do(i)
 			}
 		})
 	}
-	l.t.Cleanup(workers.Wait)
-	return workers.Wait
+	l.t.Cleanup(group.Wait)
+	return group.Wait
 }
 
 // callers is the number of calls in flight.
@@ -112,27 +114,8 @@ const callers = 3
 // call sends batches in unary calls for as long as more returns true. The returned function waits
 // until all are answered.
 func (l *load) call(more func() bool) (wait func()) {
-	var workers sync.WaitGroup
-	for range callers {
-		workers.Go(func() {
-			for l.t.Context().Err() == nil && more() {
-				l.decompose()
-			}
-		})
-	}
-	l.t.Cleanup(workers.Wait)
-	return workers.Wait
+	return l.work(callers, more, func(int) { l.decompose() })
 }
-
-// send sends in both ways until n inputs have begun, and waits until all are answered.
-func (l *load) send(n int64) {
-	stream, call := l.stream(l.upTo(n), nil), l.call(l.upTo(n))
-	stream()
-	call()
-}
-
-// upTo returns a condition that holds until n inputs have begun.
-func (l *load) upTo(n int64) (more func() bool) { return func() bool { return l.begun.Load() < n } }
 
 func (l *load) config() client.SessionConfig {
 	return client.SessionConfig{Model: loadModel, Passes: l.passes, Detail: client.Full, Reconnect: patient}
@@ -162,13 +145,10 @@ func (l *load) pass(first, pass int) (values []float32) {
 	return values
 }
 
-func (l *load) do(s *client.Session, halfway func()) {
+func (l *load) do(s *client.Session) {
 	first, ids := l.next()
 	pass := 0
 	results, err := s.DoRows(l.t.Context(), ids, func([]int) ([]float32, error) { // every pass is of all rows
-		if pass == l.passes/2 && halfway != nil {
-			halfway()
-		}
 		pass++
 		return l.pass(first, pass-1), nil
 	})
@@ -257,16 +237,6 @@ func (l *load) answered(replica string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answers[replica]
-}
-
-// total returns the number of decisions that came back.
-func (l *load) total() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, answers := range l.answers {
-		n += answers
-	}
-	return n
 }
 
 // onSessions returns the number of decisions that came back from a replica on sessions.

@@ -57,7 +57,7 @@ func TestReviewList(t *testing.T) {
 		}
 
 		// The others are answered in the file that the page exports.
-		code, text := page(t, d.Admin+"/triage/reviews.csv?state=open")
+		code, text, _ := d.Get("/triage/reviews.csv?state=open")
 		rows := strings.Split(strings.TrimSpace(text), "\n")
 		if code != http.StatusOK || len(rows) < len(reviewed) {
 			t.Fatalf("%d, %d rows of %d reviews", code, len(rows), len(reviewed))
@@ -79,15 +79,15 @@ func TestReviewList(t *testing.T) {
 	// The page of the other daemon shows what the ledger says of both.
 	eventually(t, "the other daemon knows all figures", func() bool {
 		var state pagestate.State
-		_, text := page(t, other.Admin+"/triage/state")
+		_, text, _ := other.Get("/triage/state")
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			t.Fatal(err)
 		}
 		promises := state.Model.Promises
 		return len(promises) == 1 && promises[0].Decided > 0 && len(promises[0].Strata) == 3 && promises[0].Strata[0].Decisions > 0
 	})
-	if code, text := page(t, other.HTTP+"/v1/promises"); code != http.StatusNotImplemented || !strings.Contains(text, "ask the one at "+listen) {
-		t.Errorf("without a ledger of its own: %d %s", code, text)
+	if r := other.mustAsk(http.MethodGet, "/v1/promises", ""); r.code != http.StatusNotImplemented || !strings.Contains(r.body, "ask the one at "+listen) {
+		t.Errorf("without a ledger of its own: %d %s", r.code, r.body)
 	}
 	for _, one := range reviewsOf(t, keeper).Reviews {
 		if one.State == "open" {
@@ -99,7 +99,7 @@ func TestReviewList(t *testing.T) {
 // reviewsOf returns the list to review.
 func reviewsOf(t *testing.T, d *daemon) *pagestate.ReviewList {
 	t.Helper()
-	code, text := page(t, d.Admin+"/triage/reviews")
+	code, text, _ := d.Get("/triage/reviews")
 	var list pagestate.ReviewList
 	if err := json.Unmarshal([]byte(text), &list); err != nil || code != http.StatusOK {
 		t.Fatalf("%d %.300s: %v", code, text, err)

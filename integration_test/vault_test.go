@@ -4,16 +4,13 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -110,13 +107,6 @@ func trusting(ca *certtest.CA, own ...tls.Certificate) *tls.Config {
 	return c
 }
 
-// upTo returns the settings of a client that knows TLS up to a version.
-func upTo(version uint16, c *tls.Config) *tls.Config {
-	c = c.Clone()
-	c.MaxVersion = version
-	return c
-}
-
 // secured returns a client over TLS with connections of its own, for HTTP/1.1 or for HTTP/2.
 func secured(t *testing.T, c *tls.Config, version int) *http.Client {
 	transport := &http.Transport{TLSClientConfig: c.Clone(), Protocols: new(http.Protocols)}
@@ -140,43 +130,3 @@ func dialTLS(t *testing.T, address string, c *tls.Config, options ...grpc.DialOp
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
-
-// shake returns the state of a connection after its handshake. With TLS 1.3 a server refuses a
-// client only after the handshake, so shake sends a greeting and waits for the answer.
-func shake(address string, c *tls.Config, protocol string) (tls.ConnectionState, error) {
-	greeting := "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	if protocol == "h2" {
-		const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // an empty SETTINGS frame
-		greeting = http2.ClientPreface + settings
-	}
-	return handshake(address, c, protocol, greeting)
-}
-
-// refusal returns the error with which the server refuses a client. It sends no greeting, since a
-// server that closes with unread data may lose its last message.
-func refusal(address string, c *tls.Config, protocol string) error {
-	_, err := handshake(address, c, protocol, "")
-	return err
-}
-
-func handshake(address string, c *tls.Config, protocol, greeting string) (tls.ConnectionState, error) {
-	c = c.Clone()
-	c.NextProtos = []string{protocol}
-	conn, err := tls.Dial("tcp", address, c)
-	if err != nil {
-		return tls.ConnectionState{}, err
-	}
-	defer conn.Close()
-	state := conn.ConnectionState()
-	if _, err := io.WriteString(conn, greeting); err != nil {
-		return state, err
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(hang)); err != nil {
-		return state, err
-	}
-	_, err = conn.Read(make([]byte, 1))
-	return state, err
-}
-
-// inPlaintext returns a URL without TLS.
-func inPlaintext(url string) string { return "http" + strings.TrimPrefix(url, "https") }

@@ -1,28 +1,21 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/servertest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -108,13 +101,13 @@ func TestProbesAreBounded(t *testing.T) {
 			for range 50 {
 				h.call(t.Context(), t, method, &healthv1.HealthCheckRequest{})
 			}
-			r := h.reader(t)
-			late := r.open(headersOf("", method))
+			r := h.reader(t, "")
+			late := r.Open(method)
 			for range 49 {
-				r.open(headersOf("", method))
+				r.Open(method)
 			}
 			check()
-			if code := r.status(late, "its end", func(s string) bool { return s != "" }); code != codes.DeadlineExceeded {
+			if code := r.ended(late); code != codes.DeadlineExceeded {
 				t.Errorf("one that does not go on: %v", code)
 			}
 			if weight := func() int64 { _, total := h.server.budget.weigh(); return total }; !within(func() bool { return weight() < 3*callBytes }) {
@@ -124,12 +117,10 @@ func TestProbesAreBounded(t *testing.T) {
 				t.Errorf("%d late ones have a warning of their own, want those of Refusals alone", n)
 			}
 			for range callsPerConnection {
-				r.open(headersOf("", method))
+				r.Open(method)
 			}
-			refused := r.open(headersOf("", method))
-			if code := r.reset(refused); code != http2.ErrCodeRefusedStream {
-				t.Errorf("one more than a connection may carry: %v", code)
-			}
+			refused := r.Open(method)
+			r.until(refused, "reset", func(s servertest.Seen) bool { return s.Reset == http2.ErrCodeRefusedStream })
 			check()
 		})
 	}
@@ -138,27 +129,20 @@ func TestProbesAreBounded(t *testing.T) {
 // TestManyProbesAtOnce sends 200 whole health checks in one write, of which only 38 were once answered.
 func TestManyProbesAtOnce(t *testing.T) {
 	h := newHarness(t)
-	r := h.reader(t)
+	r := h.reader(t, "")
 	var ids []uint32
-	r.write(func() error {
-		var all bytes.Buffer
-		framer := http2.NewFramer(&all, nil)
+	r.Write(func(w *http2.Framer) {
 		for range 200 {
-			headers, err := r.nextHeaders(headersOf("", healthv1.Health_Check_FullMethodName))
-			if err := errors.Join(err, framer.WriteHeaders(headers), framer.WriteData(headers.StreamID, true, make([]byte, 5))); err != nil {
-				return err
-			}
-			ids = append(ids, headers.StreamID)
+			id := r.Stream()
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.Encode(healthv1.Health_Check_FullMethodName), EndHeaders: true})
+			_ = w.WriteData(id, true, make([]byte, 5))
+			ids = append(ids, id)
 		}
-		if err := r.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}); err != nil { // it reads its answers
-			return err
-		}
-		_, err := r.conn.Write(all.Bytes())
-		return err
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}) // it reads its answers
 	})
 	answered := map[codes.Code]int{}
 	for _, id := range ids {
-		answered[r.status(id, "an answer", func(s string) bool { return s != "" })]++
+		answered[r.ended(id)]++
 	}
 	if answered[codes.OK] != len(ids) {
 		t.Errorf("%v, want all OK", answered)
@@ -205,44 +189,6 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 	end()
 	h.eventually(t, 0, "ckd_in_use", "resource", "watches")
-}
-
-// TestBalancingClients connects as many clients to one default daemon as a fleet may. Each holds a
-// watch of the health for as long as it is connected.
-func TestBalancingClients(t *testing.T) {
-	const clients = 300
-	h := newHarness(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	var group errgroup.Group
-	for range clients {
-		c, err := client.Dial(servertest.Address, client.WithBalancing(), client.WithInsecure(),
-			client.WithDialOptions(servertest.Through(h.pipe)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		group.Go(func() error {
-			for {
-				s, err := c.Session(ctx, client.SessionConfig{Model: "ctg"})
-				switch {
-				case err == nil:
-					return s.Close()
-				case status.Code(err) != codes.Unavailable || ctx.Err() != nil:
-					return err
-				}
-				// On a crowded machine the request of a watch may take too long to arrive. A client
-				// that is refused for its number would be refused until the time is over.
-				time.Sleep(100 * time.Millisecond)
-			}
-		})
-	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
-	if !within(func() bool { return h.metric(t, "ckd_in_use", "resource", "watches") == clients }) {
-		t.Errorf("%v watches are open, want %d", h.metric(t, "ckd_in_use", "resource", "watches"), clients)
-	}
 }
 
 // TestCallTime checks that a call whose request does not arrive gives its slot back.
@@ -296,12 +242,11 @@ func testLateRequest(t *testing.T, change func(*Limits)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := h.reader(t)
+	r := h.reader(t, "")
 	for _, part := range []int{0, 3, 5, 5 + len(body)/2} { // of the message, with its prefix
-		id := r.open(headersOf("", ckdv1.UncertaintyService_Decompose_FullMethodName))
-		message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
-		r.write(func() error { return r.framer.WriteData(id, false, message[:part]) })
-		if code := r.status(id, "an answer", func(s string) bool { return s != "" }); code != codes.DeadlineExceeded {
+		id := r.Open(ckdv1.UncertaintyService_Decompose_FullMethodName)
+		r.Send(id, servertest.Message(false, len(body), body)[:part], 16<<10)
+		if code := r.ended(id); code != codes.DeadlineExceeded {
 			t.Errorf("%d bytes of the request: %v", part, code)
 		}
 	}
@@ -317,107 +262,6 @@ func testLateRequest(t *testing.T, change func(*Limits)) {
 	}
 	if !within(func() bool { return h.server.admission.streams.Load() == 0 }) {
 		t.Errorf("%d streams are open", h.server.admission.streams.Load())
-	}
-}
-
-// TestGarbageIsTheClients checks that bytes that are no message are the client's fault, for every
-// method.
-func TestGarbageIsTheClients(t *testing.T) {
-	h := newHarness(t)
-	for _, method := range []string{
-		ckdv1.UncertaintyService_Decompose_FullMethodName, ckdv1.UncertaintyService_GetModel_FullMethodName,
-	} {
-		t.Run(method, func(t *testing.T) {
-			err := h.conn.Invoke(t.Context(), method, &[]byte{0xff, 0xff, 0xff}, &ckdv1.GetModelResponse{}, grpc.ForceCodec(rawCodec{}))
-			if status.Code(err) != codes.InvalidArgument {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-}
-
-// TestUnreadReplies checks that replies count into the budget until they are sent, so that further
-// calls are refused.
-func TestUnreadReplies(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Limits.OpenInputBytes = 8 << 20 })
-	conn := h.dial(t, grpc.WithStaticConnWindowSize(1<<16), grpc.WithStaticStreamWindowSize(1<<16))
-	request := &ckdv1.DecomposeRequest{
-		Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Detail: ckdv1.Detail_DETAIL_FULL, Passes: 5, Inputs: 500,
-		Values: slices.Repeat(calmRow, 5*500),
-	}
-	answered := func() float64 {
-		return h.metric(t, "ckd_decisions_total") + h.metric(t, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget")
-	}
-	for i := range 100 {
-		call, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, ckdv1.UncertaintyService_Decompose_FullMethodName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := call.SendMsg(request); err != nil {
-			t.Fatal(err)
-		}
-		if err := call.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		if !within(func() bool { return answered() == float64(500*(i+1)) }) { // one after the other
-			t.Fatalf("%v inputs answered after %d calls", answered(), i+1)
-		}
-		if b := h.server.budget; b.total() > 2*b.limit {
-			t.Fatalf("%d bytes are held, of a budget of %d", b.total(), b.limit)
-		}
-	}
-	if h.metric(t, "ckd_inputs_rejected_total", "reason", "out_of_memory_budget") == 0 {
-		t.Errorf("no call was refused, though no reply was read: %d bytes are held, %v inputs were decided",
-			h.server.budget.total(), h.metric(t, "ckd_decisions_total"))
-	}
-}
-
-// TestRetryDelay checks that refusals say when to try again, unless trying again cannot help.
-func TestRetryDelay(t *testing.T) {
-	lone := newBudget(100, func(refusedFor) {}, nil).open(nil).account(nil)
-	lone.Add(30)
-	for name, c := range map[string]struct {
-		err  error
-		want time.Duration
-	}{
-		"budget, now":  {lone.refuse("values", 75), retryBudget},
-		"budget, ever": {lone.refuse("values", 76), 0},
-		"limit":        {overLimit(ckdv1.ErrorReason_ERROR_REASON_TOO_MANY_INPUTS, "inputs", "inputs", 5, 4), 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := servertest.FaultOf(statusOf(c.err, location{}).Err()).Retry; got != c.want {
-				t.Errorf("to be tried again after %v, want %v", got, c.want)
-			}
-		})
-	}
-}
-
-// TestLogHasNoWordsOfClients checks that no line of the log has a word or a value of a client, and
-// that the reasons are logged.
-func TestLogHasNoWordsOfClients(t *testing.T) {
-	h := newHarness(t)
-	for _, r := range []*ckdv1.DecomposeRequest{
-		{Model: "Mrs Jones 1950"},
-		{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 5, Inputs: 1, Posterior: "Mrs Jones 1950", Values: make([]float32, 15)},
-		{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 5, Inputs: 1, Classes: []string{"Mrs Jones 1950"}, Values: make([]float32, 15)},
-	} {
-		if _, err := h.client.Decompose(t.Context(), r); err == nil {
-			t.Errorf("%v was taken", r)
-		}
-	}
-	reasons := map[any]bool{}
-	for _, line := range h.logs.All() {
-		if strings.Contains(fmt.Sprint(line.Message, line.ContextMap()), "Jones") {
-			t.Errorf("%s %v", line.Message, line.ContextMap())
-		}
-		if line.Message == "finished call" {
-			reasons[line.ContextMap()["reason"]] = true
-		}
-	}
-	for _, want := range []string{"unknown_model", "wrong_posterior", "wrong_classes"} {
-		if !reasons[want] {
-			t.Errorf("no line of a call with the reason %s: %v", want, reasons)
-		}
 	}
 }
 

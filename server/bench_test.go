@@ -199,25 +199,30 @@ var loadShapes = []shape{{30, 1, 4}, {30, 64, 4}, {50, 64, 10}, {30, 8, 100}, {3
 // race reports whether the race detector is on. It makes sync.Pool forget things on purpose.
 var race bool
 
-// TestHandlerAllocatesNothing checks that handling groups allocates nothing, in any shape and
-// detail.
-func TestHandlerAllocatesNothing(t *testing.T) {
+// expectNoAllocation checks that handling a group of n inputs allocates nothing.
+func (l *load) expectNoAllocation(t *testing.T, n int, what ...any) {
+	t.Helper()
 	if race {
 		t.Skip("pools forget under the race detector")
 	}
+	for range 3 {
+		if got := l.group(t); got != n {
+			t.Fatalf("%d results of %d inputs", got, n)
+		}
+	}
+	if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
+		t.Errorf("%v: %v allocations a group", what, got)
+	}
+}
+
+// TestHandlerAllocatesNothing checks that handling groups allocates nothing, in any shape and
+// detail.
+func TestHandlerAllocatesNothing(t *testing.T) {
 	for _, shape := range loadShapes {
-		p := loadPolicy(t, shape.s, shape.k)
 		for _, blocks := range []int{1, shape.s} {
 			for _, detail := range []ckdv1.Detail{ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_VECTORS, ckdv1.Detail_DETAIL_FULL} {
-				l := newLoad(t, p, &ckdv1.StreamHeader{Model: "m", Detail: detail}, shape, blocks)
-				for range 3 {
-					if got := l.group(t); got != shape.n {
-						t.Fatalf("%d results of %d inputs", got, shape.n)
-					}
-				}
-				if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
-					t.Errorf("%+v in %d blocks, %v: %v allocations a group", shape, blocks, detail, got)
-				}
+				l := newLoad(t, loadPolicy(t, shape.s, shape.k), &ckdv1.StreamHeader{Model: "m", Detail: detail}, shape, blocks)
+				l.expectNoAllocation(t, shape.n, shape, blocks, detail)
 			}
 		}
 	}
@@ -233,19 +238,11 @@ func audited(t testing.TB, s, k int) *policy.Policy {
 
 // TestReceiptsAllocateNothing checks that drawing, sealing and counting allocate nothing.
 func TestReceiptsAllocateNothing(t *testing.T) {
-	if race {
-		t.Skip("pools forget under the race detector")
-	}
 	for _, shape := range loadShapes {
 		for _, blocks := range []int{1, shape.s} {
 			for _, which := range []ckdv1.Receipts{ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL} {
 				l := newLoad(t, audited(t, shape.s, shape.k), &ckdv1.StreamHeader{Model: "m", Receipts: which, ModelVersion: "v7"}, shape, blocks)
-				for range 3 {
-					l.group(t)
-				}
-				if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
-					t.Errorf("%+v in %d blocks, %v: %v allocations a group", shape, blocks, which, got)
-				}
+				l.expectNoAllocation(t, shape.n, shape, blocks, which)
 			}
 		}
 	}
@@ -272,10 +269,10 @@ func BenchmarkReceipts(b *testing.B) {
 
 // neverStopping returns the policy of a load with a rule that stops no input, and looks at each as
 // often as learned rules look at real inputs that they do not stop: 10 times in 30 passes.
-func neverStopping(t testing.TB, s, k int, gate policy.Gate) *policy.Policy {
+func neverStopping(t testing.TB, s, k int) *policy.Policy {
 	t.Helper()
 	p := *loadPolicy(t, s, k)
-	p.Gate = gate
+	p.Gate = policy.AnyCritical
 	var terms []earlystop.Term
 	for _, of := range earlystop.StatisticNames {
 		terms = append(terms, earlystop.Term{Of: of, Weight: 1e-9})
@@ -290,52 +287,11 @@ func neverStopping(t testing.TB, s, k int, gate policy.Gate) *policy.Policy {
 // TestEarlyStoppingAllocatesNothing checks that following inputs and asking the rule allocates
 // nothing.
 func TestEarlyStoppingAllocatesNothing(t *testing.T) {
-	if race {
-		t.Skip("pools forget under the race detector")
-	}
 	const s, n, k = 30, 64, 4
-	l := newLoad(t, neverStopping(t, s, k, policy.AnyCritical), &ckdv1.StreamHeader{Model: "m", AcceptSettled: true}, shape{s, n, k}, s)
-	for range 3 {
-		if got := l.group(t); got != n {
-			t.Fatalf("%d results of %d inputs", got, n)
-		}
-	}
+	l := newLoad(t, neverStopping(t, s, k), &ckdv1.StreamHeader{Model: "m", AcceptSettled: true}, shape{s, n, k}, s)
+	l.expectNoAllocation(t, n)
 	if l.stream.bound.lean.Stopper().Checks().Verdicts[fullpass.SameRetain] == 0 {
 		t.Fatal("no input is checked")
-	}
-	if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
-		t.Errorf("%v allocations a group", got)
-	}
-}
-
-// BenchmarkEarlyStopping measures what it costs, between a message of the transport and its reply,
-// that inputs may stop early, where none does: groups of 64 inputs with 30 passes, in a block each.
-// Streams with and without take turns, so that the ratio holds at one time.
-func BenchmarkEarlyStopping(b *testing.B) {
-	const s, n = 30, 64
-	for _, k := range []int{3, 10, 100} {
-		for _, gate := range []policy.Gate{policy.Never, policy.Always, policy.AnyCritical} {
-			b.Run(fmt.Sprintf("K%d/%s", k, gate), func(b *testing.B) {
-				p := neverStopping(b, s, k, gate)
-				loads := []*load{
-					newLoad(b, p, &ckdv1.StreamHeader{Model: "m"}, shape{s, n, k}, s),
-					newLoad(b, p, &ckdv1.StreamHeader{Model: "m", AcceptSettled: true}, shape{s, n, k}, s),
-				}
-				var spent [2]time.Duration
-				for b.Loop() {
-					for i, l := range loads {
-						start := time.Now()
-						l.group(b)
-						spent[i] += time.Since(start)
-					}
-				}
-				b.ReportMetric(0, "ns/op")
-				for i, what := range []string{"all", "settling"} {
-					b.ReportMetric(float64(spent[i].Nanoseconds())/float64(b.N*s*n), what+"-ns/pass")
-				}
-				b.ReportMetric(float64(spent[1])/float64(spent[0]), "ratio")
-			})
-		}
 	}
 }
 
@@ -360,19 +316,9 @@ func risky(t testing.TB, s, k int) *policy.Policy {
 
 // TestRiskAllocatesNothing checks that risk, priority and the guard allocate nothing.
 func TestRiskAllocatesNothing(t *testing.T) {
-	if race {
-		t.Skip("pools forget under the race detector")
-	}
 	for _, detail := range []ckdv1.Detail{ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_FULL} {
 		l := newLoad(t, risky(t, 30, 10), &ckdv1.StreamHeader{Model: "m", Detail: detail}, shape{30, 64, 10}, 30)
-		for range 3 {
-			if got := l.group(t); got != 64 {
-				t.Fatalf("%d results of 64 inputs", got)
-			}
-		}
-		if got := testing.AllocsPerRun(20, func() { l.group(t) }); got != 0 {
-			t.Errorf("%v: %v allocations a group", detail, got)
-		}
+		l.expectNoAllocation(t, 64, detail)
 	}
 }
 

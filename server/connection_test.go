@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,250 +22,106 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/internal/servertest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// reader is an HTTP/2 client that answers pings, and reads a reply only when a test lets it.
+// reader is an HTTP/2 client that reads a reply only when a test lets it.
 type reader struct {
-	t      *testing.T
-	conn   net.Conn
-	closed chan struct{} // the server has closed the connection
-
-	mu       sync.Mutex // guards the fields below
-	framer   *http2.Framer
-	headers  bytes.Buffer
-	encoder  *hpack.Encoder
-	next     uint32
-	answered map[uint32]string // grpc-status, or "" while there are headers alone
-	read     map[uint32]int    // bytes of replies
-	resets   map[uint32]http2.ErrCode
+	*servertest.Peer
+	t *testing.T
 }
 
-func (h *harness) reader(t *testing.T) *reader {
+// reader connects as an identity, or as nobody in particular.
+func (h *harness) reader(t *testing.T, name string) *reader {
 	t.Helper()
 	conn, err := h.pipe.DialContext(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{t: t, conn: conn, closed: make(chan struct{}), framer: http2.NewFramer(conn, conn), next: 1, answered: map[uint32]string{}, read: map[uint32]int{}, resets: map[uint32]http2.ErrCode{}}
-	r.encoder = hpack.NewEncoder(&r.headers)
-	r.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	done := make(chan struct{})
+	r := &reader{servertest.Greet(conn, tokenOf(name), false, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), t}
 	t.Cleanup(func() {
 		_ = conn.Close()
-		<-done
+		<-r.Closed
 	})
-	r.write(func() error {
-		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-			return err
-		}
-		return r.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	})
-	go func() {
-		defer close(done)
-		defer close(r.closed)
-		for {
-			frame, err := r.framer.ReadFrame()
-			if err != nil {
-				return
-			}
-			switch frame := frame.(type) {
-			case *http2.SettingsFrame:
-				if !frame.IsAck() {
-					r.tryWrite(func() error { return r.framer.WriteSettingsAck() })
-				}
-			case *http2.PingFrame:
-				if !frame.IsAck() {
-					r.tryWrite(func() error { return r.framer.WritePing(true, frame.Data) })
-				}
-			case *http2.MetaHeadersFrame:
-				r.mu.Lock()
-				for _, field := range frame.Fields {
-					if field.Name == "grpc-status" {
-						r.answered[frame.StreamID] = field.Value
-					}
-				}
-				if _, ok := r.answered[frame.StreamID]; !ok {
-					r.answered[frame.StreamID] = ""
-				}
-				r.mu.Unlock()
-			case *http2.RSTStreamFrame:
-				r.mu.Lock()
-				r.resets[frame.StreamID] = frame.ErrCode
-				r.mu.Unlock()
-			case *http2.DataFrame:
-				r.mu.Lock()
-				r.read[frame.StreamID] += len(frame.Data())
-				r.mu.Unlock()
-			}
-		}
-	}()
 	return r
 }
 
-// tryWrite writes frames, whether or not the server still reads.
-func (r *reader) tryWrite(write func() error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_ = write() // the reader sees the end
-}
-
-func (r *reader) write(write func() error) {
-	r.t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := write(); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// call sends a request of an identity. It returns the stream once the server has answered or
-// refused, with the status so far.
-func (r *reader) call(name, method string, request proto.Message, zipped bool) (uint32, codes.Code) {
+// call sends a request. It returns the stream once the server has answered or refused, with the status so
+// far.
+func (r *reader) call(method string, request proto.Message, zipped bool) (uint32, codes.Code) {
 	r.t.Helper()
 	body, err := proto.Marshal(request)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	fields := append(headersOf(name, method), [2]string{"grpc-accept-encoding", "gzip"})
+	fields := []hpack.HeaderField{{Name: "grpc-accept-encoding", Value: "gzip"}}
 	if zipped {
-		fields = append(fields, [2]string{"grpc-encoding", "gzip"})
+		fields = append(fields, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"})
 		var packed bytes.Buffer
 		w := gzip.NewWriter(&packed)
-		if _, err := w.Write(body); err != nil {
-			r.t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
+		_, err := w.Write(body)
+		if err := errors.Join(err, w.Close()); err != nil {
 			r.t.Fatal(err)
 		}
 		body = packed.Bytes()
 	}
-	id := r.open(fields)
-	r.send(id, body, zipped, true)
-	return id, r.status(id, "an answer", func(string) bool { return true })
+	id := r.Open(method, fields...)
+	r.Send(id, servertest.Message(zipped, len(body), body), 16<<10)
+	r.End(id)
+	return id, r.until(id, "an answer", func(s servertest.Seen) bool { return s.Answered })
 }
 
-// mustCall calls Decompose as eve, for a large reply, and returns the stream of the answer.
+// mustCall calls Decompose for a large reply, and returns the stream of the answer.
 func (r *reader) mustCall() uint32 {
 	r.t.Helper()
-	id, code := r.call("eve", ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false)
+	id, code := r.call(ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false)
 	if code != codes.OK {
 		r.t.Fatal(code)
 	}
 	return id
 }
 
-// open sends the headers of a call and returns its stream.
-func (r *reader) open(fields [][2]string) (id uint32) {
+// until waits until a stream has come to something, and returns its status so far.
+func (r *reader) until(id uint32, what string, is func(servertest.Seen) bool) (code codes.Code) {
 	r.t.Helper()
-	r.write(func() (err error) {
-		id, err = r.writeHeaders(fields)
-		return err
-	})
-	return id
-}
-
-// writeHeaders is open for a caller that holds the lock.
-func (r *reader) writeHeaders(fields [][2]string) (id uint32, err error) {
-	headers, err := r.nextHeaders(fields)
-	if err != nil {
-		return headers.StreamID, err
-	}
-	return headers.StreamID, r.framer.WriteHeaders(headers)
-}
-
-// nextHeaders returns the headers of the next stream, valid until it is called again. The caller
-// holds the lock.
-func (r *reader) nextHeaders(fields [][2]string) (http2.HeadersFrameParam, error) {
-	p := http2.HeadersFrameParam{StreamID: r.next, EndHeaders: true}
-	r.next += 2
-	r.headers.Reset()
-	for _, f := range fields {
-		if err := r.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			return p, err
-		}
-	}
-	p.BlockFragment = r.headers.Bytes()
-	return p, nil
-}
-
-// send sends a message on a stream.
-func (r *reader) send(id uint32, body []byte, zipped, last bool) {
-	r.t.Helper()
-	message := make([]byte, 5, 5+len(body))
-	if zipped {
-		message[0] = 1
-	}
-	binary.BigEndian.PutUint32(message[1:], uint32(len(body)))
-	r.write(func() error { return r.framer.WriteData(id, last, append(message, body...)) })
-}
-
-// headersOf returns the headers of a call by an identity.
-func headersOf(name, method string) [][2]string {
-	return [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "ckd"},
-		{"content-type", "application/grpc"}, {"te", "trailers"}, {"authorization", "Bearer " + tokenOf(name)},
-	}
-}
-
-// status waits until a stream has the expected status, and returns it.
-func (r *reader) status(id uint32, what string, is func(string) bool) codes.Code {
-	r.t.Helper()
-	var answer string
-	if !within(func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		var ok bool
-		answer, ok = r.answered[id]
-		return ok && is(answer)
-	}) {
+	if !within(func() bool { return is(r.Seen(id)) }) {
 		r.t.Fatalf("stream %d: no %s", id, what)
 	}
-	var code codes.Code
-	if answer != "" {
-		if _, err := fmt.Sscan(answer, (*uint32)(&code)); err != nil {
+	if status := r.Seen(id).Status; status != "" {
+		if _, err := fmt.Sscan(status, (*uint32)(&code)); err != nil {
 			r.t.Fatal(err)
 		}
 	}
 	return code
 }
 
-// reset waits until the server resets a stream, and returns why.
-func (r *reader) reset(id uint32) (code http2.ErrCode) {
+// ended waits for the trailers of a stream, and returns its status.
+func (r *reader) ended(id uint32) codes.Code {
 	r.t.Helper()
-	if !within(func() (ok bool) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		code, ok = r.resets[id]
-		return ok
-	}) {
-		r.t.Fatalf("stream %d is not reset", id)
-	}
-	return code
+	return r.until(id, "trailers", func(s servertest.Seen) bool { return s.Status != "" })
+}
+
+// give gives the server a window on a stream.
+func (r *reader) give(id, window uint32) {
+	r.Write(func(w *http2.Framer) { _ = w.WriteWindowUpdate(id, window) })
 }
 
 // take reads a reply to its end.
 func (r *reader) take(id uint32) {
 	r.t.Helper()
-	r.write(func() error { return r.framer.WriteWindowUpdate(id, 1<<20) })
-	r.write(func() error { return r.framer.WriteWindowUpdate(0, 1<<20) })
-	if code := r.status(id, "trailers", func(s string) bool { return s != "" }); code != codes.OK {
+	r.give(id, 1<<20)
+	r.give(0, 1<<20)
+	if code := r.ended(id); code != codes.OK {
 		r.t.Errorf("stream %d: %v", id, code)
 	}
-}
-
-// bytesRead returns how much of a reply has come.
-func (r *reader) bytesRead(id uint32) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.read[id]
 }
 
 // expectClosed waits until the server closes the connection.
 func (r *reader) expectClosed() {
 	r.t.Helper()
 	select {
-	case <-r.closed:
+	case <-r.Closed:
 	case <-time.After(time.Minute):
 		r.t.Fatal("the connection is open")
 	}
@@ -279,7 +132,7 @@ func (h *harness) holds(t *testing.T, n int64) {
 	t.Helper()
 	s := h.server
 	if !within(func() bool {
-		return s.admission.calls.Load() == n && s.admission.unread.Load() == n && (n > 0 || s.budget.total() == 0)
+		return s.admission.calls.Load() == n && s.admission.unread.Load() == n && (n > 0) == (s.budget.total() > 0)
 	}) {
 		t.Fatalf("%d slots are taken and %d replies unread, with %d bytes, want %d", s.admission.calls.Load(), s.admission.unread.Load(), s.budget.total(), n)
 	}
@@ -316,15 +169,15 @@ func TestUnreadRepliesKeepTheirSlot(t *testing.T) {
 			h := newHarness(t, withIdentities(t, twoCallsEach))
 			full := func(r *reader) {
 				t.Helper()
-				if _, code := r.call("eve", c.method, c.request, c.zipped); code != codes.ResourceExhausted {
+				if _, code := r.call(c.method, c.request, c.zipped); code != codes.ResourceExhausted {
 					t.Errorf("a third call while two replies are unread: %v", code)
 				}
 			}
 			for _, end := range []string{"read", "reset", "connection"} {
-				one, two := h.reader(t), h.reader(t)
+				one, two := h.reader(t, "eve"), h.reader(t, "eve")
 				var ids []uint32
 				for _, r := range []*reader{one, two} { // over several connections
-					id, code := r.call("eve", c.method, c.request, c.zipped)
+					id, code := r.call(c.method, c.request, c.zipped)
 					if code != codes.OK {
 						t.Fatal(code)
 					}
@@ -333,7 +186,7 @@ func TestUnreadRepliesKeepTheirSlot(t *testing.T) {
 				h.holds(t, 2)
 				full(one)
 				full(two)
-				full(h.reader(t))
+				full(h.reader(t, "eve"))
 				if _, err := h.client.Decompose(as(t.Context(), "bob"), bigRequest); err != nil {
 					t.Errorf("a call of another: %v", err)
 				}
@@ -343,21 +196,21 @@ func TestUnreadRepliesKeepTheirSlot(t *testing.T) {
 					one.take(ids[0])
 					two.take(ids[1])
 				case "reset":
-					one.write(func() error { return one.framer.WriteRSTStream(ids[0], http2.ErrCodeCancel) })
+					one.Write(func(w *http2.Framer) { _ = w.WriteRSTStream(ids[0], http2.ErrCodeCancel) })
 					h.holds(t, 1)
-					two.write(func() error { return two.framer.WriteRSTStream(ids[1], http2.ErrCodeCancel) })
+					two.Write(func(w *http2.Framer) { _ = w.WriteRSTStream(ids[1], http2.ErrCodeCancel) })
 				case "connection":
-					_ = one.conn.Close()
+					_ = one.Conn.Close()
 					h.holds(t, 1)
-					_ = two.conn.Close()
+					_ = two.Conn.Close()
 				}
 				h.holds(t, 0)
 			}
 			// Errors have no reply to read.
-			r := h.reader(t)
+			r := h.reader(t, "eve")
 			for range 5 {
-				id, _ := r.call("eve", get, &ckdv1.GetModelRequest{Model: "none"}, c.zipped)
-				if code := r.status(id, "trailers", func(s string) bool { return s != "" }); code != codes.NotFound {
+				id, _ := r.call(get, &ckdv1.GetModelRequest{Model: "none"}, c.zipped)
+				if code := r.ended(id); code != codes.NotFound {
 					t.Errorf("an error: %v", code)
 				}
 				h.holds(t, 0)
@@ -370,7 +223,7 @@ func TestUnreadRepliesKeepTheirSlot(t *testing.T) {
 // back everything that it held.
 func TestStalledConnection(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.SendStall = 200 * time.Millisecond }, withIdentities(t, twoCallsEach))
-	r := h.reader(t)
+	r := h.reader(t, "eve")
 	for range 2 {
 		r.mustCall()
 	}
@@ -393,7 +246,7 @@ func TestQuietConnection(t *testing.T) {
 	h := newHarness(t, withIdentities(t, twoCallsEach), func(o *Options) {
 		o.Tracing, o.Limits.SendStall = &of, 365*24*time.Hour // the test looks itself
 	})
-	r := h.reader(t)
+	r := h.reader(t, "eve")
 	r.mustCall()
 	h.holds(t, 1)
 	conn := of.last.Load()
@@ -411,28 +264,28 @@ func TestQuietConnection(t *testing.T) {
 	}
 	id := r.mustCall()
 	for n := 1; n <= 20; n++ { // some bytes of one
-		r.write(func() error { return r.framer.WriteWindowUpdate(id, 8) })
-		if !within(func() bool { return r.bytesRead(id) == 8*n }) {
+		r.give(id, 8)
+		if !within(func() bool { return r.Seen(id).Bytes == 8*n }) {
 			t.Fatalf("%d bytes are not read", 8*n)
 		}
 		look(quietLooks)
 	}
 	h.holds(t, 2)
-	stream := r.open(headersOf("eve", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
-	r.write(func() error { return r.framer.WriteWindowUpdate(stream, 1<<20) })
-	r.write(func() error { return r.framer.WriteWindowUpdate(0, 1<<20) })
+	stream := r.Open(ckdv1.UncertaintyService_DecomposeStream_FullMethodName)
+	r.give(stream, 1<<20)
+	r.give(0, 1<<20)
 	first, err := proto.Marshal(header(&ckdv1.StreamHeader{Model: "ctg"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.send(stream, first, false, false)
-	if !within(func() bool { return r.bytesRead(stream) > 0 }) {
+	r.Send(stream, servertest.Message(false, len(first), first), 16<<10)
+	if !within(func() bool { return r.Seen(stream).Bytes > 0 }) {
 		t.Fatal("the stream has no first reply")
 	}
 	look(quietLooks) // the first of them sees that the stream moved
 	h.holds(t, 2)
 	select {
-	case <-r.closed:
+	case <-r.Closed:
 		t.Fatal("closed, though replies moved")
 	default:
 	}
@@ -479,13 +332,13 @@ func TestSlotsComeBack(t *testing.T) {
 			}
 			return nil
 		})
-		r := h.reader(t)
+		r := h.reader(t, "eve")
 		for range 4 {
-			if _, code := r.call("", ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false); code != codes.OK && code != codes.ResourceExhausted {
+			if _, code := r.call(ckdv1.UncertaintyService_Decompose_FullMethodName, bigRequest, false); code != codes.OK && code != codes.ResourceExhausted {
 				t.Error(code)
 			}
 		}
-		_ = r.conn.Close()
+		_ = r.Conn.Close()
 	}
 	if err := group.Wait(); err != nil {
 		t.Error(err)
@@ -499,7 +352,7 @@ func TestSlotsComeBack(t *testing.T) {
 // TestIdleConnection checks that a connection without calls is closed.
 func TestIdleConnection(t *testing.T) {
 	h := newHarness(t, func(o *Options) { o.Limits.ConnectionIdle = 100 * time.Millisecond })
-	h.reader(t).expectClosed()
+	h.reader(t, "eve").expectClosed()
 }
 
 // TestUnfinishedMessages sends halves of messages on many streams. Where memory is very short that
@@ -507,14 +360,10 @@ func TestIdleConnection(t *testing.T) {
 func TestUnfinishedMessages(t *testing.T) {
 	h := newHarness(t)
 	half := func(r *reader) {
-		message := make([]byte, 60_000)
-		binary.BigEndian.PutUint32(message[1:], 120_000)
-		id := r.open(headersOf("", ckdv1.UncertaintyService_DecomposeStream_FullMethodName))
-		for piece := range slices.Chunk(message, 15_000) {
-			r.write(func() error { return r.framer.WriteData(id, false, piece) })
-		}
+		id := r.Open(ckdv1.UncertaintyService_DecomposeStream_FullMethodName)
+		r.Send(id, servertest.Message(false, 120_000, make([]byte, 60_000)), 15_000)
 	}
-	few, many := h.reader(t), h.reader(t)
+	few, many := h.reader(t, "eve"), h.reader(t, "eve")
 	half(few)
 	for range 20 {
 		half(many)
@@ -527,7 +376,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	}
 	many.expectClosed()
 	select {
-	case <-few.closed:
+	case <-few.Closed:
 		t.Error("the connection with few was closed")
 	default:
 	}

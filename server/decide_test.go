@@ -21,29 +21,6 @@ func foreign(t testing.TB, inputs int) *Call {
 	}
 }
 
-// TestDecide checks that a call by another protocol is decided and counted like one of ckd.v1.
-func TestDecide(t *testing.T) {
-	h := newHarness(t)
-	response := h.decompose(t, tensor(ctg(t), 50))
-	for _, allOrNone := range []bool{false, true} {
-		call := foreign(t, 50)
-		call.AllOrNone = allOrNone
-		next := 0
-		ref, err := h.server.Decide(t.Context(), call, func(i int, d *Decided, err error) {
-			want := response.GetResults()[i].GetDecomposition().GetDecision()
-			if i != next || err != nil || d.Decision.Value != want.GetValue() || actionMessages[d.Decision.Action] != want.GetAction() {
-				t.Errorf("input %d, expected %d: %v, %v, want %v", i, next, d, err, want)
-			}
-			next++
-		})
-		if err != nil || next != 50 || ref.GetHash() != response.GetPolicy().GetHash() {
-			t.Errorf("%d inputs, %v, %v", next, ref, err)
-		}
-	}
-	h.eventually(t, 150, "ckd_decisions_total", "model", "ctg")
-	h.eventually(t, 150*30, "ckd_passes_total", "model", "ctg")
-}
-
 // TestDecideAllOrNone checks that a bad row refuses the call, and only that input is counted, or
 // fails its input alone.
 func TestDecideAllOrNone(t *testing.T) {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -20,42 +19,37 @@ func TestExemplars(t *testing.T) {
 	for name, c := range map[string]struct {
 		parent string
 		jumps  bool // so that it is deferred
+		stream bool
 		want   int
 	}{
-		"sampled and deferred":   {parent("01"), true, 1},
-		"sampled and retained":   {parent("01"), false, 0},
-		"deferred and unsampled": {parent("00"), true, 0},
-		"deferred, of no trace":  {"", true, 0},
+		"sampled and deferred":      {parent("01"), true, false, 1},
+		"sampled and deferred, too": {parent("01"), true, true, 1},
+		"sampled and retained":      {parent("01"), false, false, 0},
+		"deferred and unsampled":    {parent("00"), true, false, 0},
+		"deferred, of no trace":     {"", true, true, 0},
 	} {
-		values := slices.Concat(moving(c.jumps)...)
-		for way, decide := range map[string]func(context.Context, *testing.T, *harness){
-			"call": func(ctx context.Context, t *testing.T, h *harness) {
-				if _, err := h.client.Decompose(ctx, &ckdv1.DecomposeRequest{
-					Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 30, Inputs: 1, Values: values,
-				}); err != nil {
-					t.Fatal(err)
-				}
-			},
-			"stream": func(ctx context.Context, t *testing.T, h *harness) {
+		t.Run(name, func(t *testing.T) {
+			h, values := newHarness(t), slices.Concat(moving(c.jumps)...)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", c.parent)
+			if c.stream {
 				st := h.openIn(ctx, t, &ckdv1.StreamHeader{Model: "ctg"})
 				st.sendBlock(&ckdv1.Block{InputIds: []string{"a"}, Passes: 30, Values: values, Final: true})
 				st.rest()
-			},
-		} {
-			t.Run(name+", "+way, func(t *testing.T) {
-				h := newHarness(t)
-				decide(metadata.AppendToOutgoingContext(t.Context(), "traceparent", c.parent), t, h)
-				got := exemplars(t, h)
-				if len(got) != c.want {
-					t.Fatalf("exemplars %v, want %d", got, c.want)
+			} else if _, err := h.client.Decompose(ctx, &ckdv1.DecomposeRequest{
+				Model: "ctg", Layout: ckdv1.Layout_LAYOUT_SNK, Passes: 30, Inputs: 1, Values: values,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			got := exemplars(t, h)
+			if len(got) != c.want {
+				t.Fatalf("exemplars %v, want %d", got, c.want)
+			}
+			for _, e := range got {
+				if label := e.GetLabel()[0]; label.GetName() != "trace_id" || label.GetValue() != trace || e.GetValue() <= 0 {
+					t.Errorf("exemplar %v", e)
 				}
-				for _, e := range got {
-					if label := e.GetLabel()[0]; label.GetName() != "trace_id" || label.GetValue() != trace || e.GetValue() <= 0 {
-						t.Errorf("exemplar %v", e)
-					}
-				}
-			})
-		}
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -21,24 +22,26 @@ func (rawCodec) Marshal(v any) ([]byte, error) { return *(v.(*[]byte)), nil }
 func (rawCodec) Unmarshal([]byte, any) error   { return nil }
 func (rawCodec) Name() string                  { return "proto" }
 
-// TestUndecodable checks that bytes which do not decode end their stream as the fault of the
+// TestUndecodable checks that bytes which are no message end their stream or call as the fault of the
 // client.
 func TestUndecodable(t *testing.T) {
 	h := newHarness(t)
-	stream, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-		ckdv1.UncertaintyService_DecomposeStream_FullMethodName, grpc.ForceCodec(rawCodec{}))
-	if err != nil {
-		t.Fatal(err)
+	for _, method := range []string{
+		ckdv1.UncertaintyService_DecomposeStream_FullMethodName, ckdv1.UncertaintyService_Decompose_FullMethodName, ckdv1.UncertaintyService_GetModel_FullMethodName,
+	} {
+		stream, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(rawCodec{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		junk := []byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}
+		if err := errors.Join(stream.SendMsg(&junk), stream.CloseSend()); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(&junk); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s ends with %v", method, err)
+		}
 	}
-	junk := []byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f}
-	if err := stream.SendMsg(&junk); err != nil {
-		t.Fatal(err)
-	}
-	err = stream.RecvMsg(&junk)
-	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("the stream ended with %v", err)
-	}
-	h.eventually(t, 1, "grpc_server_handled_total", "grpc_code", "InvalidArgument")
+	h.eventually(t, 1, "grpc_server_handled_total", "grpc_code", "InvalidArgument", "grpc_method", "DecomposeStream")
 	if n := h.logs.FilterLevelExact(zapcore.ErrorLevel).Len(); n != 0 {
 		t.Errorf("%d lines of the log at level error", n)
 	}

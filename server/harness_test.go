@@ -25,8 +25,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/record"
@@ -377,22 +375,6 @@ func littleEndian(values []float32) []byte {
 	return out
 }
 
-// referenceFor returns a function that computes the outcome of an input of a tensor.
-func referenceFor(t testing.TB, m *engine.Model, passes decomp.Tensor) func(i int) *engine.Outcome {
-	t.Helper()
-	batch, outcome := m.NewBatch(), m.NewOutcome()
-	if err := batch.Reset(passes); err != nil {
-		t.Fatal(err)
-	}
-	return func(i int) *engine.Outcome {
-		t.Helper()
-		if err := batch.Outcome(i, outcome); err != nil {
-			t.Fatal(err)
-		}
-		return outcome
-	}
-}
-
 // expectFault checks the reason of an error, and that it has the code of its reason, which
 // TestErrorDocs holds against the documentation.
 func expectFault(t testing.TB, err error, reason string) servertest.Fault {
@@ -409,15 +391,4 @@ func expectFault(t testing.TB, err error, reason string) servertest.Fault {
 func expectError(t testing.TB, st *rpcstatus.Status, reason string) servertest.Fault {
 	t.Helper()
 	return expectFault(t, status.ErrorProto(st), reason)
-}
-
-// expectReasons checks that a reply has these errors, by the ids of inputs, and no others.
-func expectReasons(t testing.TB, reply *ckdv1.DecomposeStreamResponse, want map[string]string) {
-	t.Helper()
-	if len(reply.GetResults()) != len(want) {
-		t.Fatalf("%d results, want %d: %v", len(reply.GetResults()), len(want), reply)
-	}
-	for _, r := range reply.GetResults() {
-		expectError(t, r.GetError(), want[r.GetInputId()])
-	}
 }

@@ -4,26 +4,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
-
-// TestGzip checks that clients may compress, and that the limit on messages is on their unpacked
-// size.
-func TestGzip(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Limits.MessageBytes = 1 << 16 })
-	request := tensor(ctg(t), 10)
-	response, err := h.client.Decompose(t.Context(), request, grpc.UseCompressor("gzip"))
-	if err != nil || len(response.GetResults()) != 10 {
-		t.Errorf("compressed: %v", err)
-	}
-	bomb := &ckdv1.DecomposeRequest{Model: "ctg", ValuesLe: make([]byte, 1<<24)}
-	if _, err := h.client.Decompose(t.Context(), bomb, grpc.UseCompressor("gzip")); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a message that unpacks to 16 MiB: %v", err)
-	}
-}
 
 // TestNoRoomToUnpack checks that a compressed message is refused while clients hold the whole budget
 // or memory is short, with a delay before another attempt, and is taken when they have let go.

@@ -23,12 +23,6 @@ import (
 	"github.com/ckd-project/ckd/server/internal/spec"
 )
 
-// keptClientSeeds are seeds of TestSimulatedClients that found something. They run first.
-var keptClientSeeds = []struct {
-	seed uint64
-	why  string
-}{}
-
 // TestSimulatedClients runs package client against daemons over connections in memory that are slow
 // and break, while policies are replaced and daemons stop and are replaced. A seed gives the same
 // traffic, faults and virtual time; only the scheduler differs. Every input must have one answer,
@@ -39,12 +33,9 @@ func TestSimulatedClients(t *testing.T) {
 		simulateClients(t, *seed)
 		return
 	}
-	for _, kept := range keptClientSeeds {
-		simulateClients(t, kept.seed)
-	}
 	n := *seeds / 20
 	if n == 0 {
-		if n = 200; testing.Short() {
+		if n = 60; testing.Short() {
 			n = 20
 		}
 	}

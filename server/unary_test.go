@@ -28,30 +28,46 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// TestUnaryBadRow checks that a bad row fails its input, and what the error names.
-func TestUnaryBadRow(t *testing.T) {
+// TestBadInput checks that what is wrong with one input fails it alone, and what the error names.
+func TestBadInput(t *testing.T) {
 	h := newHarness(t)
+	h.withReceipts(t, testPolicies)
 	passes := ctg(t)
 	const class = "inputs[1].passes[7].classes[2]"
+	inClass := func(value, expected string) map[string]string {
+		return map[string]string{"pass": "7", "class": "2", "class_name": "pathologic", "value": value, "expected": expected}
+	}
+	row := func(v float32) func(*ckdv1.DecomposeRequest) { // pass 7 of input 1
+		return func(r *ckdv1.DecomposeRequest) { copy(r.GetValues()[(7*3+1)*3:], []float32{0.25, 0, v}) }
+	}
+	context := func(x *ckdv1.InputContext) func(*ckdv1.DecomposeRequest) {
+		return func(r *ckdv1.DecomposeRequest) {
+			r.Receipts, r.Contexts = ckdv1.Receipts_RECEIPTS_ALL, []*ckdv1.InputContext{{}, x, {Group: "the last"}}
+		}
+	}
+	nine := map[string]string{}
+	for i := range 9 {
+		nine[fmt.Sprint(i)] = ""
+	}
 	for name, c := range map[string]struct {
-		value  float32
+		change func(*ckdv1.DecomposeRequest)
 		reason string
 		field  string
-		meta   map[string]string // beside input, row and pass
+		meta   map[string]string // beside input and row
 	}{
-		"NaN":       {float32(math.NaN()), "NOT_FINITE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "NaN", "expected": "a finite number"}},
-		"infinite":  {float32(math.Inf(-1)), "NOT_FINITE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "-Inf", "expected": "a finite number"}},
-		"negative":  {-0.5, "NEGATIVE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "-0.5", "expected": "a probability in [0,1]"}},
-		"above one": {1.5, "ABOVE_ONE", class, map[string]string{"class": "2", "class_name": "pathologic", "value": "1.5", "expected": "a probability in [0,1]"}},
-		"sum":       {0.5, "SUM_NOT_ONE", "inputs[1].passes[7]", map[string]string{"value": "0.75", "expected": "1 within 0.001"}},
+		"NaN":         {row(float32(math.NaN())), "NOT_FINITE", class, inClass("NaN", "a finite number")},
+		"infinite":    {row(float32(math.Inf(-1))), "NOT_FINITE", class, inClass("-Inf", "a finite number")},
+		"negative":    {row(-0.5), "NEGATIVE", class, inClass("-0.5", "a probability in [0,1]")},
+		"above one":   {row(1.5), "ABOVE_ONE", class, inClass("1.5", "a probability in [0,1]")},
+		"sum":         {row(0.5), "SUM_NOT_ONE", "inputs[1].passes[7]", map[string]string{"pass": "7", "value": "0.75", "expected": "1 within 0.001"}},
+		"long group":  {context(&ckdv1.InputContext{Group: strings.Repeat("g", 257)}), "WRONG_CONTEXT", "inputs[1].contexts[1].group", map[string]string{"value": "257", "expected": "at most 256"}},
+		"many slices": {context(&ckdv1.InputContext{Slices: nine}), "WRONG_CONTEXT", "inputs[1].contexts[1].slices", map[string]string{"value": "more than 8", "expected": "at most 8"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := tensor(passes, 3)
 			request.InputIds = []string{"x", "y", "z"}
-			row := request.Values[(7*3+1)*3 : (7*3+1)*3+3] // pass 7 of input 1
-			copy(row, []float32{0.25, 0, c.value})
-			response := h.decompose(t, request)
-			for i, r := range response.GetResults() {
+			c.change(request)
+			for i, r := range h.decompose(t, request).GetResults() {
 				if i != 1 {
 					if r.GetDecomposition() == nil {
 						t.Errorf("input %d: %v", i, r.GetError())
@@ -59,7 +75,7 @@ func TestUnaryBadRow(t *testing.T) {
 					continue
 				}
 				got := expectError(t, r.GetError(), c.reason)
-				want := map[string]string{"input": "y", "row": "1", "pass": "7"}
+				want := map[string]string{"input": "y", "row": "1"}
 				maps.Copy(want, c.meta)
 				if diff := cmp.Diff(want, got.Metadata); diff != "" || got.Field != c.field {
 					t.Errorf("field %s, want %s; metadata (-want, +got):\n%s", got.Field, c.field, diff)
@@ -67,15 +83,12 @@ func TestUnaryBadRow(t *testing.T) {
 			}
 		})
 	}
-	h.eventually(t, 10, "ckd_decisions_total", "model", "ctg")
-	h.eventually(t, 5, "ckd_inputs_rejected_total", "model", "ctg")
-	h.eventually(t, 300, "ckd_passes_total", "model", "ctg")
 }
 
 // TestUnaryRefusals checks that the call is refused if the tensor cannot be read.
 func TestUnaryRefusals(t *testing.T) {
 	h := newHarness(t, func(o *Options) {
-		o.Limits.InputsPerRequest, o.Limits.PassesPerInput, o.Limits.InputIDBytes = 100, 1000, 8
+		o.Limits.InputsPerRequest, o.Limits.PassesPerInput, o.Limits.ReplyBytes = 100, 1000, 16<<10
 	})
 	passes := ctg(t)
 	for name, c := range map[string]struct {
@@ -101,6 +114,12 @@ func TestUnaryRefusals(t *testing.T) {
 		"one pass":        {func(r *ckdv1.DecomposeRequest) { r.Passes, r.Values = 1, r.Values[:6] }, "TOO_FEW_PASSES", "expected at least"},
 		"too many passes": {func(r *ckdv1.DecomposeRequest) { r.Passes = 1001 }, "TOO_MANY_PASSES", "limit of 1000"},
 		"too many inputs": {func(r *ckdv1.DecomposeRequest) { r.Inputs = 101 }, "TOO_MANY_INPUTS", "limit of 100"},
+		"receipts":        {func(r *ckdv1.DecomposeRequest) { r.Receipts = 1 }, "RECEIPTS_UNAVAILABLE", "without --receipt-keys"},
+		"which receipts":  {func(r *ckdv1.DecomposeRequest) { r.Receipts = 3 }, "WRONG_ENUM", "receipts: got 3, expected a value of the enum"},
+		"long version":    {func(r *ckdv1.DecomposeRequest) { r.ModelVersion = strings.Repeat("v", 129) }, "WRONG_CONTEXT", "129 bytes of model_version, over the limit of 128"},
+		"few contexts":    {func(r *ckdv1.DecomposeRequest) { r.Contexts = []*ckdv1.InputContext{{}} }, "WRONG_CONTEXT", "contexts: got 1, expected none or 2"},
+		"large reply":     {func(r *ckdv1.DecomposeRequest) { r.Inputs, r.Detail = 50, ckdv1.Detail_DETAIL_FULL }, "REPLY_TOO_LARGE", "50 inputs with DETAIL_FULL would be a reply of"},
+		"other classes":   {func(r *ckdv1.DecomposeRequest) { r.Values = make([]float32, 30*2*4) }, "WRONG_LENGTH", `found 4 classes, expected 3, as the policy of model "ctg" has`},
 		"ids missing":     {func(r *ckdv1.DecomposeRequest) { r.InputIds = []string{"a"} }, "WRONG_ID_COUNT", "input_ids: got 1, expected none or 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,27 +134,6 @@ func TestUnaryRefusals(t *testing.T) {
 	h.eventually(t, 0, "ckd_decisions_total")
 	h.eventually(t, 0, "ckd_passes_total")
 	h.eventually(t, 3*2, "ckd_inputs_rejected_total", "model", "", "reason", "unknown_model")
-}
-
-// TestUnaryIDs checks that an id which is repeated, or too long, fails its input alone.
-func TestUnaryIDs(t *testing.T) {
-	h := newHarness(t)
-	request := tensor(ctg(t), 5)
-	long := strings.Repeat("x", 1<<18)
-	request.InputIds = []string{"a", "a", "", "", long}
-	response := h.decompose(t, request)
-	for i, want := range []string{"", "DUPLICATE_ID", "", "", "ID_TOO_LONG"} {
-		if r := response.GetResults()[i]; want != "" {
-			expectError(t, r.GetError(), want)
-		} else if r.GetDecomposition() == nil {
-			t.Errorf("input %d: %v", i, r.GetError())
-		}
-	}
-	if n := proto.Size(response); n > 4096 {
-		t.Errorf("an id of a megabyte is answered with %d bytes", n)
-	}
-	h.eventually(t, 3, "ckd_decisions_total")
-	h.eventually(t, 2, "ckd_inputs_rejected_total", "model", "ctg")
 }
 
 // TestLongTexts checks that errors clip what the client sent: they travel in headers, which have a
@@ -161,58 +159,13 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// TestReplyLimit checks that a request whose reply would be too large is refused before it is
-// computed.
-func TestReplyLimit(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Limits.ReplyBytes = 4096 })
-	request := tensor(ctg(t), 20)
-	h.decompose(t, request)
-	request.Detail = ckdv1.Detail_DETAIL_FULL
-	_, err := h.client.Decompose(t.Context(), request)
-	if got := expectFault(t, err, "REPLY_TOO_LARGE").Metadata; !strings.Contains(got["expected"], "at most 11 inputs") {
-		t.Errorf("everything: %v", got)
-	}
-	st := h.open(t, &ckdv1.StreamHeader{Model: "ctg", Detail: ckdv1.Detail_DETAIL_FULL})
-	st.sendBlock(&ckdv1.Block{InputIds: make([]string, 20), Values: rowsOfPass(ctg(t), 0, 0, 20)})
-	if faults := st.receive().GetFaults(); len(faults) != 1 {
-		t.Errorf("a group too large: %v", faults)
-	}
-}
-
-// TestUnaryNothing checks that a request without inputs is answered without results.
-func TestUnaryNothing(t *testing.T) {
-	h := newHarness(t)
-	response, err := h.client.Decompose(t.Context(), &ckdv1.DecomposeRequest{Model: "ctg", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 30})
-	if err != nil || len(response.GetResults()) != 0 {
-		t.Errorf("got %v, %v", response, err)
-	}
-}
-
-// TestUnaryDirichletAndLogits checks the two kinds of rows that are not probabilities.
-func TestUnaryDirichletAndLogits(t *testing.T) {
-	h := newHarness(t)
-	evidence := &ckdv1.DecomposeRequest{Model: "evidential", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 1, Inputs: 2, Values: []float32{8, 1, 1, 2, 0, 6}}
-	results := h.decompose(t, evidence).GetResults()
-	if results[0].GetDecomposition() == nil {
-		t.Errorf("concentrations: %v", results[0].GetError())
-	}
-	expectError(t, results[1].GetError(), "NOT_POSITIVE")
-	evidence.Passes, evidence.Inputs = 2, 1
-	_, err := h.client.Decompose(t.Context(), evidence)
-	expectFault(t, err, "TOO_MANY_PASSES")
-	response := h.decompose(t, &ckdv1.DecomposeRequest{
-		Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 2, Values: []float32{0, 0, 0, 1000, 0, -1000, 1, 0, 0, 0.5, 0.25, 0.25},
-		Detail: ckdv1.Detail_DETAIL_VECTORS,
-	})
-	if e := expectError(t, response.GetResults()[1].GetError(), "NOT_LOGITS"); e.Field != "inputs[1].passes" {
-		t.Errorf("probabilities as logits: %+v", e)
-	}
-	// The softmax of the first row is uniform, of the second one-hot.
-	mean := response.GetResults()[0].GetDecomposition().GetMean()
-	for k, want := range []float64{(1 + 1./3) / 2, 1. / 6, 1. / 6} {
-		if math.Abs(mean[k]-want) > 1e-15 {
-			t.Errorf("mean of logits %v, want %v in class %d", mean, want, k)
-		}
+// TestNotLogits checks that probabilities sent as logits fail, with all passes at fault.
+func TestNotLogits(t *testing.T) {
+	results := newHarness(t).decompose(t, &ckdv1.DecomposeRequest{
+		Model: "logits", Layout: ckdv1.Layout_LAYOUT_NSK, Passes: 2, Inputs: 1, Values: []float32{1, 0, 0, 0.5, 0.25, 0.25},
+	}).GetResults()
+	if e := expectError(t, results[0].GetError(), "NOT_LOGITS"); e.Field != "inputs[0].passes" {
+		t.Errorf("%+v", e)
 	}
 }
 
@@ -246,6 +199,39 @@ func TestModels(t *testing.T) {
 	}
 	_, err = h.client.GetModel(t.Context(), &ckdv1.GetModelRequest{Model: "nobody"})
 	expectFault(t, err, "UNKNOWN_MODEL")
+}
+
+// TestModelTells checks what clients are told of the parts that a policy need not have.
+func TestModelTells(t *testing.T) {
+	h := newHarness(t)
+	const more = `threshold: 0.003}
+    guard: {score: mi, threshold: 0.3}
+    audit: {rate: 0.1}
+    calibrated: {risk: {called_safe: {intercept: 0, slope: 0.5}, called_critical: {intercept: 0, slope: 2}, prevalence: 0.2, quantiles: [QUANTILES 1]}}`
+	p := *stoppingPolicy(t, 0, -1, 1, "threshold: 0.003}", strings.Replace(more, "QUANTILES", strings.Repeat("0.25, ", policy.Levels-1), 1))
+	p.EarlyStopping.MeanPasses, p.EarlyStopping.Order = 6.5, policy.MembersOrder
+	p.EarlyStopping.Certificate.CriticalReleased, p.EarlyStopping.Certificate.Groups = &policy.ReleasedShare{AtMost: 0.1}, 240
+	h.put(t, &p)
+	promise := &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "ctg", Hash: h.model(t, "ctg").GetPolicy().GetHash()}, Verdict: ckdv1.Verdict_VERDICT_VIOLATED}
+	h.server.SetPromises([]*ckdv1.Promise{promise, {Policy: &ckdv1.PolicyRef{Hash: "another"}}})
+	want := &ckdv1.Model{
+		Settle: &ckdv1.Settle{
+			Passes: 30, Fewest: 4, Ordered: true, Disagreement: 0.01, Confidence: 0.9, Released: 0.05, CriticalReleased: proto.Float64(0.1), MeanPasses: 6.5, Groups: 240,
+		},
+		Guard:    &ckdv1.ScoreRule{Score: ckdv1.Score_SCORE_MI, Threshold: proto.Float64(0.3)},
+		Promises: []*ckdv1.Promise{promise}, RiskPrevalence: proto.Float64(0.2),
+	}
+	for _, keys := range []bool{false, true} {
+		if keys { // without them nothing is audited
+			h.server.SetReceiptKeys(receiptKeys(t, 1))
+			want.AuditRate = proto.Float64(0.1)
+		}
+		m := h.model(t, "ctg")
+		got := &ckdv1.Model{Settle: m.GetSettle(), Guard: m.GetGuard(), Promises: m.GetPromises(), AuditRate: m.AuditRate, RiskPrevalence: m.RiskPrevalence}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("(-want, +got):\n%s", diff)
+		}
+	}
 }
 
 // TestHealth checks the health of the daemon and of each model.
@@ -406,7 +392,7 @@ func TestUnaryCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var in wire.Incoming
-	if err := (wire.Codec{}).Unmarshal(segments(raw), &in); err != nil {
+	if err := (wire.Codec{}).Unmarshal(segments(raw, len(raw)/2), &in); err != nil {
 		t.Fatal(err)
 	}
 	defer in.Free()

@@ -17,7 +17,6 @@ import (
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/internal/record"
 )
 
 // digits lists the classes of the recordings digits-*. The tests take two of them for critical.

@@ -1,5 +1,5 @@
 // Package servertest holds what the tests of servers share: a gRPC server behind connections in
-// memory, sums of metrics, and the details of errors.
+// memory, a peer that sends it any frames, sums of metrics, and the details of errors.
 package servertest
 
 import (

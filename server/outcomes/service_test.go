@@ -1,13 +1,14 @@
 package outcomes_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,10 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -33,6 +32,7 @@ import (
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"
@@ -126,23 +126,7 @@ func start(t testing.TB, access string) *daemon {
 			d.counts[s]++
 		},
 	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.GRPC().Serve(l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		s.GRPC().Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	conn := servertest.Dial(t, servertest.Serve(t, s.GRPC()))
 	d.OutcomeServiceClient = ckdv1.NewOutcomeServiceClient(conn)
 	return d
 }
@@ -179,16 +163,6 @@ func (d *daemon) report(all ...*ckdv1.Outcome) []*ckdv1.OutcomeAnswer {
 		d.Fatalf("%d answers, want %d; error %v", len(reply.GetAnswers()), len(all), err)
 	}
 	return reply.GetAnswers()
-}
-
-// fieldOf returns the field that a status names.
-func fieldOf(st *status.Status) string {
-	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok && len(bad.GetFieldViolations()) == 1 {
-			return bad.GetFieldViolations()[0].GetField()
-		}
-	}
-	return ""
 }
 
 // TestReportOutcomes checks what becomes of good and bad outcomes in one call.
@@ -250,7 +224,7 @@ func TestReportOutcomes(t *testing.T) {
 				return
 			}
 			st := status.FromProto(a.GetError())
-			if want := "outcomes[" + itoa(i) + "]." + c.field; fieldOf(st) != want || !strings.HasPrefix(st.Message(), want+": ") || st.Code() == codes.OK {
+			if want := fmt.Sprintf("outcomes[%d].%s", i, c.field); servertest.FaultOf(st.Err()).Field != want || !strings.HasPrefix(st.Message(), want+": ") || st.Code() == codes.OK {
 				t.Errorf("status %v, want the field %s", st, want)
 			}
 			if a.GetPredicted() != "" {
@@ -277,7 +251,7 @@ func TestMostOutcomes(t *testing.T) {
 	if n, refusal := send(make([]*ckdv1.Outcome, most)); n != most {
 		t.Errorf("%d answers: %v", n, refusal)
 	}
-	if _, refusal := send(make([]*ckdv1.Outcome, most+1)); refusal.Code() != codes.InvalidArgument || fieldOf(refusal) != "outcomes" ||
+	if _, refusal := send(make([]*ckdv1.Outcome, most+1)); refusal.Code() != codes.InvalidArgument || servertest.FaultOf(refusal.Err()).Field != "outcomes" ||
 		!strings.Contains(refusal.Message(), "10001 outcomes, expected at most 10000") {
 		t.Errorf("one over: %v", refusal)
 	}
@@ -301,11 +275,6 @@ func TestMostOutcomes(t *testing.T) {
 	if _, refusal := send(all); refusal.Code() != codes.ResourceExhausted {
 		t.Errorf("one byte over: %v", refusal)
 	}
-}
-
-func itoa(i int) string {
-	text, _ := json.Marshal(i)
-	return string(text)
 }
 
 // issue tells the ledger what was issued, an hour ago, with receipts for all.
@@ -348,22 +317,17 @@ func TestReportIssued(t *testing.T) {
 	if p.GetPromise().GetPolicy().GetHash() != d.name || p.GetPromise().GetModelVersion() != "model-7" || p.GetPromise().GetStatement() == "" {
 		t.Errorf("promise %v", p.GetPromise())
 	}
-	for name, change := range map[string]func(*ckdv1.ReportIssuedRequest){
-		"process":          func(r *ckdv1.ReportIssuedRequest) { r.Process = "" },
-		"policies[0]":      func(r *ckdv1.ReportIssuedRequest) { r.Policies = [][]byte{[]byte("models: [{name: 1}]")} },
-		"policy_hashes[0]": func(r *ckdv1.ReportIssuedRequest) { r.PolicyHashes = []string{"xyz"} },
-		"sealed[0].sealer": func(r *ckdv1.ReportIssuedRequest) { r.Sealed = []*ckdv1.SealedCount{{Sealer: []byte("short")}} },
-		"counts[0]":        func(r *ckdv1.ReportIssuedRequest) { r.Counts = []*ckdv1.IssuedCount{{PolicyHash: d.name}} },
-		"counts":           func(r *ckdv1.ReportIssuedRequest) { r.Counts = make([]*ckdv1.IssuedCount, 10_001) },
+	for name, r := range map[string]*ckdv1.ReportIssuedRequest{
+		"process":          {},
+		"policies[0]":      {Process: "p", Policies: [][]byte{[]byte("models: [{name: 1}]")}},
+		"policy_hashes[0]": {Process: "p", PolicyHashes: []string{"xyz"}},
+		"sealed[0].sealer": {Process: "p", Sealed: []*ckdv1.SealedCount{{Sealer: []byte("short")}}},
+		"counts[0]":        {Process: "p", Counts: []*ckdv1.IssuedCount{{PolicyHash: d.name}}},
+		"counts":           {Process: "p", Counts: make([]*ckdv1.IssuedCount, 10_001)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := &ckdv1.ReportIssuedRequest{Process: "p1"}
-			change(r)
-			_, err := d.ReportIssued(t.Context(), r)
-			if st := status.Convert(err); st.Code() != codes.InvalidArgument || fieldOf(st) != name {
-				t.Errorf("error %v, want one of %s", err, name)
-			}
-		})
+		if _, err := d.ReportIssued(t.Context(), r); status.Code(err) != codes.InvalidArgument || servertest.FaultOf(err).Field != name {
+			t.Errorf("error %v, want one of %s", err, name)
+		}
 	}
 }
 
@@ -372,28 +336,25 @@ func TestClearAlarm(t *testing.T) {
 	d := start(t, "")
 	d.report(&ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "r1"})
 	d.issue(10, nil)
-	for _, c := range []struct {
-		name string
+	for name, c := range map[string]struct {
 		r    *ckdv1.ClearAlarmRequest
 		code codes.Code
 	}{
-		{"no hash", &ckdv1.ClearAlarmRequest{By: "ann", Reason: "x"}, codes.InvalidArgument},
-		{"nobody", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, Reason: "x"}, codes.InvalidArgument},
-		{"no reason", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, By: "ann"}, codes.InvalidArgument},
-		{"an unknown version", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "9", By: "ann", Reason: "x"}, codes.NotFound},
-		{"no alarm", &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "model-7", By: "ann", Reason: "x"}, codes.FailedPrecondition},
+		"no hash":            {&ckdv1.ClearAlarmRequest{By: "ann", Reason: "x"}, codes.InvalidArgument},
+		"nobody":             {&ckdv1.ClearAlarmRequest{PolicyHash: d.name, Reason: "x"}, codes.InvalidArgument},
+		"no reason":          {&ckdv1.ClearAlarmRequest{PolicyHash: d.name, By: "ann"}, codes.InvalidArgument},
+		"an unknown version": {&ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "9", By: "ann", Reason: "x"}, codes.NotFound},
+		"no alarm":           {&ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "model-7", By: "ann", Reason: "x"}, codes.FailedPrecondition},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if _, err := d.ClearAlarm(t.Context(), c.r); status.Code(err) != c.code {
-				t.Errorf("error %v, want %v", err, c.code)
-			}
-		})
+		if _, err := d.ClearAlarm(t.Context(), c.r); status.Code(err) != c.code {
+			t.Errorf("%s: error %v, want %v", name, err, c.code)
+		}
 	}
 }
 
 // exported returns the lines of an export.
-func (d *daemon) exported(r *ckdv1.ExportOutcomesRequest) (lines []string, err error) {
-	stream, err := d.ExportOutcomes(d.Context(), r)
+func (d *daemon) exported(ctx context.Context, r *ckdv1.ExportOutcomesRequest) (lines []string, err error) {
+	stream, err := d.ExportOutcomes(ctx, r)
 	for err == nil {
 		var part *ckdv1.ExportOutcomesResponse
 		if part, err = stream.Recv(); err == nil {
@@ -416,7 +377,7 @@ func TestExportOutcomes(t *testing.T) {
 	}
 	d.report(all...)
 	seen := map[string]bool{}
-	lines, err := d.exported(&ckdv1.ExportOutcomesRequest{})
+	lines, err := d.exported(t.Context(), &ckdv1.ExportOutcomesRequest{})
 	if err != nil || len(lines) != n {
 		t.Fatalf("%d lines, want %d; %v", len(lines), n, err)
 	}
@@ -429,15 +390,15 @@ func TestExportOutcomes(t *testing.T) {
 		}
 		seen[row.ID] = true
 	}
-	table, err := d.exported(&ckdv1.ExportOutcomesRequest{Format: ckdv1.ExportFormat_EXPORT_FORMAT_CSV, Model: "triage"})
+	table, err := d.exported(t.Context(), &ckdv1.ExportOutcomesRequest{Format: ckdv1.ExportFormat_EXPORT_FORMAT_CSV, Model: "triage"})
 	if err != nil || len(table) != n+1 || !strings.Contains(table[0], "truth") {
 		t.Errorf("%d lines of CSV, want %d and a header; %v", len(table), n, err)
 	}
-	none, err := d.exported(&ckdv1.ExportOutcomesRequest{Model: "another"})
+	none, err := d.exported(t.Context(), &ckdv1.ExportOutcomesRequest{Model: "another"})
 	if err != nil || len(none) != 0 {
 		t.Errorf("%d lines of another model; %v", len(none), err)
 	}
-	trail, err := d.exported(&ckdv1.ExportOutcomesRequest{Trail: true})
+	trail, err := d.exported(t.Context(), &ckdv1.ExportOutcomesRequest{Trail: true})
 	if err != nil || len(trail) == 0 || !strings.Contains(trail[0], "policy_added") {
 		t.Errorf("trail %q; %v", trail, err)
 	}
@@ -453,14 +414,14 @@ func TestDeleteOutcomes(t *testing.T) {
 		"reason": {By: "ann", Before: timestamppb.Now()},
 		"by":     {Reason: "x", Before: timestamppb.Now()},
 	} {
-		if _, err := d.DeleteOutcomes(t.Context(), r); fieldOf(status.Convert(err)) != name {
+		if _, err := d.DeleteOutcomes(t.Context(), r); servertest.FaultOf(err).Field != name {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
 	if _, err := d.DeleteOutcomes(t.Context(), &ckdv1.DeleteOutcomesRequest{By: "ann", Reason: "kept for a year", Before: timestamppb.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	trail, err := d.exported(&ckdv1.ExportOutcomesRequest{Trail: true})
+	trail, err := d.exported(t.Context(), &ckdv1.ExportOutcomesRequest{Trail: true})
 	if last := trail[len(trail)-1]; err != nil || !strings.Contains(last, "ann") || !strings.Contains(last, "kept for a year") {
 		t.Errorf("trail ends with %s; %v", last, err)
 	}
@@ -481,40 +442,22 @@ identities:
 - {name: sidecar, tokens: [{sha256: `+sum(sidecar)+`}], models: [triage], issue: true}
 - {name: stranger, tokens: [{sha256: `+sum(stranger)+`}], models: [other], outcomes: true, clear: true, issue: true}
 `)
-	calls := map[string]func() error{}
 	ctx := t.Context()
 	as := func(token string) {
 		ctx = metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
 	}
-	calls["report"] = func() error {
-		_, err := d.ReportOutcomes(ctx, &ckdv1.ReportOutcomesRequest{})
-		return err
-	}
-	calls["issue"] = func() error {
-		_, err := d.ReportIssued(ctx, &ckdv1.ReportIssuedRequest{Process: "p"})
-		return err
-	}
-	calls["list"] = func() error {
-		_, err := d.ListPromises(ctx, &ckdv1.ListPromisesRequest{})
-		return err
-	}
-	calls["clear"] = func() error {
-		_, err := d.ClearAlarm(ctx, &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "none", Reason: "x"})
-		return err
-	}
-	calls["delete"] = func() error {
-		_, err := d.DeleteOutcomes(ctx, &ckdv1.DeleteOutcomesRequest{Before: timestamppb.New(time.Unix(1, 0)), Reason: "x"})
-		return err
-	}
-	calls["export"] = func() error {
-		stream, err := d.ExportOutcomes(ctx, &ckdv1.ExportOutcomesRequest{})
-		for err == nil {
-			_, err = stream.Recv()
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		return err
+	errOf := func(_ any, err error) error { return err }
+	calls := map[string]func() error{
+		"report": func() error { return errOf(d.ReportOutcomes(ctx, &ckdv1.ReportOutcomesRequest{})) },
+		"issue":  func() error { return errOf(d.ReportIssued(ctx, &ckdv1.ReportIssuedRequest{Process: "p"})) },
+		"list":   func() error { return errOf(d.ListPromises(ctx, &ckdv1.ListPromisesRequest{})) },
+		"clear": func() error {
+			return errOf(d.ClearAlarm(ctx, &ckdv1.ClearAlarmRequest{PolicyHash: d.name, ModelVersion: "none", Reason: "x"}))
+		},
+		"delete": func() error {
+			return errOf(d.DeleteOutcomes(ctx, &ckdv1.DeleteOutcomesRequest{Before: timestamppb.New(time.Unix(1, 0)), Reason: "x"}))
+		},
+		"export": func() error { return errOf(d.exported(ctx, &ckdv1.ExportOutcomesRequest{})) },
 	}
 	for token, may := range map[string]string{
 		reader: "report list export", operator: "clear delete", sidecar: "issue", stranger: "report list export issue",
@@ -536,26 +479,6 @@ identities:
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a policy of a model that the identity may not use: %v", err)
 	}
-}
-
-// BenchmarkReportOutcomes reports batches of 1,000 outcomes, each of another input, over a connection.
-func BenchmarkReportOutcomes(b *testing.B) {
-	d := start(b, "")
-	const batch = 1000
-	for b.Loop() {
-		b.StopTimer()
-		all := make([]*ckdv1.Outcome, batch)
-		for i := range all {
-			all[i] = &ckdv1.Outcome{Receipt: d.receipt(receipt.Deferred), Truth: "c", Source: "r1"}
-		}
-		b.StartTimer()
-		for _, a := range d.report(all...) {
-			if a.GetError() != nil {
-				b.Fatal(a)
-			}
-		}
-	}
-	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "outcomes/s")
 }
 
 // TestStatementAfterClear checks that a statement does not call it too few outcomes where an alarm was

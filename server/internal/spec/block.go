@@ -184,7 +184,7 @@ func (s *Stream) refusedInput(g *group, i int, taken map[string]bool, open int) 
 		return "ID_TOO_LONG"
 	case in.id != "" && taken[in.id]:
 		return "DUPLICATE_ID"
-	case in.context != nil && (len(in.context.GetGroup()) > limits.IDBytes || len(in.context.GetSlices()) > policy.MaxSlices):
+	case s.server.wrongContext(in.context):
 		return "WRONG_CONTEXT"
 	case open >= limits.OpenInputs:
 		return "TOO_MANY_INPUTS"
@@ -192,6 +192,10 @@ func (s *Stream) refusedInput(g *group, i int, taken map[string]bool, open int) 
 		return "OUT_OF_MEMORY_BUDGET"
 	}
 	return ""
+}
+
+func (s *Server) wrongContext(x *ckdv1.InputContext) bool {
+	return len(x.GetGroup()) > s.Limits.IDBytes || len(x.GetSlices()) > policy.MaxSlices
 }
 
 // noRoom reports whether there is no room in the budget for an input, or for its result. Where
@@ -403,7 +407,7 @@ func (s *Stream) finish(g *group, i int) {
 func (s *Stream) close(g *group, i int, o *engine.Outcome, early bool) {
 	in, p := &g.rows[i], g.policy
 	if a := s.reply.result(place{g.number, uint32(i)}, in.id, p); a != nil {
-		d := decision{id: in.id, context: in.context, settled: early, fair: !g.follows || in.checked}
+		d := decision{id: in.id, context: in.context, settled: early}
 		if a.GetError() != nil {
 			s.reply.differs("group %d row %d (%q): %s, expected a decision", g.number, i, in.id, ReasonOf(a.GetError()))
 		} else if err := s.server.decided(p, s.terms, d, o, a.GetDecomposition()); err != nil {

@@ -40,7 +40,7 @@ func (s *Server) Judge(p *Policy, h *ckdv1.StreamHeader, id string, passes [][]f
 	if err != nil {
 		return err
 	}
-	return s.decided(p, terms{h.GetDetail(), h.GetPosterior(), h.GetReceipts()}, decision{id: id, settled: settled}, o, got)
+	return s.decided(p, termsOf(h), decision{id: id, settled: settled}, o, got)
 }
 
 // Row returns a random row of a policy, now and then one that is refused.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -84,7 +85,7 @@ func (s *Server) OpenStream(h *ckdv1.StreamHeader, got *ckdv1.DecomposeStreamRes
 	p := s.policies[h.GetModel()]
 	st := &Stream{
 		server: s, bound: p, header: h, groups: map[uint64]*group{},
-		terms: terms{h.GetDetail(), h.GetPosterior(), h.GetReceipts()}, calm: h.GetAcceptSettled() && h.GetPosterior() == "",
+		terms: termsOf(h), calm: h.GetAcceptSettled() && h.GetPosterior() == "",
 	}
 	s.retain(p)
 	info := got.GetInfo()
@@ -282,13 +283,21 @@ func (r *reply) result(at place, id string, p *Policy) *arrived {
 		r.differs("group %d row %d (%q) is to be answered twice: a fault of package spec", at.group, at.row, id)
 	}
 	a.expected = true
-	if a.GetInputId() != id && !strings.HasSuffix(a.GetInputId(), "...") {
+	if a.GetInputId() != shown(id) {
 		r.differs("group %d row %d has the id %q, expected %q", at.group, at.row, a.GetInputId(), id)
 	}
 	if a.policy.GetHash() != p.Hash || a.policy.GetVersion() != p.Version || a.policy.GetModel() != p.Name {
 		r.differs("group %d row %d was decided by %v, expected version %q", at.group, at.row, a.policy, p.Version)
 	}
 	return a
+}
+
+// shown returns an id as replies repeat it: cut where it is too long for any daemon.
+func shown(id string) string {
+	if len(id) > 500 {
+		return id[:120] + "..."
+	}
+	return id
 }
 
 // hasFault reports whether a fault of the message came with a reason.
@@ -310,12 +319,7 @@ func (r *reply) lacksRoom(at place, field string) bool {
 	if a == nil || ReasonOf(a.GetError()) != "OUT_OF_MEMORY_BUDGET" {
 		return false
 	}
-	for _, d := range status.FromProto(a.GetError()).Details() {
-		if bad, ok := d.(*errdetails.BadRequest); ok {
-			return strings.HasSuffix(bad.GetFieldViolations()[0].GetField(), field)
-		}
-	}
-	return false
+	return strings.HasSuffix(servertest.FaultOf(status.ErrorProto(a.GetError())).Field, field)
 }
 
 // check returns the first difference.
@@ -360,10 +364,5 @@ func ReasonOf(st *rpcstatus.Status) string {
 	if st.GetCode() == 0 {
 		return ""
 	}
-	for _, d := range status.FromProto(st).Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == "ckd.v1" {
-			return info.GetReason()
-		}
-	}
-	return "no reason: " + st.GetMessage()
+	return cmp.Or(servertest.FaultOf(status.ErrorProto(st)).Reason, "no reason: "+st.GetMessage())
 }

@@ -13,25 +13,6 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// How often a client does what it should not.
-const (
-	wrongClasses       = 0.01
-	tooManyPasses      = 0.01
-	tooFewPasses       = 0.01
-	wrongPosterior     = 0.01
-	wrongDetail        = 0.01
-	wrongKind          = 0.01
-	emptyMessage       = 0.01
-	sameHeader         = 0.01
-	otherHeader        = 0.01
-	noSuchRow          = 0.03
-	rowTwice           = 0.03
-	wrongIDCount       = 0.03
-	noLayout           = 0.03
-	tooManyInputs      = 0.03
-	wrongClassesOfCall = 0.03
-)
-
 // chance reports true with a probability.
 func chance(r *rand.Rand, p float64) bool { return r.Float64() < p }
 
@@ -137,7 +118,7 @@ func (s *Server) id(r *rand.Rand) string {
 	case chance(r, 0.2):
 		return ""
 	case chance(r, 0.02):
-		return strings.Repeat("x", s.Limits.IDBytes+1)
+		return strings.Repeat("x", s.Limits.IDBytes+pick(r, 1, 500))
 	}
 	return fmt.Sprintf("i%d", r.IntN(60))
 }
@@ -151,9 +132,14 @@ func (s *Server) ids(r *rand.Rand, n int) (ids []string) {
 
 func (s *Server) contexts(r *rand.Rand, n int) (all []*ckdv1.InputContext) {
 	for range n {
-		x := &ckdv1.InputContext{Group: fmt.Sprint("patient-", r.IntN(5)), Slices: map[string]string{"site": "north"}}
-		if chance(r, 0.05) {
+		x := &ckdv1.InputContext{Group: fmt.Sprint("patient-", r.IntN(5)), Slices: map[string]string{pick(r, "site", "scanner"): pick(r, "north", "south", "elsewhere")}}
+		switch r.IntN(40) {
+		case 0, 1:
 			x.Group = strings.Repeat("p", s.Limits.IDBytes+1)
+		case 2, 3:
+			for i := range policy.MaxSlices {
+				x.Slices[fmt.Sprint(i)] = ""
+			}
 		}
 		all = append(all, x)
 	}
@@ -180,7 +166,7 @@ func (s *Server) Header(r *rand.Rand) *ckdv1.StreamHeader {
 		h.Posterior = pick(r, "mc-dropout", "ensemble")
 	}
 	if s.Keys != nil || chance(r, 0.03) {
-		h.Receipts = pick(r, ckdv1.Receipts_RECEIPTS_UNSPECIFIED, ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL)
+		h.Receipts, h.ModelVersion = pick(r, ckdv1.Receipts_RECEIPTS_UNSPECIFIED, ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL), pick(r, "", "v7")
 	}
 	if p := s.policies[model]; p != nil && chance(r, 0.3) {
 		h.Classes = slices.Clone(p.Classes)
@@ -188,18 +174,18 @@ func (s *Server) Header(r *rand.Rand) *ckdv1.StreamHeader {
 			h.Passes = uint32(p.FewestPasses + r.IntN(4))
 		}
 	}
-	switch {
-	case chance(r, wrongClasses):
+	switch r.IntN(100) {
+	case 0:
 		h.Classes = []string{"cat", "dog"}
-	case chance(r, tooManyPasses):
+	case 1:
 		h.Passes = uint32(s.Limits.Passes + 1)
-	case chance(r, tooFewPasses):
+	case 2:
 		h.Passes = 1
-	case chance(r, wrongPosterior):
+	case 3:
 		h.Posterior = "no name"
-	case chance(r, wrongDetail):
+	case 4:
 		h.Detail = 99
-	case chance(r, wrongKind):
+	case 5:
 		h.Kind = ckdv1.Kind_KIND_DIRICHLET
 	}
 	return h
@@ -209,12 +195,12 @@ func (s *Server) Header(r *rand.Rand) *ckdv1.StreamHeader {
 // send, now and then what none should.
 func (s *Stream) Message(r *rand.Rand) *ckdv1.DecomposeStreamRequest {
 	open := slices.Sorted(maps.Keys(s.groups))
-	switch {
-	case chance(r, emptyMessage):
+	switch r.IntN(100) {
+	case 0:
 		return &ckdv1.DecomposeStreamRequest{}
-	case chance(r, sameHeader):
+	case 1:
 		return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: s.header}}
-	case chance(r, otherHeader):
+	case 2:
 		return &ckdv1.DecomposeStreamRequest{Message: &ckdv1.DecomposeStreamRequest_Header{Header: &ckdv1.StreamHeader{Model: "another"}}}
 	}
 	b := &ckdv1.Block{}
@@ -254,12 +240,12 @@ func (s *Stream) goOn(r *rand.Rand, b *ckdv1.Block, g *group) {
 		if chance(r, 0.7) {
 			slices.Sort(b.Rows)
 		}
-		switch {
-		case chance(r, noSuchRow):
+		switch r.IntN(100) {
+		case 0, 1, 2:
 			b.Rows[r.IntN(n)] = uint32(len(g.rows) + r.IntN(2))
-		case chance(r, rowTwice):
+		case 3, 4, 5:
 			b.Rows[r.IntN(n)] = b.Rows[r.IntN(n)]
-		case chance(r, 0.01):
+		case 6:
 			for range len(g.rows) {
 				b.Rows, n = append(b.Rows, 0), n+1
 			}
@@ -331,16 +317,17 @@ func (s *Server) Call(r *rand.Rand) *ckdv1.DecomposeRequest {
 		c.InputIds = s.ids(r, n)
 	}
 	if s.Keys != nil && chance(r, 0.5) {
-		c.Receipts = ckdv1.Receipts_RECEIPTS_ALL
+		c.Receipts, c.ModelVersion = pick(r, ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL), pick(r, "", "v7")
+		c.Contexts = s.contexts(r, n+r.IntN(20)/19)
 	}
-	switch {
-	case chance(r, wrongIDCount):
+	switch r.IntN(32) {
+	case 0:
 		c.InputIds = s.ids(r, n+1)
-	case chance(r, noLayout):
+	case 1:
 		c.Layout = ckdv1.Layout_LAYOUT_UNSPECIFIED
-	case chance(r, tooManyInputs):
+	case 2:
 		c.Inputs = uint32(s.Limits.InputsPerRequest + 1)
-	case chance(r, wrongClassesOfCall):
+	case 3:
 		c.Classes = []string{"cat"}
 	}
 	return c

@@ -31,7 +31,7 @@ func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeRespon
 	if len(got.GetResults()) != n || got.GetPolicy().GetHash() != p.Hash {
 		return fmt.Errorf("%d results under %v, expected %d under %s", len(got.GetResults()), got.GetPolicy(), n, p.Hash)
 	}
-	t := terms{r.GetDetail(), r.GetPosterior(), r.GetReceipts()}
+	t := termsOf(r)
 	for i, result := range got.GetResults() {
 		id := ""
 		if len(r.GetInputIds()) > 0 {
@@ -43,6 +43,13 @@ func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeRespon
 			why = "ID_TOO_LONG"
 		} else if id != "" && slices.Contains(r.GetInputIds()[:i], id) {
 			why = "DUPLICATE_ID"
+		}
+		d := decision{id: id}
+		if len(r.GetContexts()) > 0 && t.receipts != 0 {
+			d.context = r.GetContexts()[i]
+		}
+		if why == "" && s.wrongContext(d.context) {
+			why = "WRONG_CONTEXT"
 		}
 		for pass := range each {
 			at := (pass*n + i) * width
@@ -58,6 +65,9 @@ func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeRespon
 		if why == "" {
 			why = p.faultOfAll(passes)
 		}
+		if int(result.GetRow()) != i || result.GetInputId() != shown(id) {
+			return fmt.Errorf("input %d is answered as row %d, id %q", i, result.GetRow(), result.GetInputId())
+		}
 		if why != "" {
 			s.count(p.Name, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(why))
 			if got := ReasonOf(result.GetError()); got != why {
@@ -68,13 +78,6 @@ func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeRespon
 		o, err := s.decide(p, passes)
 		if err != nil {
 			return err
-		}
-		if int(result.GetRow()) != i || result.GetInputId() != id {
-			return fmt.Errorf("input %d is answered as row %d, id %q", i, result.GetRow(), result.GetInputId())
-		}
-		d := decision{id: id, fair: true}
-		if len(r.GetContexts()) > 0 {
-			d.context = r.GetContexts()[i]
 		}
 		if err := s.decided(p, t, d, o, result.GetDecomposition()); err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
@@ -102,7 +105,7 @@ func (s *Server) refusedCall(p *Policy, r *ckdv1.DecomposeRequest, v []float32, 
 		return "WRONG_ID_COUNT"
 	case len(r.GetContexts()) > 0 && len(r.GetContexts()) != n:
 		return "WRONG_CONTEXT"
-	case s.tooLarge(p, terms{r.GetDetail(), "", r.GetReceipts()}, n, refusal(err) == "REPLY_TOO_LARGE"):
+	case s.tooLarge(p, termsOf(r), n, refusal(err) == "REPLY_TOO_LARGE"):
 		return "REPLY_TOO_LARGE"
 	case reason != "":
 		return reason
