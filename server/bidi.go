@@ -22,7 +22,7 @@ func Bidi[Q, A any](s *Server, of grpc.BidiStreamingServer[Q, A], answer func(co
 		return err
 	}
 	defer s.admission.closeStream(who)
-	b := &bidi{watch: stopwatch{begun: time.Now()}}
+	b := &bidi{supervision: supervision{watch: stopwatch{begun: time.Now()}}}
 	exchanged := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -35,12 +35,10 @@ func Bidi[Q, A any](s *Server, of grpc.BidiStreamingServer[Q, A], answer func(co
 	return s.streams.supervise(of.Context(), b, exchanged)
 }
 
-// bidi is what the exchange and the supervisor of a stream know of each other. It implements
-// supervised.
+// bidi implements supervised.
 type bidi struct {
-	watch  stopwatch
-	turn   atomic.Int32
-	ending atomic.Pointer[fault]
+	supervision
+	turn atomic.Int32
 }
 
 // Whose turn it is.
@@ -86,16 +84,12 @@ func exchangeTurns[Q, A any](
 	}
 }
 
-func (b *bidi) end(why *fault) { b.ending.CompareAndSwap(nil, why) }
-
 func (b *bidi) over() error {
 	if why := b.ending.Load(); why != nil && (b.turn.CompareAndSwap(theirs, over) || b.turn.Load() == over) {
 		return statusOf(why, location{}).Err()
 	}
 	return nil
 }
-
-func (b *bidi) sending() *stopwatch { return &b.watch }
 
 func (b *bidi) policiesReplaced() {} // each message finds its policy anew
 

@@ -91,10 +91,15 @@ func (r *blockReader) read(g *group, b *wire.Block) (parsed readBlock) {
 // passes. The message names the passes that the fault is about.
 func faultOfPasses(err error, passes int) func(had int) error {
 	return func(had int) error {
-		if f, ok := err.(*fault); ok && f.classes { //nolint:errorlint // it was made here
-			return f.ofPasses(had, passes)
+		f, ok := err.(*fault) //nolint:errorlint // it was made here
+		if !ok || !f.classes {
+			return err
 		}
-		return err
+		named := *f
+		if named.message = fmt.Sprintf("pass %d: %s", had, f.message); passes > 1 {
+			named.message = fmt.Sprintf("passes %d to %d: %s", had, had+passes-1, f.message)
+		}
+		return &named
 	}
 }
 

@@ -56,7 +56,7 @@ type closings stream
 
 // Begin takes what n results occupy until they are sent out of the budget.
 func (s *closings) Begin(n int) error {
-	cost := int64(n) * resultCost(s.current.model, s.header.GetDetail(), &s.answerer.issuer)
+	cost := replyCostFactor * int64(n) * resultBytes(s.current.model, s.header.GetDetail(), &s.answerer.issuer)
 	if account := s.groups.account; !account.reserveReply(cost) {
 		return account.refuse("detail", cost)
 	}

@@ -219,11 +219,6 @@ func resultBytes(m *model, detail ckdv1.Detail, i *issuer) int64 {
 // replyCostFactor is the memory that a reply takes, as a multiple of its size on the wire.
 const replyCostFactor = 4
 
-// resultCost returns the part of the memory budget that a result takes until it is sent.
-func resultCost(m *model, detail ckdv1.Detail, i *issuer) int64 {
-	return replyCostFactor * resultBytes(m, detail, i)
-}
-
 // checkReply refuses more results at once than a reply may hold.
 func (l *Limits) checkReply(m *model, detail ckdv1.Detail, i *issuer, inputs int) error {
 	return l.checkReplyBytes(resultBytes(m, detail, i), inputs, "input_ids", detail.String())

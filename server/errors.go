@@ -29,7 +29,7 @@ type fault struct {
 	value, expected string
 	row             *decomp.RowError // set if a row is at fault
 	numbers         bool             // the message has no word of the client, so the log may repeat it
-	classes         bool             // each row has the wrong classes; feedRows adds the passes
+	classes         bool             // each row has the wrong classes; faultOfPasses adds the passes
 	retry           time.Duration    // when to try again; 0 means that trying again will not help
 }
 
@@ -76,16 +76,6 @@ func wrongLength(m *model, got, passes, rows int) *fault {
 			got/each, width, name, got, passes, rows)
 	}
 	return f
-}
-
-// ofPasses turns the fault of a block into that of an input, naming the passes that the block
-// brought: the input had some before.
-func (f *fault) ofPasses(had, passes int) *fault {
-	named := *f
-	if named.message = fmt.Sprintf("pass %d: %s", had, f.message); passes > 1 {
-		named.message = fmt.Sprintf("passes %d to %d: %s", had, had+passes-1, f.message)
-	}
-	return &named
 }
 
 // location says which input a fault is about. Its zero value names none.

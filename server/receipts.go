@@ -170,20 +170,14 @@ func (i *issuer) context(m *model, contexts *wire.Contexts, input int) (x inputC
 		if at >= 0 {
 			x.slices[at] = m.slices[at].values[string(value)]
 		}
-		if at < 0 || x.slices[at] == 0 {
-			i.undeclared(m, name, value)
+		if at < 0 || x.slices[at] == 0 { // no reason to decide nothing about the input
+			i.from.metrics.Refused("slices", "undeclared")
+			m.undeclared.Do(func() {
+				i.from.log.Warn("a client states a slice that the policy's audit does not declare: receipts leave it out",
+					zap.String("model", m.ref.GetModel()), zap.String("slice", fmt.Sprintf("%.64s", name)), zap.String("value", fmt.Sprintf("%.64s", value)))
+			})
 		}
 	}
-}
-
-// undeclared counts and logs a slice that the policy does not declare. It refuses no input: a new value
-// is no reason to decide nothing about it.
-func (i *issuer) undeclared(m *model, name, value []byte) {
-	i.from.metrics.Refused("slices", "undeclared")
-	m.undeclared.Do(func() {
-		i.from.log.Warn("a client states a slice that the policy's audit does not declare: receipts leave it out",
-			zap.String("model", m.ref.GetModel()), zap.String("slice", fmt.Sprintf("%.64s", name)), zap.String("value", fmt.Sprintf("%.64s", value)))
-	})
 }
 
 // issued says who looks at an input.

@@ -41,7 +41,7 @@ type sender struct {
 	stream  grpc.ServerStream
 	account *account
 	sending sync.Mutex
-	watch   stopwatch
+	watch   *stopwatch
 	unsent  atomic.Int32                  // replies that were made and are not sent yet
 	spare   atomic.Pointer[wire.Outgoing] // reply that was sent, reused for the next one
 }

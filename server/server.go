@@ -218,10 +218,10 @@ func (s *Server) FullPassChecks() map[string]fullpass.Status {
 // ListModels implements the RPC.
 func (s *Server) ListModels(ctx context.Context, _ *ckdv1.ListModelsRequest) (*ckdv1.ListModelsResponse, error) {
 	who := auth.FromContext(ctx)
-	response, limits := &ckdv1.ListModelsResponse{}, s.decider.limits.message(s.MessageBytes())
+	response := &ckdv1.ListModelsResponse{}
 	for _, m := range s.catalog.models().sorted() {
 		if who.MayUse(m.ref.GetModel()) {
-			response.Models = append(response.Models, modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), limits))
+			response.Models = append(response.Models, s.describe(m))
 		}
 	}
 	return response, nil
@@ -233,5 +233,10 @@ func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1
 	if err != nil {
 		return nil, statusOf(err, location{}).Err()
 	}
-	return &ckdv1.GetModelResponse{Model: modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), s.decider.limits.message(s.MessageBytes()))}, nil
+	return &ckdv1.GetModelResponse{Model: s.describe(m)}, nil
+}
+
+// describe returns what clients may know of a model.
+func (s *Server) describe(m *model) *ckdv1.Model {
+	return modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), s.decider.limits.message(s.MessageBytes()))
 }

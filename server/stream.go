@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,10 +16,10 @@ import (
 // stream is a stream of ckd.v1 whose header was accepted. Two goroutines work on it: its exchange
 // handles the messages, and its supervisor ends what takes too long.
 type stream struct {
+	supervision
 	decider *decider
 	header  *ckdv1.StreamHeader
-	bound   *model                // in force when the stream opened; its shape binds the stream
-	ending  atomic.Pointer[fault] // why the stream opens no more inputs; nil while it does
+	bound   *model // in force when the stream opened; its shape binds the stream
 	sender  sender
 
 	mu       sync.Mutex // guards the fields below
@@ -45,7 +44,8 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 		answerer: d.newAnswerer(of.Context(), i, h.GetPosterior()),
 		run:      passcheck.NewRun(len(m.Policy().Classes), m.run),
 	}
-	st.sender.stream, st.sender.account, st.sender.watch.begun = of, account, time.Now()
+	st.watch.begun = time.Now()
+	st.sender.stream, st.sender.account, st.sender.watch = of, account, &st.watch
 	st.reply.spare = &st.sender.spare
 	return st
 }
@@ -54,7 +54,7 @@ func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream
 func (s *stream) welcome() reply {
 	p := s.bound.Policy()
 	s.sender.made()
-	return reply{made: s.sender.watch.now(), message: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
+	return reply{made: s.watch.now(), message: &ckdv1.DecomposeStreamResponse{Info: &ckdv1.StreamInfo{
 		Classes:        p.Classes,
 		Kind:           kindMessage(p.Kind),
 		ExpectedPasses: uint32(s.expected(s.bound)),
@@ -81,7 +81,7 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 	if s.closed {
 		return reply{}
 	}
-	s.now = s.sender.watch.now()
+	s.now = s.watch.now()
 	switch {
 	case m.Block != nil:
 		s.handle(m.Block)
@@ -163,7 +163,7 @@ func (s *stream) endInputs(end func(g *group, r *row) bool) reply {
 	if s.closed {
 		return reply{}
 	}
-	s.now = s.sender.watch.now()
+	s.now = s.watch.now()
 	for _, g := range s.groups.sorted() {
 		for r := range g.openRows() {
 			if !end(g, r) {
@@ -174,9 +174,6 @@ func (s *stream) endInputs(end func(g *group, r *row) bool) reply {
 	}
 	return s.flush()
 }
-
-// end lets the stream open no more inputs. It implements supervised.
-func (s *stream) end(why *fault) { s.ending.CompareAndSwap(nil, why) }
 
 // over returns nil while the stream goes on. Once it opens no more inputs and has answered all it
 // had, over returns the status to end it with. It implements supervised.
@@ -189,8 +186,6 @@ func (s *stream) over() error {
 	}
 	return statusOf(why, location{}).Err()
 }
-
-func (s *stream) sending() *stopwatch { return &s.sender.watch }
 
 // policiesReplaced ends a stream whose policy is gone, or has another shape. It implements
 // supervised.

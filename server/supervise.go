@@ -4,21 +4,32 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/ckd-project/ckd/internal/auth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// supervision is what the supervisor and the exchange of a stream know of each other.
+type supervision struct {
+	ending atomic.Pointer[fault] // why the stream opens no more inputs; nil while it does
+	watch  stopwatch
+}
+
+// end lets the stream take no more inputs; only the first reason counts.
+func (s *supervision) end(why *fault) { s.ending.CompareAndSwap(nil, why) }
+
+// sending returns the stopwatch of the send in progress.
+func (s *supervision) sending() *stopwatch { return &s.watch }
+
 // supervised is a stream as its supervisor sees it. None of the methods may block.
 type supervised interface {
-	// end lets the stream take no more inputs; only the first reason counts.
 	end(why *fault)
+	sending() *stopwatch
 	// over returns nil while the stream goes on. Once it has ended and answered all it took, over
 	// returns its status.
 	over() error
-	// sending returns the stopwatch of the send in progress.
-	sending() *stopwatch
 	// policiesReplaced ends the stream if the new policies do not fit it.
 	policiesReplaced()
 	// expire fails inputs that have waited too long for a pass.
