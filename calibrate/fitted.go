@@ -33,13 +33,8 @@ func (r *run) fit(p part) (*sample, *riskfit.Fit) {
 	if model == nil {
 		return &s, nil
 	}
-	risk := riskfit.Risks(r.table, model.Risk)
-	for i, v := range risk {
-		if math.IsNaN(v) { // inputs called critical have none, and no rule looks at it
-			risk[i] = 0
-		}
-	}
-	s.risk, s.order[riskScore] = risk, ascending(risk)
+	s.risk = riskfit.Risks(r.table, model.Risk)
+	s.order[riskScore] = ascending(s.risk)
 	return &s, model
 }
 

@@ -56,25 +56,12 @@ func New(t *eval.Table, labels []int, o Options) *Fit {
 	return f
 }
 
-// Risks returns the risk of each input of a table; NaN of an input called critical.
+// Risks returns the risk of each input of a table; 0 for an input called critical, which has none.
 func Risks(t *eval.Table, r *policy.Risk) []float64 {
 	values := make([]float64, t.Inputs)
 	for i := range values {
-		values[i] = math.NaN()
 		if !slices.Contains(t.Spec.Critical, t.Predicted[i]) {
 			values[i] = r.CalledSafe.Probability(pCritical(t, i))
-		}
-	}
-	return values
-}
-
-// Priority returns the calibrated probability of being truly critical of each input of a table: the
-// risk of an input called safe, and that of CalledCritical else.
-func Priority(t *eval.Table, r *policy.Risk) []float64 {
-	values := Risks(t, r)
-	for i, v := range values {
-		if math.IsNaN(v) {
-			values[i] = r.CalledCritical.Probability(pCritical(t, i))
 		}
 	}
 	return values
@@ -173,10 +160,13 @@ func (p *problem) calledCritical() policy.Logistic {
 // quantiles returns the quantiles of the fitted probabilities over all inputs.
 func (p *problem) quantiles(fitted *policy.Risk, shift float64) []float64 {
 	type weighted struct{ value, weight float64 }
-	values := Priority(p.table, fitted)
-	all, total := make([]weighted, len(values)), 0.0
-	for i, v := range values {
-		all[i] = weighted{v, 1}
+	all, total := make([]weighted, p.table.Inputs), 0.0
+	for i := range all {
+		line := fitted.CalledSafe
+		if slices.Contains(p.table.Spec.Critical, p.table.Predicted[i]) {
+			line = fitted.CalledCritical
+		}
+		all[i] = weighted{line.Probability(pCritical(p.table, i)), 1}
 		if p.critical[i] { // the shift of the odds
 			all[i].weight = math.Exp(shift)
 		}

@@ -84,7 +84,7 @@ func TestTwoNumbersAreFound(t *testing.T) {
 		t.Errorf("called critical: %+v, expected -1 and 0.8", c)
 	}
 	for i, v := range riskfit.Risks(table, f.Risk) {
-		if math.IsNaN(v) != (table.Predicted[i] == 1) {
+		if (v == 0) != (table.Predicted[i] == 1) {
 			t.Fatalf("input %d, predicted %d: risk %v", i, table.Predicted[i], v)
 		}
 	}
