@@ -96,12 +96,9 @@ func (g *Group) SendRows(rows []int, values []float32) error {
 //
 // Where the daemon expects no number of passes, rows need passes until they are answered.
 //
-// Without Sync the model need not wait, but computes more passes than needed: when a pass takes
-// time c and its answer time r, an input that t passes decide is computed for t + ceil(r/c). If
-// answers come sooner than passes, that is one pass too many. SendRows leaves out what was answered
-// meanwhile. Passes that cross an answer on the way are ignored and counted by the daemon. A model
-// that computes two groups in turn loses nothing: the answers to one group come while it computes
-// the other.
+// Without Sync the model need not wait, but computes more passes than needed: one too many, if
+// answers come sooner than passes. SendRows leaves out what was answered meanwhile. A model that
+// computes two groups in turn loses nothing.
 func (g *Group) Rows() []int {
 	g.session.mu.Lock()
 	defer g.session.mu.Unlock()

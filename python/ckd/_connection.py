@@ -229,35 +229,22 @@ class Token:
     """A bearer token in a file. If the file cannot be read again, the last token stays in use."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
-        self._stamp: Stamp = ()
-        self._token = ""
-        self.version = 0  # number of different tokens read so far
-        self._load()
+        self._path, self._token = path, self._read(path)
 
     def current(self) -> str:
-        """Returns the token, from the file if that has changed."""
-        with self._lock, contextlib.suppress(OSError, ValueError):
-            if _stamp_of([self._path]) != self._stamp:
-                self._load()
+        """Returns the token in the file."""
+        with contextlib.suppress(OSError, ValueError):
+            self._token = self._read(self._path)
         return self._token
 
-    def renewed(self, version: int) -> bool:
-        """Reports whether the file now holds another token than the one with that number."""
-        with self._lock, contextlib.suppress(OSError, ValueError):
-            self._load()
-        return self.version != version
-
-    def _load(self) -> None:
-        stamp = _stamp_of([self._path])
-        with open(self._path, "rb") as file:
+    @staticmethod
+    def _read(path: Path) -> str:
+        with open(path, "rb") as file:
             text = file.read(_MOST_TOKEN_BYTES + 1)
         token = text.decode("ascii", "replace").strip()
         if len(text) > _MOST_TOKEN_BYTES or not token or any(not "!" <= character <= "~" for character in token):
-            raise ValueError(f"token_file: {os.fspath(self._path)}: expected one token of visible ASCII characters")
-        self._stamp = stamp
-        if token != self._token:
-            self._token, self.version = token, self.version + 1
+            raise ValueError(f"token_file: {os.fspath(path)}: expected one token of visible ASCII characters")
+        return token
 
 
 @contextlib.contextmanager

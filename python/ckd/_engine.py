@@ -269,7 +269,7 @@ class Engine:
         """
         delay, before, token = 0.1, "", self.transport.connection.token
         while True:
-            version = token.version if token else 0
+            presented = token.current() if token else ""
             try:
                 await attempt(limit, bool(before) and self.transport.connection.daemon is None)
                 return None
@@ -278,7 +278,7 @@ class Engine:
             daemon = self.transport.connection.daemon
             if daemon is not None and daemon.ended is not None and last.retryable:
                 return daemon.ended  # type: ignore[no-any-return]
-            if token and last.code == UNAUTHENTICATED and token.renewed(version):
+            if token and last.code == UNAUTHENTICATED and token.current() != presented:
                 continue
             if isinstance(last, UnavailableError) and not last.gone:
                 return late_error(limit, before)
