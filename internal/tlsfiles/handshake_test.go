@@ -3,13 +3,8 @@ package tlsfiles_test
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
-	"io"
-	"log"
 	"net"
-	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,68 +119,6 @@ func TestNothingIsResumed(t *testing.T) {
 		r := shake(t, creds, client)
 		if r.server != nil || r.client != nil || r.state.DidResume {
 			t.Errorf("server %v, client %v, resumed %t", r.server, r.client, r.state.DidResume)
-		}
-	}
-}
-
-// TestHTTP checks that an HTTP server speaks HTTP/1.1 and HTTP/2, and requests certificates as
-// configured.
-func TestHTTP(t *testing.T) {
-	ca := certtest.NewCA(t, "ca")
-	s := newFiles(t, ca.Issue(t), ca.PEM, nil).load(t)
-	serve := func(c *tls.Config) (url string) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{TLSConfig: c, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprintf(w, "%s over %s with %d certificates", r.Proto, tls.VersionName(r.TLS.Version), len(r.TLS.PeerCertificates))
-		}), ErrorLog: log.New(io.Discard, "", 0)}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = server.ServeTLS(l, "", "")
-		}()
-		t.Cleanup(func() {
-			_ = server.Close()
-			<-done
-		})
-		return "https://" + l.Addr().String()
-	}
-	client := ca.Client(t, "a")
-	get := func(url string, config *tls.Config) string {
-		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: slices.Contains(config.NextProtos, "h2")}
-		defer transport.CloseIdleConnections()
-		response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get(url)
-		if err != nil {
-			return "refused"
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(body)
-	}
-	with := func(protocol string, shows ...certtest.Pair) *tls.Config {
-		c := clientOf(t, ca, shows...)
-		c.NextProtos = []string{protocol}
-		return c
-	}
-	old := with("http/1.1", client)
-	old.MaxVersion = tls.VersionTLS12
-	inference, probes := serve(s.TLSConfig()), serve(s.TLSConfigForProbes())
-	for _, test := range []struct{ name, got, want string }{
-		{"HTTP/2", get(inference, with("h2", client)), "HTTP/2.0 over TLS 1.3 with 1 certificates"},
-		{"HTTP/1.1", get(inference, with("http/1.1", client)), "HTTP/1.1 over TLS 1.3 with 1 certificates"},
-		{"no certificate", get(inference, with("h2")), "refused"},
-		{"a probe without a certificate", get(probes, with("h2")), "HTTP/2.0 over TLS 1.3 with 0 certificates"},
-		{"a probe with one", get(probes, with("http/1.1", client)), "HTTP/1.1 over TLS 1.3 with 1 certificates"},
-		{"TLS 1.2", get(inference, old), "refused"},
-		{"plaintext", get(strings.Replace(inference, "https", "http", 1), with("http/1.1")), "Client sent an HTTP request to an HTTPS server.\n"},
-	} {
-		if test.got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, test.got, test.want)
 		}
 	}
 }

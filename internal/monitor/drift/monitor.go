@@ -23,7 +23,7 @@ const Alarm = 5.5
 
 // Block holds the sums over BlockInputs inputs for one class.
 type Block struct {
-	Epistemic, Skewness float64 // sums of Quantiles.Below, or of Ranks.Of
+	Epistemic, Skewness float64 // sums of Ranks.Of
 	Predicted           float64 // inputs that predicted the class
 }
 
@@ -61,8 +61,7 @@ type window struct {
 	inputs   int
 	perShift float64  // standard errors per unit of shift
 	shares   []bounds // range of predicted counts that raises no alarm
-	sums     []Block  // current sums, by class
-	looked   []Block  // sums at the last evaluation
+	sums     []Block  // at the last evaluation, by class
 	alarms   []Alarms // state at the last evaluation
 	full     bool     // it was evaluated at least once
 }
@@ -81,7 +80,7 @@ func NewMonitor(r *policy.Reference) *Monitor {
 		w := &m.windows[i]
 		*w = window{
 			inputs: inputs, perShift: 1 / standardError(inputs, r.Inputs),
-			sums: make([]Block, k), looked: make([]Block, k), alarms: make([]Alarms, k),
+			sums: make([]Block, k), alarms: make([]Alarms, k),
 		}
 		for _, class := range r.Classes {
 			w.shares = append(w.shares, sharesWithin(inputs, class.Predicted, size))
@@ -93,18 +92,6 @@ func NewMonitor(r *policy.Reference) *Monitor {
 // Add adds a block with an element for each class of the reference. It reports whether Alarms
 // changed.
 func (m *Monitor) Add(block []Block) bool {
-	blocks := len(m.ring) / m.classes
-	for i := range m.windows {
-		w := &m.windows[i]
-		if n := w.inputs / BlockInputs; m.added >= n {
-			for k, old := range m.elements(m.added - n) {
-				w.sums[k].Epistemic -= old.Epistemic
-				w.sums[k].Skewness -= old.Skewness
-				w.sums[k].Predicted -= old.Predicted
-			}
-		}
-		w.add(block)
-	}
 	copy(m.elements(m.added), block)
 	m.added++
 	looked := false
@@ -114,10 +101,13 @@ func (m *Monitor) Add(block []Block) bool {
 		if m.added < n || m.added%(n/8) != 0 {
 			continue
 		}
-		if m.added%blocks == 0 { // get rid of accumulated rounding
-			clear(w.sums)
-			for b := m.added - n; b < m.added; b++ {
-				w.add(m.elements(b))
+		clear(w.sums)
+		for b := m.added - n; b < m.added; b++ {
+			for k, one := range m.elements(b) {
+				sum := &w.sums[k]
+				sum.Epistemic += one.Epistemic
+				sum.Skewness += one.Skewness
+				sum.Predicted += one.Predicted
 			}
 		}
 		w.look()
@@ -126,24 +116,15 @@ func (m *Monitor) Add(block []Block) bool {
 	return looked && m.update()
 }
 
-// at returns the elements of a block in the ring.
+// elements returns the elements of a block in the ring.
 func (m *Monitor) elements(block int) []Block {
 	blocks := len(m.ring) / m.classes
 	return m.ring[block%blocks*m.classes:][:m.classes]
 }
 
-func (w *window) add(block []Block) {
-	for k, b := range block {
-		w.sums[k].Epistemic += b.Epistemic
-		w.sums[k].Skewness += b.Skewness
-		w.sums[k].Predicted += b.Predicted
-	}
-}
-
 // look evaluates the window for alarms. Logarithms are left to Signals.
 func (w *window) look() {
 	w.full = true
-	copy(w.looked, w.sums)
 	for k, sum := range w.sums {
 		within := w.shares[k]
 		w.alarms[k] = Alarms{
@@ -191,7 +172,7 @@ func (m *Monitor) Signals(window int) []Signals {
 		return signals
 	}
 	n, size := float64(w.inputs), float64(m.reference.Inputs)
-	for k, sum := range w.looked {
+	for k, sum := range w.sums {
 		share := m.reference.Classes[k].Predicted
 		signals[k] = Signals{
 			Epistemic: w.rank(sum.Epistemic), Skewness: w.rank(sum.Skewness),
