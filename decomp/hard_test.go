@@ -95,31 +95,3 @@ func TestHardCases(t *testing.T) {
 		t.Logf("worst %s: %.1e", what, err)
 	}
 }
-
-// TestManyPasses compares the two paths for S up to 1e5, K up to 1e4 and S*K up to 3e5, where the
-// oracle is too slow.
-func TestManyPasses(t *testing.T) {
-	for _, size := range [][2]int{{100000, 2}, {1000, 300}, {2, 10000}} {
-		s, k := size[0], size[1]
-		t.Run(fmt.Sprintf("S=%d,K=%d", s, k), func(t *testing.T) {
-			passes := randomPasses(rand.New(rand.NewPCG(uint64(s), uint64(k))), s, k, 2, 0.5)
-			plan := mustPlan(t, decomp.Spec{Classes: k, Safe: []int{0, 1}[:1], Critical: []int{1}})
-			batch, stream := batchResult(t, plan, passes), streamResult(t, plan, passes)
-			for j := range k {
-				scale := math.Sqrt(batch.Variance[j]) * batch.Variance[j]
-				skew := scale / (3 * batch.Mean[j] * batch.Variance[j])
-				if !within(stream.Mean[j], batch.Mean[j], 1e-12, 0) ||
-					!within(stream.Variance[j], batch.Variance[j], 1e-11, 0) ||
-					!within(stream.ThirdMoment[j], batch.ThirdMoment[j], 1e-11, 1e-11*scale) ||
-					!within(stream.Skewness[j], batch.Skewness[j], 1e-11, 1e-11*skew) ||
-					!within(stream.M[j], batch.M[j], 1e-11, 0) {
-					t.Fatalf("class %d: streaming and two-pass differ: variance %v %v, m3 %v %v, M %v %v", j,
-						stream.Variance[j], batch.Variance[j], stream.ThirdMoment[j], batch.ThirdMoment[j], stream.M[j], batch.M[j])
-				}
-			}
-			if !within(stream.MI, batch.MI, 1e-11, 0) || !within(stream.ExpectedEntropy, batch.ExpectedEntropy, 1e-11, 0) {
-				t.Errorf("MI %v %v, expected entropy %v %v", stream.MI, batch.MI, stream.ExpectedEntropy, batch.ExpectedEntropy)
-			}
-		})
-	}
-}

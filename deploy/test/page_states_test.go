@@ -240,15 +240,9 @@ func TestPageHidden(t *testing.T) {
 	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the page is there")
 	for selector, want := range map[string]string{
 		`[data-part="recent"] th.id bdi`:                `\u202egnp.exe\u0000\u2028\n\u{e0041} مريض`,
-		`[data-part="recent"] tbody td:nth-child(3)`:    `a\u202eb\u2066c`,
 		`[data-part="recent"] tbody td:nth-child(6)`:    `d\ne`,
-		`[data-part="classes"] tbody th bdi`:            `d\ne`,
 		`[data-part="classes"] tbody tr:last-child bdi`: `a\u202eb\u2066c`,
-		`[data-part="confusion"] tbody th bdi`:          `d\ne`,
-		`[data-part="drift"] tbody th bdi`:              `a\u202eb\u2066c`,
-		`#policy .warnings li`:                          `of a\u202eb\u2066c`,
-		`#policy dd`:                                    `m\u200bn`,
-		`#model option`:                                 `m\u200bn`,
+		`#model option`: `m\u200bn`,
 	} {
 		if got := b.text(selector); got != want {
 			t.Errorf("%s shows %q, want %q", selector, got, want)

@@ -249,10 +249,8 @@ type Signal struct {
 // full-pass checks say since it came into force.
 type EarlyStop struct {
 	Passes int `json:"passes"` // that the full decision takes
-	// Stopped says that the daemon no longer stops inputs early until the policy changes. StoppedAt
-	// is when the page saw that; null if it was so from the first sample.
-	Stopped   bool       `json:"stopped"`
-	StoppedAt *time.Time `json:"stopped_at"`
+	// Stopped says that the daemon no longer stops inputs early until the policy changes.
+	Stopped bool `json:"stopped"`
 	// Evidence of a breach of a certified share; at 1 early stopping ends.
 	Evidence float64 `json:"evidence"`
 	// All is the share of inputs that all passes decide differently. Deferred is the share, among

@@ -24,7 +24,6 @@ type history struct {
 	policy *policy.Policy // nil before the first scrape
 	about  pagestate.Policy
 	rows
-	earlyStop earlyStop
 
 	counters counters
 	gauges   gauges
@@ -37,23 +36,6 @@ type history struct {
 type scrapedLabels struct {
 	names []string
 	cut   int // classes without a label of their own
-}
-
-// earlyStop holds the state of early stopping that the metrics lack.
-type earlyStop struct {
-	passes    int       // passes of the full decision; 0 without a rule in force
-	ranAt     time.Time // when the rule was last seen to stop inputs under this policy; zero: never
-	stoppedAt time.Time // when the rule was first seen to be off since; zero: never
-}
-
-// observe notes whether the rule stops inputs at the time of a sample.
-func (e *earlyStop) observe(off float64, scraped time.Time) {
-	switch {
-	case off == 0:
-		e.ranAt, e.stoppedAt = scraped, time.Time{}
-	case !e.ranAt.IsZero() && e.stoppedAt.IsZero():
-		e.stoppedAt = scraped
-	}
 }
 
 // gauges holds the gauges of a model in the last scrape.
@@ -89,13 +71,7 @@ func (h *history) follow(p *policy.Policy, r rows) {
 		}
 		*h = history{from: from, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
 	}
-	if h.policy == nil || h.policy.Hash != p.Hash {
-		h.earlyStop = earlyStop{}
-	}
-	h.rows, h.policy, h.about, h.earlyStop.passes = r, p, describe(p), 0
-	if rule := p.EarlyStop(); rule != nil {
-		h.earlyStop.passes = rule.Passes
-	}
+	h.rows, h.policy, h.about = r, p, describe(p)
 }
 
 // read adds the value of a counter.
@@ -140,9 +116,6 @@ func (h *history) readCreated(at time.Time) {
 func (h *history) end(scraped time.Time, over bool) {
 	if h.skip || h.policy == nil {
 		return
-	}
-	if off, ok := h.gauges[seriesOf{kind: halted}]; ok {
-		h.earlyStop.observe(off, scraped)
 	}
 	if h.latest.IsZero() {
 		if h.from.IsZero() {

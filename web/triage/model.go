@@ -324,7 +324,7 @@ func (g gauges) signal(class, name string) pagestate.Signal {
 // stopsEarly reports whether there is a rule in force whose metrics were scraped.
 func (h *history) stopsEarly() bool {
 	_, scraped := h.gauges[seriesOf{kind: halted}]
-	return scraped && h.earlyStop.passes > 0
+	return scraped && h.policy.EarlyStop() != nil
 }
 
 // describeEarlyStop returns the state of the rule in force, by policy and metrics.
@@ -333,16 +333,12 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 		return nil
 	}
 	stated := h.policy.EarlyStopping
-	s := &pagestate.EarlyStop{
-		Passes: h.earlyStop.passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
+	return &pagestate.EarlyStop{
+		Passes: h.policy.EarlyStop().Passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
 		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
 		MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
 	}
-	if at := h.earlyStop.stoppedAt; !at.IsZero() {
-		s.StoppedAt = &at
-	}
-	return s
 }
 
 // checkedShare returns a share of checked inputs with its certified upper bound.

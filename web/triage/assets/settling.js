@@ -1,6 +1,6 @@
 // Shows early stopping: inputs decided before their last pass, and what full-pass checks say of them.
 import { h, part, show } from "./dom.js";
-import { count, data, interval, moment, of, rate, share, words } from "./format.js";
+import { count, data, interval, of, rate, share, words } from "./format.js";
 
 // renderSettling shows the section on early stopping, and hides it without a rule in force.
 export function renderSettling(model, span) {
@@ -51,7 +51,7 @@ function renderWatch(settling) {
       "p",
       { class: `verdict ${settling.stopped ? "warn" : ""}`, id: "settling-verdict" },
       settling.stopped
-        ? [h("b", { "aria-hidden": "true" }, "▲ "), "Stopped: full-pass checks disagreed more often than is certified. All passes decide.", settling.stopped_at ? [" Seen ", moment(settling.stopped_at), "."] : null]
+        ? [h("b", { "aria-hidden": "true" }, "▲ "), "Stopped: full-pass checks disagreed more often than is certified. All passes decide."]
         : "In force: full-pass checks do not refute what is certified.",
     ),
     h("p", { class: "quiet" }, "Evidence against it: ", data(share(Math.min(1, settling.evidence)), settling.evidence, { id: "settling-evidence" }), " of what ends early stopping."),
