@@ -113,12 +113,7 @@ func modelsOf(ctx context.Context, conn *grpc.ClientConn) ([]string, error) {
 func tryStream(ctx context.Context, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := ckdv1.NewUncertaintyServiceClient(conn).DecomposeStream(ctx)
-	if err != nil {
-		return err
-	}
-	_ = stream.Send(streamOf("fetal-health")) // Recv returns the error
-	_, err = stream.Recv()
+	_, err := openStream(ctx, conn)
 	return err
 }
 
