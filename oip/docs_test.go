@@ -83,4 +83,8 @@ func TestDocs(t *testing.T) {
 			t.Errorf("Outputs: the row of reason has no %s", r)
 		}
 	}
+	refused := regexp.MustCompile(`(?s)is refused: (.*?), unless`).FindStringSubmatch(string(text))
+	if refused == nil || strings.Join(strings.Fields(refused[1]), " ") != "`"+strings.Join(refusedParameters, "`, `")+"`" {
+		t.Errorf("Parameters: refused are %q, want %q", refused, refusedParameters)
+	}
 }

@@ -550,12 +550,21 @@ func TestRefusals(t *testing.T) {
 		"layout":           {"FP32", parameter("layout", text("NKS")), codes.InvalidArgument, "WRONG_LAYOUT", "parameters.layout", `got "NKS", expected NSK or SNK`},
 		"unknown kind":     {"FP32", parameter("kind", text("softmax")), codes.InvalidArgument, "WRONG_KIND", "parameters.kind", "expected probabilities, logits or dirichlet"},
 		"posterior":        {"FP32", parameter("posterior", text("a b")), codes.InvalidArgument, "WRONG_POSTERIOR", "posterior", `"a b"`},
-		"unknown output":   {"FP32", func(r *request) { ask(r, "c", "cc") }, codes.InvalidArgument, "WRONG_TENSOR", "outputs[1].name", `got "cc", expected one of c skewness mean`},
-		"too few passes":   {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{30, 2, 3} }, codes.InvalidArgument, "TOO_FEW_PASSES", "passes", "2 passes, expected at least 4"},
-		"too many passes":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{0, 1001, 3}; r.RawInputContents[0] = nil }, codes.InvalidArgument, "TOO_MANY_PASSES", "passes", "limit of 1000"},
-		"too many inputs":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{101, 0, 3}; r.RawInputContents[0] = nil }, codes.ResourceExhausted, "TOO_MANY_INPUTS", "inputs", "limit of 100"},
-		"too much asked":   {"FP32", func(r *request) { *r = *ask(ctg(t, 40).request("ctg", "", "FP32"), allOutputs...) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "outputs", "40 inputs with these outputs"},
-		"over the budget":  {"FP32", func(r *request) { *r = *tensor{30, 999, 3, make([]float32, 30*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "may hold 393216"},
+		"shared memory": {"FP32", func(r *request) {
+			r.Inputs[0].Parameters = map[string]*pb.InferParameter{"shared_memory_region": text("r")}
+		}, codes.InvalidArgument, "WRONG_PARAMETER", "inputs[0].parameters.shared_memory_region", `got "r", expected no such parameter`},
+		"classification": {"FP32", func(r *request) {
+			ask(r, "c").Outputs[0].Parameters = map[string]*pb.InferParameter{"classification": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 2}}}
+		}, codes.InvalidArgument, "WRONG_PARAMETER", "outputs[0].parameters.classification", "got 2, expected no such parameter"},
+		"sequence of 0": {"FP32", func(r *request) {
+			r.Parameters = map[string]*pb.InferParameter{"sequence_id": {ParameterChoice: &pb.InferParameter_Int64Param{}}, "layout": text("NKS")}
+		}, codes.InvalidArgument, "WRONG_LAYOUT", "parameters.layout", "expected NSK"},
+		"unknown output":  {"FP32", func(r *request) { ask(r, "c", "cc") }, codes.InvalidArgument, "WRONG_TENSOR", "outputs[1].name", `got "cc", expected one of c skewness mean`},
+		"too few passes":  {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{30, 2, 3} }, codes.InvalidArgument, "TOO_FEW_PASSES", "passes", "2 passes, expected at least 4"},
+		"too many passes": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{0, 1001, 3}; r.RawInputContents[0] = nil }, codes.InvalidArgument, "TOO_MANY_PASSES", "passes", "limit of 1000"},
+		"too many inputs": {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{101, 0, 3}; r.RawInputContents[0] = nil }, codes.ResourceExhausted, "TOO_MANY_INPUTS", "inputs", "limit of 100"},
+		"too much asked":  {"FP32", func(r *request) { *r = *ask(ctg(t, 40).request("ctg", "", "FP32"), allOutputs...) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "outputs", "40 inputs with these outputs"},
+		"over the budget": {"FP32", func(r *request) { *r = *tensor{30, 999, 3, make([]float32, 30*999*3)}.request("ctg", "", "FP32") }, codes.ResourceExhausted, "OUT_OF_MEMORY_BUDGET", "values", "may hold 393216"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := ctg(t, 2).request("ctg", "", c.form)
@@ -603,7 +612,7 @@ func TestProperties(t *testing.T) {
 			request.Parameters["layout"] = text(map[string]string{"NSK": "snk", "SNK": "LAYOUT_NSK"}[own.GetStringParam()])
 			request.Inputs[0].Parameters = map[string]*pb.InferParameter{"layout": own}
 		}
-		request.Parameters["sequence_id"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 7}}
+		request.Parameters["priority"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 7}}
 		native := v.native(t, h, model)
 		bad := slices.IndexFunc(native, func(r *ckdv1.Result) bool { return r.GetError() != nil })
 		response, err := h.client.ModelInfer(t.Context(), ask(request, allOutputs...))

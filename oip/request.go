@@ -148,6 +148,13 @@ var parameters = []parameter{
 	}},
 }
 
+// refusedParameters lists parameters that ask for features ckd does not have. They are refused
+// because a client that sets one would wait for its effect in vain.
+var refusedParameters = []string{
+	"classification", "sequence_end", "sequence_id", "sequence_start",
+	"shared_memory_byte_size", "shared_memory_offset", "shared_memory_region",
+}
+
 // enum returns the number of an enum value by its short name: LAYOUT_NSK by nsk.
 func enum(values map[string]int32, prefix, word string) (int32, bool) {
 	number := values[prefix+strings.TrimPrefix(strings.ToUpper(word), prefix)]
@@ -175,6 +182,34 @@ func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferReques
 					Reason: p.reason, Field: of.field + "parameters." + p.name, Got: show(value), Expected: p.values,
 				}
 			}
+		}
+	}
+	if violation := checkRefused("", r.GetParameters()); violation != nil {
+		return violation
+	}
+	for i, other := range r.GetInputs() { // some of which have no values in the request
+		if violation := checkRefused(fmt.Sprintf("inputs[%d].", i), other.GetParameters()); violation != nil {
+			return violation
+		}
+	}
+	for i, asked := range r.GetOutputs() {
+		if violation := checkRefused(fmt.Sprintf("outputs[%d].", i), asked.GetParameters()); violation != nil {
+			return violation
+		}
+	}
+	return nil
+}
+
+// checkRefused refuses a parameter that asks for what ckd does not do. false and 0 ask for nothing.
+func checkRefused(field string, sent map[string]*pb.InferParameter) *server.Violation {
+	for _, name := range refusedParameters {
+		p, there := sent[name]
+		if !there || slices.Contains([]string{"no value", "0", "false", `""`}, show(p)) {
+			continue
+		}
+		return &server.Violation{
+			Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: field + "parameters." + name, Got: show(p),
+			Expected: "no such parameter, for ckd does not do what it asks for",
 		}
 	}
 	return nil

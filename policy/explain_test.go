@@ -216,6 +216,11 @@ func TestWarnings(t *testing.T) {
 		{"p_critical over all inputs", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 0.1}\n" +
 			"  guard: {score: mi, threshold: 0.4}\n", "primary.score: p_critical with scope all defers first"},
 
+		{"p_critical above any probability", twoClasses + "  gate: never\n  primary: {score: p_critical, threshold: 1.5}\n" +
+			"  scope: predicted-safe\n", "primary.threshold: 1.5 defers nothing"},
+		{"weights that are all zero", sane + "  pair_weights: [{safe: normal, critical: suspect, weight: 0}, " +
+			"{safe: normal, critical: pathologic, weight: 0}]\n", "pair_weights: all are 0"},
+
 		{"loose sum tolerance", sane + "  sum_tolerance: 0.02\n", "sum_tolerance: 0.02 lets rows pass"},
 		{"sum tolerance for half precision", sane + "  sum_tolerance: 0.01\n", ""},
 		{"sum tolerance of logits", sane + "  sum_tolerance: 0.1\n  kind: logits\n", ""},

@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Warnings begin at these values.
 const (
@@ -93,6 +96,12 @@ func (w *warnings) rules() {
 			w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
 				"which class is critical: where it decides, most of the benefit can be lost")
 		}
+		switch {
+		case r.Score == PCritical && r.Threshold > 1:
+			w.add(r.field+".threshold", "%v defers nothing: %s is at most 1", r.Threshold, PCritical)
+		case r.Score == CBEC && w.allWeightsZero():
+			w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
+		}
 	}
 	if w.Primary.HasThreshold && !w.Gate.ReachesPrimary() {
 		w.add("primary.threshold", "has no effect: with gate %s the primary score never decides", w.Gate)
@@ -100,6 +109,12 @@ func (w *warnings) rules() {
 	if w.Fallback.HasThreshold && !w.Gate.ReachesFallback() {
 		w.add("fallback.threshold", "has no effect: with gate %s the fallback score never decides", w.Gate)
 	}
+}
+
+// allWeightsZero reports whether every pair has weight 0.
+func (p *Policy) allWeightsZero() bool {
+	return len(p.PairWeights) == len(p.Safe)*len(p.Critical) &&
+		!slices.ContainsFunc(p.PairWeights, func(w PairWeight) bool { return w.Weight != 0 })
 }
 
 func (w *warnings) identical() {

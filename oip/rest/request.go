@@ -187,6 +187,8 @@ func (t *tensorText) input(after *[]byte, most int, passes string) ([]byte, erro
 		return t.Data, nil
 	case t.Data != nil:
 		return elements(t, most)
+	case t.Parameters["shared_memory_region"].GetStringParam() != "": // the server refuses it
+		return nil, nil
 	}
 	return nil, invalidInput(name, "no data, expected data or the parameter %s", binarySize)
 }
