@@ -64,8 +64,8 @@ type Source struct {
 // Progress receives how much of the work of a stage is done. Several goroutines may call it.
 type Progress func(stage string, done, total int)
 
-// of returns the progress of one stage.
-func (p Progress) of(stage string) eval.Progress {
+// stageProgress returns the progress of one stage.
+func (p Progress) stageProgress(stage string) eval.Progress {
 	return func(done, total int) {
 		if p != nil {
 			p(stage, done, total)
@@ -92,7 +92,7 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 		return nil, named(r, err)
 	}
 	report := chosen.report
-	report.from(&o.Source, o.Groups != nil)
+	report.setSource(&o.Source, o.Groups != nil)
 	for i := range report.Reread {
 		report.Reread[i].Input = r.Place(report.Reread[i].Input)
 	}
@@ -135,7 +135,7 @@ func decomposed(ctx context.Context, r eval.Recording, base *policy.Policy, grou
 	if groups != nil && len(groups) != r.Passes.Inputs {
 		return nil, fmt.Errorf("%d groups, expected %d: one for each input", len(groups), r.Passes.Inputs)
 	}
-	return eval.NewTable(ctx, r, engine.Spec(base), p.of("decomposing"))
+	return eval.NewTable(ctx, r, engine.Spec(base), p.stageProgress("decomposing"))
 }
 
 // check checks the options.

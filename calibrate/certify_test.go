@@ -226,7 +226,7 @@ func TestPointOfMissRate(t *testing.T) {
 		r := runOf(t, table, labels, o)
 		l := r.newLimitTest()
 		s := must(r.search(l.chooses, o.Scope))
-		rule := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.is)]}
+		rule := ranking{search: s, chosen: s.candidates[slices.IndexFunc(s.candidates, found.Chosen.hasRule)]}
 		way := s.path(s.part, s.scope, rule.chosen)
 		last, next := -1, -1
 		for step := range l.chooses.n + 1 {

@@ -178,7 +178,7 @@ func LearnEarlyStop(ctx context.Context, r eval.Recording, o EarlyStopOptions) (
 		c.Groups = table.Copies
 	}
 	c.keep(r, table)
-	c.report.from(&o.Source, o.Groups != nil)
+	c.report.setSource(&o.Source, o.Groups != nil)
 	if c.draft != nil {
 		err = c.learn(ctx, r)
 	}
@@ -318,7 +318,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	learns, certifies := g.halves(c.Seed)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
 
-	progress := c.Progress.of("learning when inputs stop early")
+	progress := c.Progress.stageProgress("learning when inputs stop early")
 	const steps = 4
 	d, err := learn.Decide(ctx, p, recording)
 	if err != nil {

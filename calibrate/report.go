@@ -86,8 +86,8 @@ func newReport(objective string, scope policy.Scope, seed uint64) *Report {
 	}
 }
 
-// from says where the recording comes from.
-func (r *Report) from(s *Source, grouped bool) {
+// setSource says where the recording comes from.
+func (r *Report) setSource(s *Source, grouped bool) {
 	r.Software, r.PassesFile, r.LabelsFile = s.Software, s.Passes, s.Labels
 	if grouped {
 		r.GroupsFile = &s.Groups

@@ -84,7 +84,7 @@ func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 	}
 	o.Source.Passes = eval.File{Name: r.Name, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(o.Base.Hash+"\n"+r.Name)))}
 	t := newOutcomeTest(&r, &o)
-	t.report.from(&o.Source, false)
+	t.report.setSource(&o.Source, false)
 	if err := t.choose(); err != nil || t.draft == nil {
 		return t.report, err
 	}

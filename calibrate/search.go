@@ -30,7 +30,7 @@ func (r *run) search(p part, scope policy.Scope) (*search, error) {
 		s.candidates = []candidate{single(decomp.MI)}
 	}
 	r.done++
-	r.Progress.of("comparing rules")(r.done, r.total)
+	r.Progress.stageProgress("comparing rules")(r.done, r.total)
 	return s, nil
 }
 
@@ -47,8 +47,8 @@ const (
 	nearSD   = 0.06
 )
 
-// near returns the coverages around one, with weights whose sum is 1.
-func near(coverage float64) (coverages, weights []float64) {
+// coveragesNear returns the coverages around one, with weights whose sum is 1.
+func coveragesNear(coverage float64) (coverages, weights []float64) {
 	const leastCoverage = 0.05
 	sum := 0.0
 	for i := -nearby; i <= nearby; i++ {
@@ -74,7 +74,7 @@ type misses struct {
 func (s *search) missesOf(rule candidate, coverage float64) *misses {
 	m := &misses{candidate: rule, missed: make([]float64, s.n)}
 	way := s.path(s.part, s.scope, rule)
-	coverages, weights := near(coverage)
+	coverages, weights := coveragesNear(coverage)
 	for step, coverage := range coverages {
 		t := way.thresholds(coverage)
 		for i, inside := range s.part.holds {

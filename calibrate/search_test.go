@@ -213,8 +213,8 @@ func calibrated(t *testing.T, table *eval.Table, labels []int, o Options) *Repor
 	return r
 }
 
-// is reports whether the report names a candidate.
-func (c *Chosen) is(rule candidate) bool {
+// hasRule reports whether the report names a candidate.
+func (c *Chosen) hasRule(rule candidate) bool {
 	return rule.gate == c.Gate && rule.primary.String() == c.Primary.Score && (c.Fallback == nil || rule.fallback.String() == c.Fallback.Score)
 }
 
@@ -234,7 +234,7 @@ func checkChoice(t *testing.T, a, b *Report, by *search) {
 		if a.Chosen != nil && (r.Chosen.Gate != a.Chosen.Gate || r.Chosen.Primary.Score != a.Chosen.Primary.Score) {
 			t.Errorf("%s: chosen is %+v, and %+v", a.Objective, a.Chosen, r.Chosen)
 		}
-		way := by.path(by.part, by.scope, by.candidates[slices.IndexFunc(by.candidates, r.Chosen.is)])
+		way := by.path(by.part, by.scope, by.candidates[slices.IndexFunc(by.candidates, r.Chosen.hasRule)])
 		onCurve := false
 		for step := range by.part.n + 1 {
 			onCurve = onCurve || r.Chosen.isAt(way.thresholds(float64(step)/float64(by.part.n)))

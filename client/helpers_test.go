@@ -36,8 +36,8 @@ var (
 // every repeats a row for each of n inputs.
 func every(row []float32, n int) []float32 { return slices.Repeat(row, n) }
 
-// one returns a batch of one input that the fake's policy retains.
-func one() client.Batch {
+// oneInput returns a batch of one input that the fake's policy retains.
+func oneInput() client.Batch {
 	return client.Batch{Model: model, Passes: 2, Inputs: 1, Values: every(low, 2)}
 }
 

@@ -358,7 +358,7 @@ func TestDecomposeTriesAgain(t *testing.T) {
 					}
 					return r, nil
 				}
-				batch := one()
+				batch := oneInput()
 				batch.Reconnect = c.how
 				results, err := f.dial(t).Decompose(within(t, time.Second), batch)
 				c.want.check(t, "Decompose", err)

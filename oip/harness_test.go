@@ -190,8 +190,8 @@ func ctg(t testing.TB, inputs int) tensor {
 	return v
 }
 
-// of returns a copy of the tensor with every value changed.
-func (v tensor) of(change func(float32) float32) tensor {
+// mapped returns a copy of the tensor with every value changed.
+func (v tensor) mapped(change func(float32) float32) tensor {
 	v.values = slices.Clone(v.values)
 	for i, x := range v.values {
 		v.values[i] = change(x)

@@ -35,18 +35,18 @@ func TestEqualToNative(t *testing.T) {
 	for model, values := range map[string]tensor{
 		"ctg":        passes,
 		"risky":      passes,
-		"logits":     passes.of(func(x float32) float32 { return 7 * (x - 0.5) }),
-		"evidential": {150, 1, 3, ctg(t, 150).of(spread).values[:450]},
+		"logits":     passes.mapped(func(x float32) float32 { return 7 * (x - 0.5) }),
+		"evidential": {150, 1, 3, ctg(t, 150).mapped(spread).values[:450]},
 	} {
 		for _, form := range []string{"typed FP32", "FP32", "FP16", "BF16"} {
 			values := values
 			switch {
 			case form == "BF16":
-				values = values.of(asBrain)
+				values = values.mapped(asBrain)
 			case form == "FP16" && model != "ctg" && model != "risky":
 				continue // asHalf is for probabilities
 			case form == "FP16":
-				values = values.of(asHalf)
+				values = values.mapped(asHalf)
 			}
 			native := values.native(t, h, model)
 			for _, layout := range []string{"", "NSK", "SNK"} {
@@ -192,7 +192,7 @@ func TestRounding(t *testing.T) {
 		"FP16": {asHalf, func(x float32) float32 { return asHalf(nearest(x, 13)) }},
 	} {
 		for _, round := range rounded {
-			values := passes.of(round)
+			values := passes.mapped(round)
 			for i, said := range read(t, h.infer(t, ask(values.request("tolerance", "", form), "error"))).texts("error") {
 				if said != "" {
 					t.Errorf("%s: input %d: %s", form, i, said)

@@ -250,7 +250,7 @@ func (d *data) repeated(s *sample, hashes []uint64) (again []int) {
 			first[pass] = pass
 		}
 	}
-	for _, pair := range s.near() {
+	for _, pair := range s.nearPairs() {
 		a, b := first[pair[0]], first[pair[1]]
 		for pass, f := range first {
 			if f == max(a, b) {
@@ -292,10 +292,10 @@ func (d *data) unlikely(hashes []uint64) bool {
 	return false
 }
 
-// near returns pairs of passes that differ by less than a tenth of what two passes usually do. Passes are
+// nearPairs returns pairs of passes that differ by less than a tenth of what two passes usually do. Passes are
 // put in the order of a random projection, in which near ones are neighbours, so that few pairs need a
 // look. No pair is found where few inputs vary over the passes.
-func (s *sample) near() (pairs [][2]int) {
+func (s *sample) nearPairs() (pairs [][2]int) {
 	const tenth = 0.1
 	passes := len(s.values)
 	mean := make([]float64, len(s.values[0]))

@@ -77,8 +77,8 @@ func first(n int) []int {
 	return numbers
 }
 
-// with returns a copy of which each row was changed.
-func (r *recorded) with(change func(s, i int, row []float32)) *recorded {
+// changed returns a copy of which each row was changed.
+func (r *recorded) changed(change func(s, i int, row []float32)) *recorded {
 	changed := r.some(first(len(r.passes)), first(r.inputs))
 	for s := range changed.passes {
 		for i := range changed.inputs {
@@ -161,7 +161,7 @@ func scaled(v float32, bits, least int) float32 {
 func genuine(r *recorded, random *rand.Rand, see func(form string, r *recorded)) {
 	n, s := r.inputs, len(r.passes)
 	for _, rounding := range roundings {
-		rounded := r.with(func(_, _ int, row []float32) { rounding.round(row) })
+		rounded := r.changed(func(_, _ int, row []float32) { rounding.round(row) })
 		for _, passes := range []int{s, 2, 3, 5} {
 			for _, inputs := range []int{n, 100, 20} {
 				if passes > s || inputs == n && passes != s {
@@ -182,7 +182,7 @@ var broken = []struct {
 }{
 	{"classes of one pass shifted", signForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
 		b, shift := random.IntN(len(r.passes)), 1+random.IntN(r.classes-1)
-		return r.with(func(s, _ int, row []float32) {
+		return r.changed(func(s, _ int, row []float32) {
 			if s == b {
 				slices.Reverse(row[:shift])
 				slices.Reverse(row[shift:])
@@ -192,7 +192,7 @@ var broken = []struct {
 	}},
 	{"rows of one pass shuffled", signForeignPasses, func(r *recorded, random *rand.Rand) *recorded {
 		b, order := random.IntN(len(r.passes)), random.Perm(r.inputs)
-		return r.with(func(s, i int, row []float32) {
+		return r.changed(func(s, i int, row []float32) {
 			if s == b {
 				copy(row, r.row(s, order[i]))
 			}
@@ -203,7 +203,7 @@ var broken = []struct {
 		for s := range orders {
 			orders[s] = random.Perm(r.inputs)
 		}
-		return r.with(func(s, i int, row []float32) { copy(row, r.row(s, orders[s][i])) })
+		return r.changed(func(s, i int, row []float32) { copy(row, r.row(s, orders[s][i])) })
 	}},
 	{"one pass repeats another", signRepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
 		passes := append(first(len(r.passes)), random.IntN(len(r.passes)))
@@ -213,11 +213,11 @@ var broken = []struct {
 		return r.some([]int{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, first(r.inputs))
 	}},
 	{"3 distinct passes, with noise of 1e-6", signRepeatedPasses, func(r *recorded, random *rand.Rand) *recorded {
-		return r.some([]int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1}, first(r.inputs)).with(noise(1e-6, random))
+		return r.some([]int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1}, first(r.inputs)).changed(noise(1e-6, random))
 	}},
 	{"one pass the same for all inputs", signConstantPasses, func(r *recorded, random *rand.Rand) *recorded {
 		b := random.IntN(len(r.passes))
-		return r.with(func(s, _ int, row []float32) {
+		return r.changed(func(s, _ int, row []float32) {
 			for k := range row {
 				if s == b {
 					row[k] = 1 / float32(len(row))
@@ -229,13 +229,13 @@ var broken = []struct {
 		return r.some(make([]int, 20), first(r.inputs))
 	}},
 	{"dropout off, noise of 1e-7", signDropoutOff, func(r *recorded, random *rand.Rand) *recorded {
-		return r.some(make([]int, 20), first(r.inputs)).with(noise(1e-7, random))
+		return r.some(make([]int, 20), first(r.inputs)).changed(noise(1e-7, random))
 	}},
 	{"dropout off, noise of 1e-3", signDropoutOff, func(r *recorded, random *rand.Rand) *recorded {
-		return r.some(make([]int, 20), first(r.inputs)).with(noise(1e-3, random))
+		return r.some(make([]int, 20), first(r.inputs)).changed(noise(1e-3, random))
 	}},
 	{"softmax twice", signSoftmaxTwice, func(r *recorded, _ *rand.Rand) *recorded {
-		return r.with(func(_, _ int, row []float32) {
+		return r.changed(func(_, _ int, row []float32) {
 			for k, v := range row {
 				row[k] = float32(math.Exp(float64(v)))
 			}
@@ -320,7 +320,7 @@ func TestRecordings(t *testing.T) {
 				found++
 			}
 			few := r.some(random.Perm(len(r.passes))[:5], random.Perm(r.inputs)[:300])
-			few = b.damage(few, random).with(func(_, _ int, row []float32) { roundings[1].round(row) })
+			few = b.damage(few, random).changed(func(_, _ int, row []float32) { roundings[1].round(row) })
 			if slices.Contains(few.signs(t), b.sign) {
 				foundFew++
 			}

@@ -171,7 +171,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		name string
 		may  int
 	}{{"ann", 1}, {"ben", 3}, {"chief", 6 - 1 - 3}} {
-		ctx := as(all, c.name)
+		ctx := identified(all, c.name)
 		for range c.may {
 			if err := watch(ctx); err != nil {
 				t.Fatalf("a watch of %s: %v", c.name, err)

@@ -53,7 +53,7 @@ const (
 func exchangeTurns[Q, A any](
 	s *Server, b *bidi, of grpc.BidiStreamingServer[Q, A], answer func(context.Context, *Q) *A,
 ) error {
-	account := s.budget.of(of.Context())
+	account := s.budget.accountOf(of.Context())
 	for {
 		message := new(Q)
 		err := receive(of.Context(), of.RecvMsg, message)

@@ -71,8 +71,8 @@ func (b *budget) room(holds int64, reply bool) int64 {
 	return b.limit - reserve
 }
 
-// of returns the account of a call, or shared for a call of no connection.
-func (b *budget) of(ctx context.Context) *account {
+// accountOf returns the account of a call, or shared for a call of no connection.
+func (b *budget) accountOf(ctx context.Context) *account {
 	if c := callOf(ctx); c != nil && c.account != nil {
 		return c.account
 	}

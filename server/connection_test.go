@@ -187,7 +187,7 @@ func TestUnreadRepliesKeepTheirSlot(t *testing.T) {
 				full(one)
 				full(two)
 				full(h.reader(t, "eve"))
-				if _, err := h.client.Decompose(as(t.Context(), "bob"), bigRequest); err != nil {
+				if _, err := h.client.Decompose(identified(t.Context(), "bob"), bigRequest); err != nil {
 					t.Errorf("a call of another: %v", err)
 				}
 				h.holds(t, 2)
@@ -234,7 +234,7 @@ func TestStalledConnection(t *testing.T) {
 	if len(lines) != 1 || lines[0].ContextMap()["identities"] != "eve" || lines[0].ContextMap()["replies"] != int64(2) {
 		t.Errorf("log lines %v", lines)
 	}
-	if _, err := h.client.Decompose(as(t.Context(), "eve"), bigRequest); err != nil {
+	if _, err := h.client.Decompose(identified(t.Context(), "eve"), bigRequest); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 }

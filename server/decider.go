@@ -82,7 +82,7 @@ type tensorRequest interface {
 
 // decideAll decides on the inputs of a call.
 func (d *decider) decideAll(ctx context.Context, m *model, c *tensorCall, r tensorRequest) error {
-	account, a, held := d.budget.of(ctx), &c.answerer, c.holds(m)
+	account, a, held := d.budget.accountOf(ctx), &c.answerer, c.holds(m)
 	if err := account.claim("values", held); err != nil {
 		return err
 	}

@@ -181,8 +181,8 @@ func withIdentities(t *testing.T, rights map[string]string) func(*Options) {
 // tokenOf returns the token of an identity.
 func tokenOf(name string) string { return name + "-0123456789abcdef" }
 
-// as returns a context to call with as an identity.
-func as(ctx context.Context, name string) context.Context {
+// identified returns a context to call with as an identity.
+func identified(ctx context.Context, name string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+tokenOf(name))
 }
 

@@ -50,7 +50,7 @@ func handleDecompose(s any, ctx context.Context, read func(any) error, intercept
 	}
 	// A larger message is charged until it is answered.
 	if bytes := int64(in.Size()); bytes > uncharged {
-		account := s.(*Server).budget.of(ctx)
+		account := s.(*Server).budget.accountOf(ctx)
 		if err := account.claim("values", bytes); err != nil {
 			return nil, statusOf(err, location{}).Err()
 		}

@@ -37,7 +37,7 @@ type stream struct {
 func newStream(d *decider, m *model, h *ckdv1.StreamHeader, of grpc.ServerStream, i issuer) *stream {
 	d.catalog.retain(m)
 	tracedOf(of.Context()).add(m, 0, 0)
-	account := d.budget.of(of.Context())
+	account := d.budget.accountOf(of.Context())
 	st := &stream{
 		decider: d, header: h, bound: m,
 		groups:   newOpenGroups(&d.limits, account),

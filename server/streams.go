@@ -72,7 +72,7 @@ func (s *streams) superviseStream(ctx context.Context, opened <-chan *stream, ex
 // exchange receives, handles and answers the messages of a stream, from the header to the
 // half-close. Only expire sends, too.
 func (s *streams) exchange(of grpc.ServerStream, opened chan<- *stream) (err error) {
-	r := requests{from: of, account: s.decider.budget.of(of.Context())}
+	r := requests{from: of, account: s.decider.budget.accountOf(of.Context())}
 	defer r.free()
 	defer func() {
 		if p := recover(); p != nil {

@@ -78,7 +78,7 @@ func newStudy(r *labelled.Recording) (*study, error) {
 			calledSafe: !r.IsCritical(r.Table.Predicted[i]), critical: r.IsCritical(r.Labels[i]), weight: 1,
 		})
 	}
-	s.traffic, _ = s.with(mixed)
+	s.traffic, _ = s.audited(mixed)
 	return s, nil
 }
 
@@ -90,8 +90,8 @@ func riskOf(model *policy.Risk, t *eval.Table, i int) float64 {
 	return model.CalledSafe.Probability(t.Scores[decomp.PCritical][i])
 }
 
-// with returns the study's traffic under other audits, before any cap, with the settings of these.
-func (s *study) with(a audited) (*traffic, policy.Audit) {
+// audited returns the study's traffic under other audits, before any cap, with the settings of these.
+func (s *study) audited(a audited) (*traffic, policy.Audit) {
 	settings := *s.policy.Audit
 	settings.M = float64(a)
 	under := *s.policy

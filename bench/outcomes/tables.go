@@ -22,7 +22,7 @@ const lineColumns = "inputs between false alarms: stated | lower limit / stated"
 func lineRow(s *study) []string {
 	const between = between / 10 // saves time: a longer run length is no other claim
 	const cut = 2
-	traffic, settings := s.with(mixed)
+	traffic, settings := s.audited(mixed)
 	stated := runLength(traffic, settings, between)
 	r := traffic.reviewsOf(evidence.MissRate, settings)
 	lengths := each(runs/2, func(rng *rand.Rand) float64 {
@@ -94,7 +94,7 @@ type phase struct {
 // phases returns the two halves of runs, the second with another FNR; nil where that cannot be.
 func (s *study) phases(a audited, times float64) (phases []phase) {
 	for half := range 2 {
-		t, settings := s.with(a)
+		t, settings := s.audited(a)
 		if half == 1 && times != 1 {
 			if t = t.withFNR(times * t.risk(evidence.FNR)); t == nil {
 				return nil
@@ -152,7 +152,7 @@ func delayRow(s *study) []string {
 	const goodOutcomes, lineFactor = 1000, 1.5 // the line over the FNR of the good period
 	fnr := s.traffic.risk(evidence.FNR)
 	delays := func(a audited, times float64) (audits, inputs string) {
-		good, settings := s.with(a)
+		good, settings := s.audited(a)
 		bad := good.withFNR(times * lineFactor * fnr)
 		if bad == nil {
 			return none, none

@@ -25,8 +25,8 @@ type stageBars struct {
 	began, drawn time.Time // of the stage; drawn is zero while nothing of it is shown
 }
 
-// of returns what moves the bar of a stage.
-func (s *stageBars) of(stage string) func(done, total int) {
+// mover returns a function that moves the bar of a stage.
+func (s *stageBars) mover(stage string) func(done, total int) {
 	return func(done, total int) { s.update(stage, done, total) }
 }
 

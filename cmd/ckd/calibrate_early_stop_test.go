@@ -231,12 +231,12 @@ func TestEarlyStopRefuses(t *testing.T) {
 			}
 			wantFragment(t, stderr, "nothing certifies: no policy is written")
 			report := readReport(t, out)
-			if got := at(t, report, "settle", "refusal", "fewest_inputs"); got != c.fewest {
+			if got := valueAt(t, report, "settle", "refusal", "fewest_inputs"); got != c.fewest {
 				t.Errorf("%v inputs could certify, expected %v", got, c.fewest)
 			}
-			wantFragment(t, at(t, report, "settle", "refusal", "reason").(string), c.fragment)
+			wantFragment(t, valueAt(t, report, "settle", "refusal", "reason").(string), c.fragment)
 			if report["policy"] != "" || report["policy_hash"] != "" || report["chosen"] != nil || report["certificate"] != nil ||
-				at(t, report, "settle", "rule") != nil {
+				valueAt(t, report, "settle", "rule") != nil {
 				t.Errorf("%v", report)
 			}
 			if after, _ := os.ReadFile(path); string(after) != string(before) {

@@ -29,17 +29,17 @@ func TestCalibrateWritesAPolicy(t *testing.T) {
 			if text, err := os.ReadFile(path); err != nil || string(text) != report["policy"] {
 				t.Errorf("the report has another policy text (%v)", err)
 			}
-			if got, want := p.Primary.Threshold, at(t, report, "chosen", "primary", "threshold"); got != want {
+			if got, want := p.Primary.Threshold, valueAt(t, report, "chosen", "primary", "threshold"); got != want {
 				t.Errorf("primary threshold %v, the report has %v", got, want)
 			}
 			c := p.Calibration
 			if c == nil || c.Software != software() || c.Objective != "coverage 0.8" || c.Recording.Passes != 30 ||
 				c.Recording.Inputs != 2126 || c.Recording.CriticalInputs != 471 || c.Certificate != nil ||
-				c.Recording.PassesSHA256 != at(t, report, "passes_file", "sha256") || c.Recording.PassesFile != "ctg-mcdropout.passes.npy" {
+				c.Recording.PassesSHA256 != valueAt(t, report, "passes_file", "sha256") || c.Recording.PassesFile != "ctg-mcdropout.passes.npy" {
 				t.Errorf("calibration %+v", c)
 			}
 			evaluated := readReport(t, runOK(t, labelled("mcdropout", "--policy", path, "--bootstrap", "0", "--format", "json")...))
-			coverage := at(t, evaluated, "policy", "coverage").(float64)
+			coverage := valueAt(t, evaluated, "policy", "coverage").(float64)
 			// All inputs set the thresholds, and each side of the gate may retain one input too
 			// many.
 			if math.Abs(coverage-0.8) > 2./2126 {
@@ -130,12 +130,12 @@ func TestCalibrateRefuses(t *testing.T) {
 			t.Errorf("%v: exit code %d, expected %d: %s", flags, code, exitUncertified, stderr)
 		}
 		report := readReport(t, out)
-		share := at(t, report, "refusal", "misses").(float64) / at(t, report, "refusal", "cases").(float64)
-		smallest := at(t, report, "refusal", "smallest_cases").(float64)
+		share := valueAt(t, report, "refusal", "misses").(float64) / valueAt(t, report, "refusal", "cases").(float64)
+		smallest := valueAt(t, report, "refusal", "smallest_cases").(float64)
 		if share < 0.001 && smallest < 400 || share > 0.01 && smallest != 0 { // ln 0.01 / ln 0.99 = 458
 			t.Errorf("%v: %v", flags, report["refusal"])
 		}
-		if report["chosen"] != nil || report["policy"] != "" || at(t, report, "refusal", "reason") == "" {
+		if report["chosen"] != nil || report["policy"] != "" || valueAt(t, report, "refusal", "reason") == "" {
 			t.Errorf("%v: %v", flags, report)
 		}
 		if after, _ := os.ReadFile(path); string(after) != string(before) {
@@ -247,11 +247,11 @@ func TestCalibrateBounds(t *testing.T) {
 	if report["objective"] != "max-critical-miss 0.15, max-critical-miss pathologic=0.12, max-critical-fnr suspect=0.4 at confidence 0.9" {
 		t.Errorf("objective %v", report["objective"])
 	}
-	c := at(t, report, "certificate").(map[string]any)
+	c := valueAt(t, report, "certificate").(map[string]any)
 	if c["bounds"] != "critical-miss-rate" || c["groups"].(float64) < 100 || len(c["further"].([]any)) != 2 || c["void"] != nil {
 		t.Errorf("certificate %v", c)
 	}
-	if strings.Contains(c["statement"].(string), "if inputs are independent") || at(t, report, "groups_file", "name") != patients {
+	if strings.Contains(c["statement"].(string), "if inputs are independent") || valueAt(t, report, "groups_file", "name") != patients {
 		t.Errorf("statement %v", c["statement"])
 	}
 }
@@ -284,21 +284,21 @@ func TestCalibrateListsLabelsToReread(t *testing.T) {
 	passes, truth := readPasses(t, recordings+"ctg-ensemble.passes.npy"), readTruth(t, "ctg-ensemble")
 	classes := []string{"normal", "suspect", "pathologic"}
 	report := readReport(t, runOK(t, calibrating("ensemble", "--coverage", "0.8", "--format", "json")...))
-	list := at(t, report, "reread").([]any)
+	list := valueAt(t, report, "reread").([]any)
 	if len(list) != 10 {
 		t.Fatalf("%d inputs, expected 10", len(list))
 	}
 	before := 0.0
 	for _, one := range list {
-		i := int(at(t, one, "input").(float64))
+		i := int(valueAt(t, one, "input").(float64))
 		mean := make([]float64, passes.K)
 		for s := range passes.S {
 			for k, v := range passes.Row(nil, s, i) {
 				mean[k] += v
 			}
 		}
-		risk := at(t, one, "risk").(float64)
-		if label := classes[truth[i]]; at(t, one, "label") != label || label == "normal" || at(t, one, "predicted") != "normal" ||
+		risk := valueAt(t, one, "risk").(float64)
+		if label := classes[truth[i]]; valueAt(t, one, "label") != label || label == "normal" || valueAt(t, one, "predicted") != "normal" ||
 			mean[0] != slices.Max(mean) || risk < before {
 			t.Errorf("%v of label %s, mean %v, after a risk of %v", one, label, mean, before)
 		}

@@ -22,7 +22,7 @@ func (c *demoCmd) Run(ctx *cmdContext) error {
 	defer bars.stop()
 	err := demo.Run(ctx.Ctx, demo.Options{
 		Keep: c.Keep, Shift: c.Shift, Listen: c.Listen, HTTP: c.HTTP, Admin: c.Admin, Log: ctx.Stderr,
-		Progress: bars.of("streaming real passes"), Reading: bars.of("simulated readers answer"),
+		Progress: bars.mover("streaming real passes"), Reading: bars.mover("simulated readers answer"),
 		Ready: func(r *demo.Report) error {
 			bars.stop()
 			if err := r.WriteText(ctx.Stdout); err != nil {

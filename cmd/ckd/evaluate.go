@@ -143,11 +143,11 @@ func evaluate(ctx *cmdContext, recording eval.Recording, spec decomp.Spec, o eva
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	if o.Policy != nil {
-		if o.Decisions, err = eval.Decide(ctx.Ctx, recording, o.Policy, bars.of("deciding")); err != nil {
+		if o.Decisions, err = eval.Decide(ctx.Ctx, recording, o.Policy, bars.mover("deciding")); err != nil {
 			return nil, nil, err
 		}
 	}
-	o.Progress = bars.of("resampling")
+	o.Progress = bars.mover("resampling")
 	labels := recording.Labels
 	recording = eval.Recording{} // its passes are garbage now
 	r, err := eval.Evaluate(ctx.Ctx, t, labels, o)
@@ -158,7 +158,7 @@ func evaluate(ctx *cmdContext, recording eval.Recording, spec decomp.Spec, o eva
 func newTable(ctx *cmdContext, recording eval.Recording, spec decomp.Spec) (*eval.Table, error) {
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
-	return eval.NewTable(ctx.Ctx, recording, spec, bars.of("decomposing"))
+	return eval.NewTable(ctx.Ctx, recording, spec, bars.mover("decomposing"))
 }
 
 // software returns the name and version of this program, for reports.

@@ -16,10 +16,10 @@ import (
 func TestEvaluateAgreesWithGolden(t *testing.T) {
 	t.Parallel()
 	golden := readGolden(t, "ctg-ensemble.evaluate.json")
-	report, summary := readReport(t, runOK(t, labelled("ensemble", "--format", "json", "--bootstrap", "0")...)), at(t, golden, "summary")
+	report, summary := readReport(t, runOK(t, labelled("ensemble", "--format", "json", "--bootstrap", "0")...)), valueAt(t, golden, "summary")
 	compare(t, "summary", report["summary"], map[string]any{
-		"pearson": at(t, summary, "pearson"), "inflation": at(t, summary, "inflation"), "accuracy": at(t, summary, "acc"),
-		"fallback_share": at(t, summary, "fallback"), "all_reliable": golden["all_reliable"],
+		"pearson": valueAt(t, summary, "pearson"), "inflation": valueAt(t, summary, "inflation"), "accuracy": valueAt(t, summary, "acc"),
+		"fallback_share": valueAt(t, summary, "fallback"), "all_reliable": golden["all_reliable"],
 	}, 1e-9, 1e-15)
 }
 
@@ -40,7 +40,7 @@ func TestEvaluateSaysHowItWasComputed(t *testing.T) {
 		"passes": map[string]any{"name": recordings + "ctg-ensemble.passes.npy", "sha256": sha256Passes},
 		"labels": map[string]any{"name": recordings + "ctg-ensemble.labels.npy", "sha256": sha256Labels},
 	}, 0, 0)
-	wantFragment(t, at(t, report, "source", "software").(string), "ckd ")
+	wantFragment(t, valueAt(t, report, "source", "software").(string), "ckd ")
 }
 
 const (
@@ -84,7 +84,7 @@ func TestEvaluatePolicy(t *testing.T) {
 		"critical_retained":1,"critical_missed":1,"critical_fnr":1,"critical_deferred_share":0.5,"critical_miss_rate":0.5}`)[0], 1e-12, 0)
 	names := map[string]bool{}
 	for _, row := range report["policies"].([]any) {
-		names[at(t, row, "name").(string)] = true
+		names[valueAt(t, row, "name").(string)] = true
 	}
 	if !names["policy"] || !names["any-critical"] {
 		t.Errorf("policies %v", names)
@@ -140,7 +140,7 @@ func TestEvaluateHoldsCertificates(t *testing.T) {
 		writeFile(t, "p.yaml", certified), "--bootstrap", "2"}
 	// One input is retained, and missed. If the true share were 0.1, that would have the chance
 	// 0.1.
-	compare(t, "certificate", at(t, readReport(t, runOK(t, append(args, "--format", "json")...)), "policy", "certificate"),
+	compare(t, "certificate", valueAt(t, readReport(t, runOK(t, append(args, "--format", "json")...)), "policy", "certificate"),
 		map[string]any{"kind": "learn-then-test", "bounds": "critical-fnr", "target": 0.1, "confidence": 0.9, "cases": 1.0, "misses": 1.0,
 			"observed": 1.0, "verdict": "not_contradicted", "p_value": 0.1, "p_shown": 1.0, "power_at_double": 0.0}, 1e-12, 0)
 	wantFragment(t, strings.Join(strings.Fields(runOK(t, args...)), " "), "this is the recording that the policy was calibrated on")
@@ -155,7 +155,7 @@ func TestEvaluateLeavesWeightsToThePolicy(t *testing.T) {
 			"--format", "json")...))
 		rows := map[string]any{}
 		for _, row := range report["policies"].([]any) {
-			rows[at(t, row, "name").(string)+" "+at(t, row, "scope").(string)] = row
+			rows[valueAt(t, row, "name").(string)+" "+valueAt(t, row, "scope").(string)] = row
 		}
 		return rows
 	}
@@ -358,7 +358,7 @@ func TestEvaluateGroups(t *testing.T) {
 		}
 	}
 	r := readReport(t, runOK(t, append(args, "--format", "json")...))
-	if at(t, r, "source", "groups") != 532. || at(t, r, "source", "groups_file", "name") != patients {
+	if valueAt(t, r, "source", "groups") != 532. || valueAt(t, r, "source", "groups_file", "name") != patients {
 		t.Errorf("source %v", r["source"])
 	}
 	if _, stderr, code := runCommand(t, labelled("ensemble", "--groups", handLabels(t, 1, 2))...); code != exitFault ||
@@ -374,7 +374,7 @@ func TestEvaluateCriticalCalls(t *testing.T) {
 	without := readReport(t, runOK(t, append(args, "--format", "json")...))
 	with := readReport(t, runOK(t, append(args, "--format", "json", "--critical-calls", "reviewed")...))
 	at0 := func(r map[string]any, field string) float64 {
-		return at(t, r, "policies", 0, "per_1000", field).(float64)
+		return valueAt(t, r, "policies", 0, "per_1000", field).(float64)
 	}
 	if got, want := at0(with, "reviews"), at0(without, "reviews")+at0(without, "called_critical"); math.Abs(got-want) > 1e-9 || got == at0(without, "reviews") {
 		t.Errorf("%v reviews per 1,000, want %v", got, want)

@@ -190,8 +190,8 @@ func readReport(t *testing.T, text string) map[string]any {
 	return lines[0]
 }
 
-// at returns a value inside JSON values, by keys and positions.
-func at(t *testing.T, v any, keys ...any) any {
+// valueAt returns a value inside JSON values, by keys and positions.
+func valueAt(t *testing.T, v any, keys ...any) any {
 	t.Helper()
 	for _, key := range keys {
 		switch k := key.(type) {

@@ -42,8 +42,8 @@ func TestEvaluateReadsNamedPipes(t *testing.T) {
 		t.Fatalf("exit code %d: %s (%v)", code, stderr, err)
 	}
 	report := readReport(t, stdout)
-	compare(t, "passes", at(t, report, "source", "passes"), map[string]any{"name": pipe, "sha256": ""}, 0, 0)
-	compare(t, "the rest", at(t, report, "summary"), at(t, readReport(t, runOK(t, append(args, file)...)), "summary"), 0, 0)
+	compare(t, "passes", valueAt(t, report, "source", "passes"), map[string]any{"name": pipe, "sha256": ""}, 0, 0)
+	compare(t, "the rest", valueAt(t, report, "summary"), valueAt(t, readReport(t, runOK(t, append(args, file)...)), "summary"), 0, 0)
 	if !strings.Contains(stderr, pipe) {
 		t.Errorf("%q does not name %s", stderr, pipe)
 	}

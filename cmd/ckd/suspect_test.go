@@ -89,15 +89,15 @@ func TestOversampledRecording(t *testing.T) {
 	files := []string{"--passes", writeArray(t, "copied.npy", copied), "--labels", writeArray(t, "of.npy", groupArray), "--critical", "1,2"}
 	calibrated := readReport(t, runOK(t, append([]string{"calibrate", "--max-critical-fnr", "0.12", "--confidence", "0.9", "--format", "json"}, files...)...))
 	evaluated := readReport(t, runOK(t, append([]string{"evaluate", "--bootstrap", "0", "--format", "json"}, files...)...))
-	for what, groups := range map[string]any{"calibrate": at(t, calibrated, "groups"), "evaluate": at(t, evaluated, "source", "groups")} {
+	for what, groups := range map[string]any{"calibrate": valueAt(t, calibrated, "groups"), "evaluate": valueAt(t, evaluated, "source", "groups")} {
 		if groups != float64(p.N) {
 			t.Errorf("%s counts %v groups, want the %d distinct inputs", what, groups, p.N)
 		}
 	}
-	if sign := at(t, calibrated, "signs", 0, "sign"); sign != "equal_inputs" {
+	if sign := valueAt(t, calibrated, "signs", 0, "sign"); sign != "equal_inputs" {
 		t.Errorf("sign %v", sign)
 	}
-	if groups := at(t, calibrated, "certificate", "groups"); groups == float64(0) {
+	if groups := valueAt(t, calibrated, "certificate", "groups"); groups == float64(0) {
 		t.Errorf("the certificate rests on %v groups", groups)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ckd-project/ckd/internal/binomial"
 )
 
-func near(t *testing.T, what string, got, want, tolerance float64) {
+func wantNear(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tolerance) {
 		t.Errorf("%s: %v, want %v", what, got, want)
@@ -32,7 +32,7 @@ func TestTail(t *testing.T) {
 		{1, 5, .5, 0.1875},
 		{-1, 5, .5, 0}, {5, 5, .5, 1}, {6, 5, .5, 1}, {0, 0, .5, 1}, {2, 5, 0, 1}, {2, 5, 1, 0},
 	} {
-		near(t, "tail", binomial.Tail(c.k, c.n, c.p), c.want, 1e-11)
+		wantNear(t, "tail", binomial.Tail(c.k, c.n, c.p), c.want, 1e-11)
 	}
 	for _, c := range []struct {
 		k, n    int
@@ -42,7 +42,7 @@ func TestTail(t *testing.T) {
 		{999000, 2000000000, 0.0005, 0.1587157718},
 		{1, 1000000, 0.999999, 0},
 	} {
-		near(t, "tail of many", binomial.Tail(c.k, c.n, c.p), c.want, 1e-5)
+		wantNear(t, "tail of many", binomial.Tail(c.k, c.n, c.p), c.want, 1e-5)
 	}
 }
 
@@ -63,8 +63,8 @@ func TestInterval(t *testing.T) {
 		{0, 0, .95, 0, 1},
 	} {
 		low, high := binomial.Interval(c.k, c.n, c.confidence)
-		near(t, "low", low, c.low, 1e-9) // as exact as gonum inverts the incomplete beta
-		near(t, "high", high, c.high, 1e-9)
+		wantNear(t, "low", low, c.low, 1e-9) // as exact as gonum inverts the incomplete beta
+		wantNear(t, "high", high, c.high, 1e-9)
 	}
 }
 

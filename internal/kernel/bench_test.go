@@ -13,7 +13,7 @@ var shapes = [][2]int{{30, 4}, {30, 256}, {50, 640}, {30, 1000}}
 func benchmark(b *testing.B, name string, values int, f func()) {
 	for _, v := range versions() {
 		b.Run(fmt.Sprintf("%s/%v", name, v), func(b *testing.B) {
-			with(v, func() {
+			runVariant(v, func() {
 				for b.Loop() {
 					f()
 				}

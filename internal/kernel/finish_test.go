@@ -37,7 +37,7 @@ func TestFinishesAgree(t *testing.T) {
 		}
 		var first []uint64
 		for _, v := range versions() {
-			with(v, func() {
+			runVariant(v, func() {
 				roots, terms, shares := make([]float64, len(mean)), make([]float64, len(sums)), make([]float64, len(scales))
 				InverseRoots(roots, mean)
 				Confusions(shares, terms, Matrix{sums, roots, scales, weights, inputs, rows, width, apart, weightsApart})

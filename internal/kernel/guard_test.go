@@ -30,7 +30,7 @@ func TestGuardPages(t *testing.T) {
 				c := NewColumns(width)
 				c.block = atEnd[float64](t, fields*c.padded)
 				c.Mean, c.aside = c.block[:width], atEnd[float64](t, (passes+1)*lanes)
-				with(v, func() {
+				runVariant(v, func() {
 					Moments(c, single, passes, width, stride, 4)
 					Moments(c, double, passes, width, stride, 4)
 					dst := atEnd[float64](t, passes*width)
@@ -51,7 +51,7 @@ func TestGuardPages(t *testing.T) {
 				if width > 1 {
 					rows := atEnd[float32](t, passes*width)
 					copy(rows, goodRows(r, passes, width))
-					with(v, func() {
+					runVariant(v, func() {
 						for n := 1; n <= passes; n++ {
 							if !Plain(rows[(passes-n)*width:], width, tolerance) {
 								t.Errorf("%v: %d good rows of %d: not plain", v, n, width)

@@ -26,8 +26,8 @@ func versions() []variant {
 	return all
 }
 
-// with runs f on a version.
-func with(v variant, f func()) {
+// runVariant runs f on a version.
+func runVariant(v variant, f func()) {
 	defer func(was variant) { version = was }(version)
 	version = v
 	f()
@@ -148,7 +148,7 @@ func versionsAgree[T float](t *rapid.T) {
 	var want []float64
 	for _, v := range versions() {
 		var got []float64
-		with(v, func() { got = everything(data, passes, width, stride) })
+		runVariant(v, func() { got = everything(data, passes, width, stride) })
 		if v == scalar {
 			want = got
 		}
@@ -165,7 +165,7 @@ func versionsAgree[T float](t *rapid.T) {
 func TestColumnsAgain(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, v := range versions() {
-		with(v, func() {
+		runVariant(v, func() {
 			again := NewColumns(20)
 			for _, passes := range []int{3, 50, 2, 400, 30} {
 				data := panel[float32](r, func() string { return "softmax" }, passes, 20, 20)
@@ -186,7 +186,7 @@ func TestColumnsAgain(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	data := make([]float32, 30*20)
 	for _, v := range versions() {
-		with(v, func() {
+		runVariant(v, func() {
 			c := NewColumns(20)
 			if n := testing.AllocsPerRun(10, func() { Moments(c, data, 30, 20, 20, 29) }); n != 0 {
 				t.Errorf("%v: %v allocations", v, n)
@@ -250,7 +250,7 @@ func TestPairs(t *testing.T) {
 		return sum
 	}
 	for _, v := range versions() {
-		with(v, func() {
+		runVariant(v, func() {
 			for classes := 2; classes <= MaxRotated; classes++ {
 				sums := make([]float64, 3*apart)
 				for inputs := range stride/classes + 1 {
@@ -321,7 +321,7 @@ func TestPanelsExceed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, v := range versions() {
-				with(v, func() {
+				runVariant(v, func() {
 					defer func() {
 						if recover() == nil {
 							t.Errorf("%v: no panic", v)
@@ -349,7 +349,7 @@ func againstReference[T float](t *testing.T) {
 				const width = 24
 				data := panel[T](r, func() string { return kind }, passes, width, width)
 				c := NewColumns(width)
-				with(v, func() { Moments(c, data, passes, width, width, float64(passes-1)) })
+				runVariant(v, func() { Moments(c, data, passes, width, width, float64(passes-1)) })
 				for j := 0; j < width; j += max(1, passes/200) { // sums of 400 bits are slow
 					column := make([]float64, passes)
 					for pass := range column {
@@ -463,7 +463,7 @@ func equalColumns[T float](t *rapid.T) {
 	}
 	for _, v := range versions() {
 		c := NewColumns(width)
-		with(v, func() { Moments(c, data, passes, width, width, float64(passes)) })
+		runVariant(v, func() { Moments(c, data, passes, width, width, float64(passes)) })
 		for j := range width {
 			if c.Mean[j] != float64(p) || c.Variance[j] != 0 || c.ThirdMoment[j] != 0 || c.C[j] != 0 ||
 				c.Skewness[j] != 0 || c.M[j] != 0 {
@@ -536,7 +536,7 @@ func fixed() string {
 func TestTwoPasses(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 7))
 	for _, v := range versions() {
-		with(v, func() {
+		runVariant(v, func() {
 			c, data := NewColumns(100), make([]float32, 200)
 			for i := range data {
 				data[i] = r.Float32()

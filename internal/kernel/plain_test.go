@@ -42,7 +42,7 @@ func TestPlain(t *testing.T) {
 		for _, classes := range someClasses {
 			t.Run(fmt.Sprintf("%v/%d", v, classes), func(t *testing.T) {
 				plain := func(rows []float32) (yes bool) {
-					with(v, func() { yes = Plain(rows, classes, tolerance) })
+					runVariant(v, func() { yes = Plain(rows, classes, tolerance) })
 					return yes
 				}
 				for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33} {
@@ -107,7 +107,7 @@ func TestPlainIsSure(t *testing.T) {
 			}
 			good := scalarPlain(rows, classes, tolerance)
 			for _, v := range versions() {
-				with(v, func() {
+				runVariant(v, func() {
 					if Plain(rows, classes, tolerance) && !good {
 						t.Fatalf("%v: plain, but a row is bad", v)
 					}
@@ -119,7 +119,7 @@ func TestPlainIsSure(t *testing.T) {
 
 func TestPlainShapes(t *testing.T) {
 	for _, v := range versions() {
-		with(v, func() {
+		runVariant(v, func() {
 			if !Plain(nil, 4, tolerance) {
 				t.Errorf("%v: no rows are not plain", v)
 			}

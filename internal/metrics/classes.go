@@ -76,8 +76,8 @@ type pairSeries struct {
 	confusion *sharded.Counter
 }
 
-// of creates the series of a model, or finds those that exist.
-func (f *classes) of(p *policy.Policy, labels classLabels, pairs []decomp.Pair) *modelClasses {
+// model creates the series of a model, or finds those that exist.
+func (f *classes) model(p *policy.Policy, labels classLabels, pairs []decomp.Pair) *modelClasses {
 	m := &modelClasses{threshold: p.ReliabilityThreshold, labels: labels}
 	for _, label := range labels.names {
 		m.series = append(m.series, classSeries{

@@ -102,13 +102,13 @@ func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Mo
 		name: p.Name, version: p.Version, hash: p.Hash,
 		recorders: make([]Recorder, len(c.shards)),
 
-		inputs:       c.inputs.of(p, traffic.onDemand),
-		risks:        c.risks.of(p),
-		reviews:      c.reviews.of(p, &o),
-		classes:      c.classes.of(p, labels, plan.Pairs()),
-		drift:        c.drift.of(p, &labels),
+		inputs:       c.inputs.model(p, traffic.onDemand),
+		risks:        c.risks.model(p),
+		reviews:      c.reviews.model(p, &o),
+		classes:      c.classes.model(p, labels, plan.Pairs()),
+		drift:        c.drift.model(p, &labels),
 		modelTraffic: traffic,
-		earlyStop:    c.earlyStop.of(p),
+		earlyStop:    c.earlyStop.model(p),
 	}
 	for i := range m.recorders {
 		m.recorders[i] = Recorder{model: m, shard: &c.shards[i], index: i}

@@ -90,9 +90,9 @@ type driftInputs struct {
 	_      [96]byte      // pads to two cache lines, so that no shard waits for another's
 }
 
-// of returns the watch of a policy, or nil if it has no reference. A policy with the same classes and
+// model returns the watch of a policy, or nil if it has no reference. A policy with the same classes and
 // reference as its predecessor keeps the predecessor's watch.
-func (f *driftWatches) of(p *policy.Policy, labels *classLabels) *driftWatch {
+func (f *driftWatches) model(p *policy.Policy, labels *classLabels) *driftWatch {
 	reference, names := watchedReference(p, labels)
 	w := f.watches[p.Name]
 	if w != nil && slices.EqualFunc(w.classes, names, func(c watchedClass, name string) bool { return c.name == name }) &&

@@ -72,9 +72,9 @@ type modelEarlyStop struct {
 	disagreements map[fullpass.Verdict]prometheus.Counter
 }
 
-// of creates the series of a model, or finds those that exist. If its policy has no rule in force,
-// of deletes them and returns nil.
-func (f *earlyStops) of(p *policy.Policy) *modelEarlyStop {
+// model creates the series of a model, or finds those that exist. If its policy has no rule in force,
+// model deletes them and returns nil.
+func (f *earlyStops) model(p *policy.Policy) *modelEarlyStop {
 	if p.EarlyStop() == nil {
 		f.remove(p.Name)
 		return nil

@@ -50,9 +50,9 @@ type modelInputs struct {
 	fallback, passes, degenerate, saturated *sharded.Counter
 }
 
-// of creates the series of a model, or finds those that exist. Of decisions it creates the usual ones;
+// model creates the series of a model, or finds those that exist. Of decisions it creates the usual ones;
 // any other appears when it is first taken.
-func (f *inputs) of(p *policy.Policy, o *onDemand) *modelInputs {
+func (f *inputs) model(p *policy.Policy, o *onDemand) *modelInputs {
 	m := &modelInputs{
 		decisions: f.decisions, onDemand: o, model: p.Name,
 		mutualInformation: f.mutualInformation.With(p.Name),

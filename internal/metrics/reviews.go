@@ -41,8 +41,8 @@ type modelReviews struct {
 
 type stratumReviews struct{ eligible, reviews, propensity *sharded.Counter }
 
-// of creates the series of a model, or finds those that exist.
-func (f *reviews) of(p *policy.Policy, o *Options) *modelReviews {
+// model creates the series of a model, or finds those that exist.
+func (f *reviews) model(p *policy.Policy, o *Options) *modelReviews {
 	if !o.Receipts {
 		return nil
 	}

@@ -33,8 +33,8 @@ type modelRisks struct {
 	misses *sharded.Counter // nil for a policy that only observes
 }
 
-// of creates the series of a model, or finds those that exist.
-func (f *risks) of(p *policy.Policy) *modelRisks {
+// model creates the series of a model, or finds those that exist.
+func (f *risks) model(p *policy.Policy) *modelRisks {
 	if p.Risk == nil {
 		return nil
 	}

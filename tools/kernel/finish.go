@@ -17,7 +17,7 @@ func (m machine) inverseRoots() {
 	epsilon, guess := m.copied(constant("epsilon")), m.copied(constant("guess"))
 	m.row(param("n")).each(func(_ int, at Mem, only *mask) {
 		x, y, e, t := m.vector(), m.vector(), m.vector(), m.vector()
-		VADDPD(m.load(float64s, in(mean, at), only), epsilon, x)
+		VADDPD(m.load(float64s, sliceIn(mean, at), only), epsilon, x)
 		VPSRLQ(Imm(1), x, y)
 		VPSUBQ(y, guess, y)
 		for range 3 {
@@ -28,7 +28,7 @@ func (m machine) inverseRoots() {
 			VMULPD(y, e, e)
 			VFMADD231PD(e, t, y)
 		}
-		m.store(y, in(dst, at), only)
+		m.store(y, sliceIn(dst, at), only)
 	})
 	VZEROUPPER()
 	RET()
@@ -58,12 +58,12 @@ func (m machine) confusions() {
 	}
 	columns.each(func(i int, at Mem, only *mask) {
 		term := m.vector()
-		VSUBPD(m.load(float64s, in(sums, at), only), zero, term)
+		VSUBPD(m.load(float64s, sliceIn(sums, at), only), zero, term)
 		VMAXPD(zero, term, term)
 		VMULPD(scale, term, term)
-		VMULPD(m.load(float64s, in(roots, at), only), term, term)
-		m.store(term, in(terms, at), only)
-		VFMADD231PD(m.load(float64s, in(weights, at), only), term, total[i])
+		VMULPD(m.load(float64s, sliceIn(roots, at), only), term, term)
+		m.store(term, sliceIn(terms, at), only)
+		VFMADD231PD(m.load(float64s, sliceIn(weights, at), only), term, total[i])
 	})
 	if m.wide {
 		half := YMM()
@@ -100,7 +100,7 @@ func (m machine) sum() {
 	parts, values, n := param("parts"), param("values"), param("n")
 	total := m.parts(parts)
 	m.eights(n, func(i int, at Mem) {
-		VADDPD(in(values, at), total[i], total[i])
+		VADDPD(sliceIn(values, at), total[i], total[i])
 	})
 	m.keep(total, parts)
 	VZEROUPPER()
@@ -167,8 +167,8 @@ func (m machine) eights(n reg.Register, body func(i int, at Mem)) {
 	JLT(LabelRef(loop))
 }
 
-// in returns an offset applied to a slice.
-func in(slice reg.Register, at Mem) Mem {
+// sliceIn returns an offset applied to a slice.
+func sliceIn(slice reg.Register, at Mem) Mem {
 	at.Base = slice
 	return at
 }

@@ -236,7 +236,7 @@ func TestUnder(t *testing.T) {
 	twice := *d.policy
 	twice.Primary.Threshold *= 2
 	want := decided(&twice, 10, 200, d.recording.Values)
-	a, b := follow(d), follow(d.under(&twice))
+	a, b := follow(d), follow(d.withThresholds(&twice))
 	if !slices.Equal(a.final, d.final) || !slices.Equal(b.final, want.final) || slices.Equal(a.final, b.final) {
 		t.Error("not what all passes decide at the threshold")
 	}

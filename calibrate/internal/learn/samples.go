@@ -123,7 +123,7 @@ func (d *Decisions) followAround(ctx context.Context, inputs []int, orders int, 
 		p := *d.policy
 		p.Primary.Threshold = primary.moved(p.Primary.Threshold, shift*z)
 		p.Fallback.Threshold = fallback.moved(p.Fallback.Threshold, shift*z)
-		if err := d.under(&p).followOnce(ctx, s, inputs, rng); err != nil {
+		if err := d.withThresholds(&p).followOnce(ctx, s, inputs, rng); err != nil {
 			return nil, err
 		}
 	}
@@ -135,8 +135,8 @@ func (d *Decisions) followAround(ctx context.Context, inputs []int, orders int, 
 // one percent fewer passes.
 const shift = 0.2
 
-// under returns the same passes under a policy with other thresholds, without final decisions.
-func (d *Decisions) under(p *policy.Policy) *Decisions {
+// withThresholds returns the same passes under a policy with other thresholds, without final decisions.
+func (d *Decisions) withThresholds(p *policy.Policy) *Decisions {
 	follower, err := engine.NewFollower(p)
 	if err != nil {
 		return d // no threshold makes a policy that can be followed one that cannot

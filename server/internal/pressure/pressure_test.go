@@ -11,9 +11,9 @@ import (
 // A limit of 110 and a baseline of 10 make bytes above the baseline percents.
 func manager() *Manager { return New(110, 50, 10) }
 
-// at returns a reading of a daemon whose clients hold half their budget, with percent of the
+// reading returns a reading of a daemon whose clients hold half their budget, with percent of the
 // available memory alive and nothing else in the heap.
-func at(seconds float64, cycles uint64, percent int64) Reading {
+func reading(seconds float64, cycles uint64, percent int64) Reading {
 	return Reading{
 		At: time.Duration(seconds * float64(time.Second)), Heap: 10 + percent, Live: 10 + percent,
 		Cycles: cycles, Held: 25,
@@ -31,63 +31,63 @@ func TestNext(t *testing.T) {
 		want     []Verdict
 	}{
 		"little": {
-			[]Reading{at(0, 1, 10), at(1, 2, 69)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 69)},
 			[]Verdict{calm, calm},
 		},
 		"a collection comes before a refusal": {
-			[]Reading{at(0, 1, 80), at(0, 2, 80)},
+			[]Reading{reading(0, 1, 80), reading(0, 2, 80)},
 			[]Verdict{collect(calm), refuse},
 		},
 		"one that the runtime made counts": {
-			[]Reading{at(0, 1, 10), at(0.1, 2, 80)},
+			[]Reading{reading(0, 1, 10), reading(0.1, 2, 80)},
 			[]Verdict{calm, refuse},
 		},
 		"garbage is not pressure": {
-			[]Reading{garbage(at(0, 1, 10), 85), garbage(at(0, 2, 10), 85), at(0.1, 2, 10)},
+			[]Reading{garbage(reading(0, 1, 10), 85), garbage(reading(0, 2, 10), 85), reading(0.1, 2, 10)},
 			[]Verdict{collect(calm), calm, calm},
 		},
 		"a collection a second": {
-			[]Reading{garbage(at(0, 1, 10), 85), garbage(at(0, 2, 10), 85), garbage(at(0.9, 2, 10), 85), garbage(at(1, 2, 10), 85)},
+			[]Reading{garbage(reading(0, 1, 10), 85), garbage(reading(0, 2, 10), 85), garbage(reading(0.9, 2, 10), 85), garbage(reading(1, 2, 10), 85)},
 			[]Verdict{collect(calm), calm, calm, collect(calm)},
 		},
 		"just under": {
-			[]Reading{at(0, 1, 10), at(0.1, 2, 79)},
+			[]Reading{reading(0, 1, 10), reading(0.1, 2, 79)},
 			[]Verdict{calm, calm},
 		},
 		"refusals end below 70%": {
-			[]Reading{at(0, 1, 10), at(1, 2, 80), at(2, 3, 70), at(3, 4, 69)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 80), reading(2, 3, 70), reading(3, 4, 69)},
 			[]Verdict{calm, refuse, refuse, calm},
 		},
 		"a fall shows without a collection": {
-			[]Reading{at(0, 1, 10), at(1, 2, 80), at(1.1, 2, 69)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 80), reading(1.1, 2, 69)},
 			[]Verdict{calm, refuse, calm},
 		},
 		"garbage may hide a fall, so it is collected": {
-			[]Reading{at(0, 1, 10), at(1, 2, 80), garbage(at(1.1, 2, 80), 0), garbage(at(1.1, 3, 40), 0)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 80), garbage(reading(1.1, 2, 80), 0), garbage(reading(1.1, 3, 40), 0)},
 			[]Verdict{calm, refuse, collect(refuse), calm},
 		},
 		"connections end at 90%, until 85%": {
-			[]Reading{at(0, 1, 10), at(1, 2, 90), at(2, 3, 85), at(3, 4, 84), at(4, 5, 89), at(5, 6, 90)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 90), reading(2, 3, 85), reading(3, 4, 84), reading(4, 5, 89), reading(5, 6, 90)},
 			[]Verdict{calm, excess(end, 20), excess(end, 15), refuse, refuse, excess(end, 20)},
 		},
 		"more than the limit": {
-			[]Reading{at(0, 1, 10), at(1, 2, 130)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 130)},
 			[]Verdict{calm, excess(end, 60)},
 		},
 		"a measurement ends connections once": {
-			[]Reading{at(0, 1, 10), at(1, 2, 95), at(1.1, 2, 95), at(1.2, 2, 95)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 95), reading(1.1, 2, 95), reading(1.2, 2, 95)},
 			[]Verdict{calm, excess(end, 25), collect(end), end},
 		},
 		"clients hold a tenth of their budget": {
-			[]Reading{at(0, 1, 10), held(at(1, 2, 95), 5)},
+			[]Reading{reading(0, 1, 10), held(reading(1, 2, 95), 5)},
 			[]Verdict{calm, excess(end, 25)},
 		},
 		"clients hold less": {
-			[]Reading{at(0, 1, 10), held(at(1, 2, 95), 4), held(at(2, 3, 200), 4)},
+			[]Reading{reading(0, 1, 10), held(reading(1, 2, 95), 4), held(reading(2, 3, 200), 4)},
 			[]Verdict{calm, calm, calm},
 		},
 		"clients have left": {
-			[]Reading{at(0, 1, 10), at(1, 2, 95), held(at(1.1, 2, 95), 4)},
+			[]Reading{reading(0, 1, 10), reading(1, 2, 95), held(reading(1.1, 2, 95), 4)},
 			[]Verdict{calm, excess(end, 25), calm},
 		},
 	} {

@@ -292,7 +292,7 @@ func (v *Values) readFloats(c *cursor) {
 	n := c.length()
 	c.unusual = c.unusual || n%4 != 0 || v.left > 0
 	v.floats = n / 4
-	v.at(c, n)
+	v.locate(c, n)
 }
 
 // readBytes notes where the field values_le is. The last of several counts.
@@ -300,10 +300,10 @@ func (v *Values) readBytes(c *cursor) {
 	n := c.length()
 	c.unusual = c.unusual || v.floats > 0
 	v.bytes = n
-	v.at(c, n)
+	v.locate(c, n)
 }
 
-func (v *Values) at(c *cursor, n int) {
+func (v *Values) locate(c *cursor, n int) {
 	v.segments, v.left = c.in.segments, n
 	v.segment, v.offset = c.position()
 	c.skip(n)

@@ -284,8 +284,8 @@ func (d *deferral) points() []point {
 	return points
 }
 
-// of returns the counts of a ranking at the point.
-func (p point) of(row *eval.Row, curve *eval.Curve) eval.At {
+// figures returns the counts of a ranking at the point.
+func (p point) figures(row *eval.Row, curve *eval.Curve) eval.At {
 	if p.curve < 0 {
 		return row.At
 	}

@@ -126,7 +126,7 @@ func (d *deferral) coverageTable() *document.Table {
 		}
 		cells := []any{d.paperNames(row)}
 		for _, p := range points {
-			at := p.of(row, curve)
+			at := p.figures(row, curve)
 			cells = append(cells, document.Count(at.CriticalMissed)+"/"+document.Count(at.CriticalRetained))
 		}
 		t.Add(cells...)

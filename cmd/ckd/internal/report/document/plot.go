@@ -72,8 +72,8 @@ type frame struct {
 	left, right, top, bottom float64
 }
 
-// at returns the place of a value on each axis. An axis without an extent has all at its beginning.
-func (f *frame) at(x, y float64) point {
+// pointAt returns the place of a value on each axis. An axis without an extent has all at its beginning.
+func (f *frame) pointAt(x, y float64) point {
 	return point{f.left + f.xAxis.part(x)*(f.right-f.left), f.bottom - f.yAxis.part(y)*(f.bottom-f.top)}
 }
 
@@ -91,7 +91,7 @@ func (a *Axis) part(value float64) float64 {
 func (p *Plot) draw(c *canvas, f *frame) {
 	var lines, ticks [][]point
 	for _, t := range p.X.marks() {
-		at := f.at(t.value, p.Y.Min)
+		at := f.pointAt(t.value, p.Y.Min)
 		ticks = append(ticks, []point{{at.x, f.bottom}, {at.x, f.bottom + tickLength}})
 		lines = append(lines, []point{{at.x, f.top}, {at.x, f.bottom}})
 		if !p.X.Ticks.Unnamed {
@@ -99,7 +99,7 @@ func (p *Plot) draw(c *canvas, f *frame) {
 		}
 	}
 	for _, t := range p.Y.marks() {
-		at := f.at(p.X.Min, t.value)
+		at := f.pointAt(p.X.Min, t.value)
 		ticks = append(ticks, []point{{f.left - tickLength, at.y}, {f.left, at.y}})
 		lines = append(lines, []point{{f.left, at.y}, {f.right, at.y}})
 		c.text(point{f.left - tickLength - labelGap, at.y}, textSize, end, false, t.label)
@@ -132,7 +132,7 @@ func (f *frame) runs(x, y []float64) (runs [][]point) {
 		if !open {
 			runs, open = append(runs, nil), true
 		}
-		runs[len(runs)-1] = append(runs[len(runs)-1], f.at(x[i], y[i]))
+		runs[len(runs)-1] = append(runs[len(runs)-1], f.pointAt(x[i], y[i]))
 	}
 	return runs
 }
