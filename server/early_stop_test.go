@@ -80,7 +80,7 @@ func stoppedEarly(results []*ckdv1.Result) (n int) {
 // which is more for inputs that may stop early. Tests of the engine hold that against its memory.
 func TestBudgetOfFollowedInputs(t *testing.T) {
 	const s, n, k = 30, 7, 4
-	p := neverStopping(t, s, k)
+	p := neverStopping(t, s, k, policy.AnyCritical)
 	held := map[bool]int64{}
 	for _, accepts := range []bool{false, true} {
 		l := newLoad(t, p, &ckdv1.StreamHeader{Model: "m", AcceptSettled: accepts}, shape{s, n, k}, s)
