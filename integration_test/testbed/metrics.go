@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,10 +10,15 @@ import (
 // Metrics holds the values of /metrics by series, as its text names them.
 type Metrics map[string]float64
 
-// Metrics scrapes the daemon.
+// Metrics scrapes the daemon, once those who scrape it before leave room.
 func (d *Daemon) Metrics() Metrics {
 	d.t.Helper()
-	_, text, _ := d.Get("/metrics")
+	var text string
+	Eventually(d.t, "/metrics answers", func() bool {
+		var code int
+		code, text, _ = d.Get("/metrics")
+		return code != http.StatusServiceUnavailable
+	})
 	found := Metrics{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
