@@ -54,7 +54,9 @@ type model struct {
 	encodedRef []byte // encoded as replies carry it
 	mismatches mismatches
 	reviewing
-	violated atomic.Bool // its promise is, and what it calls safe is deferred meanwhile
+	promises *atomic.Pointer[promises] // the catalog's
+	heeded   atomic.Pointer[promises]  // from which violated follows
+	violated atomic.Bool               // its promise is, and what it calls safe is deferred meanwhile
 	standing *standing
 	run      *passcheck.Run // of the inputs of all callers
 }
@@ -204,12 +206,13 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		reviewing:  newReviewing(p),
 		standing:   c.standings[p.Name],
 		run:        passcheck.NewRun(len(p.Classes), nil),
+		promises:   &c.promises,
 	}
 	if m.standing == nil {
 		m.standing = &standing{}
 		c.standings[p.Name] = m.standing
 	}
-	m.heed(*c.promises.Load())
+	m.heed(c.promises.Load())
 	return m, nil
 }
 

@@ -192,8 +192,9 @@ type issued struct {
 // and the promise of the policy is violated: the receipt holds what the policy decided, so that a
 // recovery is seen. The result is valid until the next.
 func (i *issuer) issue(m *model, now int64, id []byte, o *engine.Outcome, settled bool, x *inputContext) *issued {
+	violated := m.isViolated() // before the draw, whose rate depends on it
 	i.draw(m, now, id, o, settled, x)
-	if m.violated.Load() {
+	if violated {
 		o.Decision = m.Policy().WhileViolated(o.Decision, o.Predicted)
 	}
 	return &i.drawn
