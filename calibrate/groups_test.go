@@ -44,11 +44,11 @@ func TestParts(t *testing.T) {
 		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamFolds))
 		divided(parts, p)
 		for _, fold := range parts {
-			for _, of := range []struct{ got, all int }{
+			for _, share := range []struct{ got, all int }{
 				{fold.n, p.n}, {fold.count(s.missed), p.count(s.missed)}, {fold.count(s.critical) - fold.count(s.missed), p.count(s.critical) - p.count(s.missed)},
 			} {
-				if !s.grouped && math.Abs(float64(of.got)-float64(of.all)/float64(k)) >= 1 {
-					t.Fatalf("a fold of %d has %d, of %d", k, of.got, of.all)
+				if !s.grouped && math.Abs(float64(share.got)-float64(share.all)/float64(k)) >= 1 {
+					t.Fatalf("a fold of %d has %d, of %d", k, share.got, share.all)
 				}
 			}
 		}

@@ -100,10 +100,10 @@ func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
 	one.Add(100)
 	b.shared.Add(850)
 	for name, c := range map[string]struct {
-		of    *account
-		bytes int64
-		want  []string
-		retry time.Duration
+		account *account
+		bytes   int64
+		want    []string
+		retry   time.Duration
 	}{
 		"no room":          {one, 60, []string{"all clients hold 950 bytes", "this connection holds 100 bytes, 10% of max-open-bytes", `identity "retina" holds 100 bytes`}, retryBudget},
 		"what one may":     {one, 480, []string{`identity "retina" holds 100 bytes`, "and may hold 500"}, retryBudget},
@@ -111,7 +111,7 @@ func TestRefusalSaysWhoHoldsWhat(t *testing.T) {
 		"no identity":      {two, 60, []string{"all clients hold 950 bytes", "this connection holds 0 bytes"}, retryBudget},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := statusOf(c.of.refuse("values", c.bytes), location{}).Err()
+			err := statusOf(c.account.refuse("values", c.bytes), location{}).Err()
 			fault := servertest.FaultOf(err)
 			if fault.Reason != "OUT_OF_MEMORY_BUDGET" || fault.Retry != c.retry {
 				t.Errorf("%+v", fault)

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// seed of halves and draws.
+// seed begins the random numbers that make halves and draws.
 const seed = 1
 
 func main() {

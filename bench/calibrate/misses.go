@@ -118,9 +118,9 @@ func measure(r *labelled.Recording, n int, o calibrate.Options) (*cell, error) {
 	return &cell{stat.Mean(none, nil), stat.Mean(naive, nil), stat.Mean(best, nil), stat.Mean(own, nil), standardError(own, best)}, nil
 }
 
-// standardError returns that of the mean of a-b over random halves. Halves share inputs, so the
-// variance of the mean is taken to be 1/n + 1 times the variance of a single difference, and not 1/n
-// times (Nadeau and Bengio 2003, for as many test inputs as training inputs).
+// standardError returns the standard error of the mean of a-b over n random halves. Halves share inputs.
+// It therefore takes for the variance of the mean (1/n + 1) times that of a single difference (Nadeau and
+// Bengio 2003, for as many test inputs as training inputs).
 func standardError(a, b []float64) float64 {
 	d := make([]float64, len(a))
 	for i := range a {

@@ -40,7 +40,7 @@ var drawings = []drawing{
 	{name: "labels: 20% of misses safe", scope: policy.PredictedSafe, size: 1, hidden: 0.2},
 }
 
-// confidence of the certificates.
+// confidence is the level that all certificates ask for.
 const confidence = 0.9
 
 // violations prints, for some recordings, some bounds, and the drawings whose names contain drawn,

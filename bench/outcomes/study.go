@@ -14,14 +14,14 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// study is one policy on the traffic of one recording.
+// study holds a policy and the traffic that it decides, of one recording.
 type study struct {
 	*labelled.Recording
 	policy  *policy.Policy
 	traffic *traffic // with the default audits
 }
 
-// audited is the share of the audit rate that does not follow the risk.
+// audited holds the part of the audit rate that is the same at every risk, as a share.
 type audited float64
 
 const (

@@ -30,8 +30,8 @@ func lineRow(s *study) []string {
 		missRate := r.newAlarm(evidence.MissRate, s.traffic.risk(evidence.MissRate), stated/weightMiss)
 		classes := map[int]*evidence.Alarm{}
 		for _, k := range s.policy.Critical {
-			one := s.traffic.changed(func(in *input) { in.critical = in.class == k })
-			classes[k] = r.newAlarm(evidence.FNR, one.risk(evidence.FNR), stated/weightClasses*float64(len(s.policy.Critical)))
+			ofClass := s.traffic.changed(func(in *input) { in.critical = in.class == k })
+			classes[k] = r.newAlarm(evidence.FNR, ofClass.risk(evidence.FNR), stated/weightClasses*float64(len(s.policy.Critical)))
 		}
 		for n := 1.; ; n++ {
 			in := r.draw(rng)
@@ -85,7 +85,7 @@ func coverageRow(s *study) (cells []string) {
 	return append(cells, fmt.Sprintf("%.3g%% false alarms", 100*float64(alarms)/runs))
 }
 
-// phase is half a run.
+// phase holds the traffic of a run before or after its change.
 type phase struct {
 	reviews          *reviews
 	missed, critical float64 // of all inputs, for each step

@@ -12,7 +12,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// input is one of a recording as the policy left it.
+// input holds what the policy made of an input of a recording.
 type input struct {
 	class                          int // the true one
 	retained, calledSafe, critical bool
@@ -125,7 +125,7 @@ func (r *reviews) newAlarm(of evidence.Risk, line, runLength float64) *evidence.
 	return a
 }
 
-// Weights of the pooled monitors; the critical classes share the rest.
+// The monitors share a level of 1: the pooled ones by weight, and the critical classes equally what is left.
 const weightFNR, weightMiss, weightClasses = 0.5, 0.25, 0.25
 
 // runLength returns the run length, in outcomes, of all monitors together at which at least so many

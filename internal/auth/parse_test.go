@@ -218,14 +218,14 @@ func FuzzParse(f *testing.F) {
 		if len(r.tokens) > maxTokens {
 			t.Errorf("%d tokens", len(r.tokens))
 		}
-		for _, of := range r.tokens {
-			if r.identities[of.name] != of {
-				t.Errorf("a token of %q is not its", of.name)
+		for _, holder := range r.tokens {
+			if r.identities[holder.name] != holder {
+				t.Errorf("a token of %q is not its", holder.name)
 			}
 		}
-		for name, of := range r.certificates {
-			if !isCertificateName(name) || r.identities[of.name] != of {
-				t.Errorf("the certificate %q is not of %q", name, of.name)
+		for name, holder := range r.certificates {
+			if !isCertificateName(name) || r.identities[holder.name] != holder {
+				t.Errorf("the certificate %q is not of %q", name, holder.name)
 			}
 		}
 		for name, i := range r.identities {

@@ -73,10 +73,10 @@ var standardVariables = func() map[string]standardVariable {
 		"OTEL_SERVICE_NAME":        {"UTF-8", utf8.ValidString, whole},
 		"OTEL_RESOURCE_ATTRIBUTES": {"NAME=VALUE, by comma, with values percent-encoded", pairs(isAttribute), whole},
 	}
-	for _, of := range []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"} {
-		all[of+"ENDPOINT"] = standardVariable{"http://HOST:PORT or https://HOST:PORT", isEndpoint, withoutPassword}
-		all[of+"HEADERS"] = standardVariable{"NAME=VALUE, by comma, with values percent-encoded in ASCII", pairs(isHeader), hidden}
-		all[of+"CERTIFICATE"] = standardVariable{"a PEM file with a certificate", isCertificateFile, whole}
+	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"} {
+		all[prefix+"ENDPOINT"] = standardVariable{"http://HOST:PORT or https://HOST:PORT", isEndpoint, withoutPassword}
+		all[prefix+"HEADERS"] = standardVariable{"NAME=VALUE, by comma, with values percent-encoded in ASCII", pairs(isHeader), hidden}
+		all[prefix+"CERTIFICATE"] = standardVariable{"a PEM file with a certificate", isCertificateFile, whole}
 	}
 	return all
 }()

@@ -123,7 +123,7 @@ func (f *classes) dropStale(model string, before, next *modelClasses) {
 
 // classParts holds the parts of modelClasses in one shard.
 type classParts struct {
-	of                              *modelClasses
+	model                           *modelClasses
 	epistemicLayout, skewnessLayout *sharded.Layout
 
 	series []classPart // by label
@@ -145,7 +145,7 @@ type pairPart struct {
 // bind finds the parts in a shard.
 func (m *modelClasses) bind(b *sharded.Binder) classParts {
 	layouts := sharded.Layouts()
-	parts := classParts{of: m, epistemicLayout: layouts.Contribution, skewnessLayout: layouts.Ratio}
+	parts := classParts{model: m, epistemicLayout: layouts.Contribution, skewnessLayout: layouts.Ratio}
 	for _, c := range m.series {
 		parts.series = append(parts.series, classPart{
 			epistemic:  b.Histogram(c.epistemic),
@@ -163,12 +163,12 @@ func (m *modelClasses) bind(b *sharded.Binder) classParts {
 }
 
 // class returns the parts that class k counts in.
-func (p *classParts) class(k int) *classPart { return &p.series[p.of.labels.of[k]] }
+func (p *classParts) class(k int) *classPart { return &p.series[p.model.labels.byClass[k]] }
 
 // observe counts the classes and pairs of a decided input.
 func (p *classParts) observe(res *decomp.Result, d *policy.Decision) {
 	p.observeOwn(res.C, res.Skewness)
-	for _, run := range p.of.labels.runs {
+	for _, run := range p.model.labels.runs {
 		p.observeShared(res.C[run.from:run.to], res.Skewness[run.from:run.to])
 	}
 	*p.class(res.Predicted).predicted++
@@ -188,8 +188,8 @@ func (p *classParts) observe(res *decomp.Result, d *policy.Decision) {
 // observeOwn counts the classes that have a label of their own.
 func (p *classParts) observeOwn(c, skewness []float64) {
 	cLayout, sLayout := p.epistemicLayout, p.skewnessLayout
-	threshold := p.of.threshold
-	for i, k := range p.of.labels.own {
+	threshold := p.model.threshold
+	for i, k := range p.model.labels.own {
 		class := &p.series[i]
 		v, s := c[k], skewness[k]
 		vCell, sCell := cLayout.Cell(math.Float64bits(v)), sLayout.Cell(math.Float64bits(s))
@@ -215,7 +215,7 @@ func (p *classParts) observeShared(c, skewness []float64) {
 	class := &p.series[len(p.series)-1]
 	cLayout, sLayout := p.epistemicLayout, p.skewnessLayout
 	cells, skewnessCells := &class.epistemic.Cells, &class.skewness.Cells
-	threshold := p.of.threshold
+	threshold := p.model.threshold
 	sum, skewnessSum, unreliable := 0.0, 0.0, uint64(0)
 	skewness = skewness[:len(c)]
 	for k, v := range c {

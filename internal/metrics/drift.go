@@ -138,10 +138,10 @@ func watchedReference(p *policy.Policy, labels *classLabels) (reference *policy.
 func (f *driftWatches) newWatch(model string, reference *policy.Reference, names []string) *driftWatch {
 	classes := make([]watchedClass, len(names))
 	for i, name := range names {
-		of := &reference.Classes[i]
+		expected := &reference.Classes[i]
 		c := &classes[i]
-		c.name, c.class = name, of.Class
-		c.epistemic, c.skewness = drift.NewRanks(of.Epistemic), drift.NewRanks(of.Skewness)
+		c.name, c.class = name, expected.Class
+		c.epistemic, c.skewness = drift.NewRanks(expected.Epistemic), drift.NewRanks(expected.Skewness)
 	}
 	return &driftWatch{
 		families: f, model: model, reference: reference, classes: classes, shards: make([]driftInputs, f.shards),

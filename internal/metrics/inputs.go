@@ -91,7 +91,7 @@ func (m *modelInputs) counter(a policy.Action, s policy.Score, r policy.Reason) 
 
 // inputParts holds the parts of modelInputs in one shard.
 type inputParts struct {
-	of                   *modelInputs
+	series               *modelInputs
 	total, entropyLayout *sharded.Layout
 
 	decisions                               [1 + policy.ByFallback][policy.Reasons]*float64 // nil until one is taken
@@ -103,7 +103,7 @@ type inputParts struct {
 func (m *modelInputs) bind(b *sharded.Binder) inputParts {
 	layouts := sharded.Layouts()
 	parts := inputParts{
-		of: m, total: layouts.Total, entropyLayout: layouts.Entropy,
+		series: m, total: layouts.Total, entropyLayout: layouts.Entropy,
 		mutualInformation: b.Histogram(m.mutualInformation),
 		entropy:           b.Histogram(m.entropy),
 	}
@@ -117,7 +117,7 @@ func (p *inputParts) observe(shard int, res *decomp.Result, d *policy.Decision) 
 	decided := &p.decisions[d.Gate][d.Reason]
 	if *decided == nil {
 		*decided = new(float64) // counts into nothing, where the model was removed
-		if counter := p.of.counter(d.Action, d.Score, d.Reason); counter != nil {
+		if counter := p.series.counter(d.Action, d.Score, d.Reason); counter != nil {
 			*decided = sharded.NewBinder(shard).Counter(counter)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 
 // classLabels says under which label each class is counted.
 type classLabels struct {
-	names []string // by label
-	of    []int    // by class: its label
-	cut   int      // classes that share the last label; 0 if each has its own
+	names   []string // by label
+	byClass []int    // by class: its label
+	cut     int      // classes that share the last label; 0 if each has its own
 
 	own  []int // by label that is not shared: its class
 	runs []run // the classes that share the last label
@@ -39,11 +39,11 @@ func newClassLabels(p *policy.Policy, most int) classLabels {
 		give(k)
 	}
 
-	l := classLabels{of: make([]int, len(p.Classes)), cut: max(0, len(p.Classes)-most)}
+	l := classLabels{byClass: make([]int, len(p.Classes)), cut: max(0, len(p.Classes)-most)}
 	for k, name := range p.Classes {
-		l.of[k] = min(most, len(p.Classes)) // the shared label is the last
+		l.byClass[k] = min(most, len(p.Classes)) // the shared label is the last
 		if own[k] {
-			l.of[k] = len(l.names)
+			l.byClass[k] = len(l.names)
 			l.names = append(l.names, name)
 			l.own = append(l.own, k)
 		} else if last := len(l.runs) - 1; last >= 0 && l.runs[last].to == k {
@@ -59,7 +59,7 @@ func newClassLabels(p *policy.Policy, most int) classLabels {
 }
 
 // isCut reports whether class k shares its label.
-func (l *classLabels) isCut(k int) bool { return l.cut > 0 && l.of[k] == len(l.names)-1 }
+func (l *classLabels) isCut(k int) bool { return l.cut > 0 && l.byClass[k] == len(l.names)-1 }
 
 // sharedLabel returns "other", or "_other" if a class has that name, and so on.
 func sharedLabel(classes []string) string {

@@ -37,9 +37,9 @@ func TestClassLabels(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, at most %d", c.classes, c.most), func(t *testing.T) {
 			l := newClassLabels(&policy.Policy{Classes: strings.Fields(c.classes), Critical: c.critical}, c.most)
 			var got []string
-			for k := range l.of {
-				got = append(got, l.names[l.of[k]])
-				if shared := !slices.Contains(strings.Fields(c.classes), l.names[l.of[k]]); l.isCut(k) != shared {
+			for k := range l.byClass {
+				got = append(got, l.names[l.byClass[k]])
+				if shared := !slices.Contains(strings.Fields(c.classes), l.names[l.byClass[k]]); l.isCut(k) != shared {
 					t.Errorf("class %d is cut: %v", k, l.isCut(k))
 				}
 			}

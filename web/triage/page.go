@@ -186,9 +186,9 @@ func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestat
 	defer p.mu.Unlock()
 	s := &pagestate.State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
 	h := p.models.histories[model]
-	if of := p.models.find(model); h == nil && of != nil { // only its policy is known so far
+	if found := p.models.find(model); h == nil && found != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(of, rowsBefore(of))
+		h.follow(found, rowsBefore(found))
 	}
 	if h == nil || h.policy == nil {
 		return s

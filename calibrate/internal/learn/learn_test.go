@@ -192,7 +192,7 @@ func TestNested(t *testing.T) {
 	sequence := learned(t, decide(t, p, r), learning[:300], 3, 0)
 	for i, rule := range sequence[1:] {
 		for at, bolder := range rule.Steps {
-			if is := sequence[i].Steps[at]; is.Retain.AtMost > bolder.Retain.AtMost || is.Defer.AtMost > bolder.Defer.AtMost {
+			if step := sequence[i].Steps[at]; step.Retain.AtMost > bolder.Retain.AtMost || step.Defer.AtMost > bolder.Defer.AtMost {
 				t.Fatalf("after %d passes a boundary of rule %d is above that of the next", rule.Fewest+at, i)
 			}
 		}

@@ -38,11 +38,11 @@ const mostChanges = 20
 // changesOf returns the lines of a model's policy file that are gone, after "- ", and those that are new,
 // after "+ ".
 func changesOf(before, now *policy.Policy) (changes []string) {
-	was, is := linesOf(before), linesOf(now)
+	old, current := linesOf(before), linesOf(now)
 	for _, side := range []struct {
 		sign         string
 		lines, other []string
-	}{{"- ", was, is}, {"+ ", is, was}} {
+	}{{"- ", old, current}, {"+ ", current, old}} {
 		for _, line := range side.lines {
 			if !slices.Contains(side.other, line) {
 				changes = append(changes, side.sign+shorten(strings.TrimSpace(line)))

@@ -169,15 +169,15 @@ func (v *Vec[P]) Scrape() Scrape { return &scrape[P]{v, make(map[*Series[P]]*P)}
 
 // scrape implements Scrape.
 type scrape[P any] struct {
-	of   *Vec[P]
+	vec  *Vec[P]
 	sums map[*Series[P]]*P // of series that were counted in
 }
 
 // Add finds the series that there are now: one may be created by what is counted under the lock of a shard.
 func (s *scrape[P]) Add(shard int) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	for _, one := range s.of.series {
+	s.vec.mu.Lock()
+	defer s.vec.mu.Unlock()
+	for _, one := range s.vec.series {
 		part := one.parts[shard]
 		if part == nil {
 			continue
@@ -185,30 +185,30 @@ func (s *scrape[P]) Add(shard int) {
 		if s.sums[one] == nil {
 			s.sums[one] = new(P)
 		}
-		s.of.sum(s.sums[one], part)
+		s.vec.sum(s.sums[one], part)
 	}
 }
 
 func (s *scrape[P]) Collect(to chan<- prometheus.Metric) {
-	s.of.mu.Lock()
-	all := slices.Collect(maps.Values(s.of.series))
-	s.of.mu.Unlock()
+	s.vec.mu.Lock()
+	all := slices.Collect(maps.Values(s.vec.series))
+	s.vec.mu.Unlock()
 	for _, one := range all {
-		to <- &sample[P]{s.of, one, cmp.Or(s.sums[one], new(P))}
+		to <- &sample[P]{s.vec, one, cmp.Or(s.sums[one], new(P))}
 	}
 }
 
 // sample is the sum of one series over all shards. It implements prometheus.Metric.
 type sample[P any] struct {
-	of  *Vec[P]
+	vec *Vec[P]
 	one *Series[P]
 	sum *P
 }
 
-func (s *sample[P]) Desc() *prometheus.Desc { return s.of.desc }
+func (s *sample[P]) Desc() *prometheus.Desc { return s.vec.desc }
 
 func (s *sample[P]) Write(into *dto.Metric) error {
 	into.Label = s.one.labels
-	s.of.write(into, s.sum, s.one.created)
+	s.vec.write(into, s.sum, s.one.created)
 	return nil
 }
