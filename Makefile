@@ -7,20 +7,20 @@ PYTHON ?= python3
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-check: ## before each commit, under 3 minutes: format, vet, lint, buf, unit tests, race of server, client and engine
-	@.ci/run formatted vetted linted buf_checks unit_tests raced_core
+check: ## before each commit, under 3 minutes: format, lint, buf, unit tests, race of server, client and engine
+	@.ci/run formatted linted buf_checks unit_tests raced_core
 
 test: ## all tests but those that take long
 	go test ./...
 
-ci: ## everything that must pass, up to 15 minutes
+ci: ## everything that must pass, up to 12 minutes
 	@.ci/run
 
 build: ## build ./ckd, a static binary
 	CGO_ENABLED=0 go build -trimpath -o ckd ./cmd/ckd
 
 wheels: ## build Python wheels with the program inside into ./dist, without a network; VERSION=1.2.3 sets their version, PROGRAMS=dist takes programs of there
-	$(PYTHON) python/wheels.py --out $(or $(DIST),dist) $(if $(VERSION),--version $(VERSION)) $(if $(PROGRAMS),--programs $(PROGRAMS))
+	$(PYTHON) python/wheels.py --out $(or $(DIST),dist) $(if $(VERSION),--version $(VERSION)) $(if $(PROGRAMS),--programs $(PROGRAMS)) $(foreach p,$(PLATFORMS),--platform $(subst -,/,$(p)))
 
 release: ## build images, binaries, SBOM, chart and wheels of the tag at HEAD into dist/
 	@.ci/release

@@ -63,10 +63,10 @@ func TestSimulation(t *testing.T) {
 	simulateAll(t, n)
 }
 
-// TestSimulationLong is TestSimulation with ten thousand seeds.
+// TestSimulationLong is TestSimulation with three thousand seeds.
 func TestSimulationLong(t *testing.T) {
 	timed.Long(t)
-	simulateAll(t, 10_000)
+	simulateAll(t, 3_000)
 }
 
 // simulateAll runs the seeds from 1 to n.

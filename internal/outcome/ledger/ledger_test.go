@@ -17,7 +17,6 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
-	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -298,22 +297,18 @@ func (b *bench) sampled(sealed []byte) bool {
 	return ledger.Sampled(b.keys, id)
 }
 
-// TestShuffled expects figures to depend on the set of outcomes alone, bit for bit.
-func TestShuffled(t *testing.T) { shuffled(t, 20_000, 3) }
+// many is how many outcomes TestShuffled has. A million take a minute for each round.
+var many = flag.Int("many", 0, "outcomes of TestShuffled; 0 means 20,000, and 5,000 with -short")
 
-// many is how many outcomes TestManyShuffled has. A million take a minute for each round.
-var many = flag.Int("many", 200_000, "outcomes of TestManyShuffled")
-
-// TestManyShuffled is TestShuffled at a larger size.
-func TestManyShuffled(t *testing.T) {
-	timed.Long(t)
-	shuffled(t, *many, 2)
-}
-
-// shuffled reports n outcomes, some of them repeated, in a new order in each round, and looks at the
-// state now and then.
-func shuffled(t *testing.T, n, rounds int) {
-	t.Helper()
+// TestShuffled expects figures to depend on the set of outcomes alone, bit for bit. It reports
+// outcomes, some of them repeated, in a new order in each round, and looks at the state now and then.
+func TestShuffled(t *testing.T) {
+	n, rounds := *many, 3
+	if n == 0 {
+		if n = 20_000; testing.Short() {
+			n = 5_000
+		}
+	}
 	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	outcomes := b.simulate(n)
 	var first *ledger.Promise
