@@ -135,16 +135,19 @@ func (p *process) cpuSeconds() (float64, error) {
 			total += s.RunningNanoseconds
 		}
 	}
+	if total == 0 {
+		return 0, fmt.Errorf("no CPU time in the schedstat of %s's threads", p.name)
+	}
 	return float64(total) / 1e9, nil
 }
 
 // residentBytes returns the resident memory of the server.
 func (p *process) residentBytes() (float64, error) {
-	of, err := procfs.NewProc(p.command.Process.Pid)
+	proc, err := procfs.NewProc(p.command.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
-	status, err := of.NewStatus()
+	status, err := proc.NewStatus()
 	return float64(status.VmRSS), err
 }
 

@@ -44,8 +44,7 @@ const (
 // the passes were cut into messages, and passes that differ less than that count as the same.
 func (k *DrawKey) Hash(policy *[32]byte, id []byte, passes int, mean []float64) uint64 {
 	d := k.idle.Get().(*drawing)
-	b := append(d.message[:0], ofInput)
-	b = append(b, policy[:]...)
+	b := append(append(d.message[:0], ofInput), policy[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(id)))
 	b = append(b, id...)
 	b = binary.BigEndian.AppendUint32(b, uint32(passes))
