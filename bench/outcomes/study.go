@@ -18,8 +18,16 @@ import (
 type study struct {
 	*labelled.Recording
 	policy  *policy.Policy
-	traffic *traffic
+	traffic *traffic // with the default audits
 }
+
+// audited holds the part of the audit rate that is the same at every risk, as a share.
+type audited float64
+
+const (
+	mixed   audited = 0.5
+	uniform audited = 1
+)
 
 // newStudy fixes a policy of score entropy and coverage 0.8 on a random half of a recording; the
 // other half is its traffic.
@@ -35,7 +43,7 @@ func newStudy(r *labelled.Recording) (*study, error) {
 	}
 	draft := r.Base.Draft()
 	draft.Scope, draft.Degenerate, draft.Risk = policy.PredictedSafe, policy.HandleByScore, calibrated.Policy.Risk
-	draft.Audit = &policy.Audit{Rate: auditRate, M: 0.5, PredictedCritical: policy.CriticalFree}
+	draft.Audit = &policy.Audit{Rate: auditRate, M: float64(mixed), PredictedCritical: policy.CriticalFree}
 
 	var entropies, risks []float64 // of the inputs called safe
 	for i, predicted := range half.Predicted {
@@ -70,7 +78,7 @@ func newStudy(r *labelled.Recording) (*study, error) {
 			calledSafe: !r.IsCritical(r.Table.Predicted[i]), critical: r.IsCritical(r.Labels[i]), weight: 1,
 		})
 	}
-	s.audit()
+	s.traffic, _ = s.audited(mixed)
 	return s, nil
 }
 
@@ -82,11 +90,16 @@ func riskOf(model *policy.Risk, t *eval.Table, i int) float64 {
 	return model.CalledSafe.Probability(t.Scores[decomp.PCritical][i])
 }
 
-// audit sets with what probability each input of the traffic is reviewed, before any cap.
-func (s *study) audit() {
-	plan := audit.NewPlan(s.policy)
-	for i := range s.traffic.inputs {
-		in := &s.traffic.inputs[i]
+// audited returns the study's traffic under other audits, before any cap, with the settings of these.
+func (s *study) audited(a audited) (*traffic, policy.Audit) {
+	settings := *s.policy.Audit
+	settings.M = float64(a)
+	under := *s.policy
+	under.Audit = &settings
+	plan := audit.NewPlan(&under)
+	t := &traffic{slices.Clone(s.traffic.inputs)}
+	for i := range t.inputs {
+		in := &t.inputs[i]
 		decision := policy.Decision{Action: policy.Defer}
 		if in.retained {
 			decision.Action = policy.Retain
@@ -94,4 +107,5 @@ func (s *study) audit() {
 		in.propensity = float64(float32(plan.Propensity(audit.Stratum(decision, !in.calledSafe), in.risk)))
 		in.paid = in.retained && in.calledSafe // the workflow looks at all that are called critical
 	}
+	return t, settings
 }

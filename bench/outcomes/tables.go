@@ -22,8 +22,9 @@ const lineColumns = "inputs between false alarms: stated | lower limit / stated"
 func lineRow(s *study) []string {
 	const between = between / 10 // saves time: a longer run length is no other claim
 	const cut = 2
-	stated := runLength(s.traffic, *s.policy.Audit, between)
-	r := s.traffic.reviewsOf(evidence.MissRate, *s.policy.Audit)
+	traffic, settings := s.audited(mixed)
+	stated := runLength(traffic, settings, between)
+	r := traffic.reviewsOf(evidence.MissRate, settings)
 	lengths := each(runs/2, func(rng *rand.Rand) float64 {
 		pooled := r.newAlarm(evidence.FNR, s.traffic.risk(evidence.FNR), stated/weightFNR)
 		missRate := r.newAlarm(evidence.MissRate, s.traffic.risk(evidence.MissRate), stated/weightMiss)
@@ -52,13 +53,13 @@ func lineRow(s *study) []string {
 	return []string{number(between), number((mean - 1.96*stat.StdErr(sd, runs/2)) / stated)}
 }
 
-const coverageColumns = "covered | FNR doubles half-way, average since | 95% Clopper-Pearson, looked at after each"
+const coverageColumns = "mixed audits | uniform audits | FNR doubles half-way, average since | 95% Clopper-Pearson, looked at after each"
 
 const outcomesOfARun = 10_000
 
 // coverageRow counts the runs in which no interval, after any outcome, left the truth out.
 func coverageRow(s *study) (cells []string) {
-	for _, halves := range [][]phase{s.phases(1), s.phases(2)} {
+	for _, halves := range [][]phase{s.phases(mixed, 1), s.phases(uniform, 1), s.phases(mixed, 2)} {
 		cells = append(cells, covered(halves))
 	}
 	// With everything reviewed, a bound that holds once is looked at after every outcome.
@@ -91,15 +92,15 @@ type phase struct {
 }
 
 // phases returns the two halves of runs, the second with another FNR; nil where that cannot be.
-func (s *study) phases(times float64) (phases []phase) {
+func (s *study) phases(a audited, times float64) (phases []phase) {
 	for half := range 2 {
-		t := s.traffic
+		t, settings := s.audited(a)
 		if half == 1 && times != 1 {
 			if t = t.withFNR(times * t.risk(evidence.FNR)); t == nil {
 				return nil
 			}
 		}
-		p := phase{reviews: t.reviewsOf(evidence.FNR, *s.policy.Audit)}
+		p := phase{reviews: t.reviewsOf(evidence.FNR, settings)}
 		steps := t.all() * p.reviews.share
 		p.missed = t.sum(func(in *input) bool { return in.retained && in.missed() }) / steps
 		p.critical = t.sum(func(in *input) bool { return in.retained && in.critical }) / steps
@@ -143,15 +144,15 @@ func covered(phases []phase) string {
 	return fmt.Sprintf("%s [%.3g]", number(float64(held)/runs), low)
 }
 
-const delayColumns = "FNR | audits per 1,000 inputs | audits: doubles | triples | inputs until a doubling"
+const delayColumns = "FNR | audits per 1,000 inputs | doubles: mixed | uniform | triples: mixed | uniform | inputs until a doubling, mixed"
 
 // delayRow counts the paid audits from a change to the alarm, after a good period: medians, and what
 // 90% of the runs do not exceed.
 func delayRow(s *study) []string {
 	const goodOutcomes, lineFactor = 1000, 1.5 // the line over the FNR of the good period
 	fnr := s.traffic.risk(evidence.FNR)
-	good, settings := s.traffic, *s.policy.Audit
-	delays := func(times float64) (audits, inputs string) {
+	delays := func(a audited, times float64) (audits, inputs string) {
+		good, settings := s.audited(a)
 		bad := good.withFNR(times * lineFactor * fnr)
 		if bad == nil {
 			return none, none
@@ -183,9 +184,13 @@ func delayRow(s *study) []string {
 		}
 		return spread(0), spread(1)
 	}
-	twice, inputs := delays(2)
-	thrice, _ := delays(3)
-	return []string{number(fnr), number(1000 * good.reviewsOf(evidence.FNR, settings).paid), twice, thrice, inputs}
+	twice, inputs := delays(mixed, 2)
+	twiceUniform, _ := delays(uniform, 2)
+	thrice, _ := delays(mixed, 3)
+	thriceUniform, _ := delays(uniform, 3)
+	return []string{
+		number(fnr), number(1000 * s.traffic.reviewsOf(evidence.FNR, *s.policy.Audit).paid), twice, twiceUniform, thrice, thriceUniform, inputs,
+	}
 }
 
 // each returns what f returns of each run, with the random numbers of that run.
