@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
+
+	"google.golang.org/grpc/metadata"
 )
 
 const (
@@ -15,20 +18,24 @@ const (
 const (
 	atCKD = iota
 	atCKDAgain
+	atSink
 	atIdiomatic
 	atIntercepted
 	servers // how many there are
 )
 
+// columns are the servers that the table compares ckd with, in its order.
+var columns = []int{atSink, atIdiomatic, atIntercepted, atCKDAgain}
+
 // compareDaemons prints the table of daemons.
 func (o setting) compareDaemons(ctx context.Context) error {
 	fmt.Printf("### Daemon\n\n`ckd serve` with everything on, over a unix socket, one stream or calls, with %d groups "+
-		"under way at a time. The client has every message made beforehand. Idiomatic does what ckd does in the common "+
-		"way, without metrics; in full it has them, one Observe for each C_k and skewness, and the metrics, request id, "+
+		"under way at a time. The client has every message made beforehand. The sink answers as many bytes as ckd without "+
+		"looking. Idiomatic does what ckd does in the common way, without metrics; in full it has them, one Observe for each C_k and skewness, and the metrics, request id, "+
 		"log line and recovery of calls that ckd has, from the usual middleware. Ratios of throughput, and of the "+
 		"server's CPU time for a group of N inputs.\n\n", outstanding)
-	header("sent", "shape", "inputs/s", "**ckd / idiomatic**", "**ckd / in full**", "ckd / itself",
-		"CPU, us", "**CPU: ckd / idiomatic**", "**CPU: ckd / in full**", "CPU: ckd / itself")
+	header("sent", "shape", "inputs/s", "ckd / sink", "**ckd / idiomatic**", "**ckd / in full**", "ckd / itself",
+		"CPU, us", "CPU: ckd / sink", "**CPU: ckd / idiomatic**", "**CPU: ckd / in full**", "CPU: ckd / itself")
 	all, stop, err := o.startAll(ctx)
 	defer stop()
 	if err != nil {
@@ -48,9 +55,15 @@ func (o setting) compareDaemons(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			row(string(m), s.String(), figure(r.rate*float64(s.inputs)), figure(r.rates[atIdiomatic]),
-				figure(r.rates[atIntercepted]), figure(r.rates[atCKDAgain]), figure(r.cpu*1e6), figure(r.cpus[atIdiomatic]),
-				figure(r.cpus[atIntercepted]), figure(r.cpus[atCKDAgain]))
+			cells := []string{string(m), s.String(), figure(r.rate * float64(s.inputs))}
+			for _, at := range columns {
+				cells = append(cells, figure(r.rates[at]))
+			}
+			cells = append(cells, figure(r.cpu*1e6))
+			for _, at := range columns {
+				cells = append(cells, figure(r.cpus[at]))
+			}
+			row(cells...)
 		}
 	}
 	fmt.Println()
@@ -64,9 +77,9 @@ func (o setting) startAll(ctx context.Context) (all []*process, stop func(), err
 			s.stop()
 		}
 	}
-	for _, name := range []string{"ckd", "ckd-again", kindIdiomatic, kindIntercepted} {
+	for _, name := range []string{"ckd", "ckd-again", kindSink, kindIdiomatic, kindIntercepted} {
 		begin := o.startServer
-		if len(all) < atIdiomatic {
+		if len(all) < atSink {
 			begin = o.startCKD
 		}
 		s, err := begin(ctx, name)
@@ -99,8 +112,15 @@ func compareServers(ctx context.Context, s shape, m mode, n int, turn time.Durat
 			return c, err
 		}
 		defer conn.Close()
-		l := &load{server: server, conn: conn, payload: p, lengths: make([]int, len(p.groups))}
+		l := &load{server: server, conn: conn, payload: p, lengths: make([]int, len(p.groups)), blind: at == atSink}
 		turns[at] = func() (sample, error) { return l.drive(ctx, turn) }
+		if at == atCKD { // its replies tell the sink's length
+			if _, err := l.drive(ctx, turn/5); err != nil {
+				return c, err
+			}
+			ctx = metadata.AppendToOutgoingContext(ctx, keyReplyBytes, strconv.Itoa(l.lengths[0]),
+				keyMessages, strconv.Itoa(len(p.groups[0].messages)))
+		}
 	}
 	samples, err := rounds(ctx, n, turns...)
 	if err != nil {

@@ -8,8 +8,9 @@
 //   - kernel: ckd's kernel alone beside C with AVX-512 and AVX2 intrinsics (package ckernel; needs
 //     cgo), and decomp's whole results beside numpy (kernel.py; needs a Python with numpy). All must
 //     agree to 1e-9 before they are timed.
-//   - daemon: `ckd serve` beside servers that do the same in the common way (idiomatic.go), in
-//     processes of their own, under the same load. All answers are held against decomp's first.
+//   - daemon: `ckd serve` beside servers that do the same in the common way (idiomatic.go), and a
+//     server that looks at nothing (sink.go), in processes of their own, under the same load. All
+//     answers but the sink's are held against decomp's first.
 //   - memory of open streams.
 //
 // The programs take turns, and each round begins with another one. A ratio is formed within a

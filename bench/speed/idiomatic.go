@@ -15,7 +15,7 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// The kinds of servers beside ckd.
+// The kinds of idiomatic servers.
 const (
 	kindIdiomatic   = "idiomatic"         // the daemon as one would first write it
 	kindIntercepted = "idiomatic-in-full" // the same, with metrics of what it decides, and with ckd's interceptors

@@ -167,9 +167,12 @@ func (p *process) said() string {
 
 // serverRole serves on a unix socket until standard input ends.
 func serverRole(kind, socket string) error {
-	s, err := newIdiomaticServer(kind)
-	if err != nil {
-		return err
+	s := newSink()
+	if kind != kindSink {
+		var err error
+		if s, err = newIdiomaticServer(kind); err != nil {
+			return err
+		}
 	}
 	l, err := net.Listen("unix", socket)
 	if err != nil {
