@@ -3,105 +3,86 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
+
+	"google.golang.org/grpc/metadata"
 )
 
-// comparison holds what a process that compares servers needs.
-type comparison struct {
-	Binary, Folder string
-	Rounds         int
-	Turn           time.Duration
-	Cases          []daemonCase
-}
-
-// daemonCase describes a row: a shape, and how it is sent.
-type daemonCase struct {
-	Passes, Classes, Inputs int
-	Mode                    mode
-}
-
-func (c daemonCase) shape() shape { return shape{c.Passes, c.Classes, c.Inputs} }
-
-// daemonCases returns the cases of all rows.
-func daemonCases() []daemonCase {
-	var cases []daemonCase
-	add := func(m mode, of ...shape) {
-		for _, s := range of {
-			cases = append(cases, daemonCase{s.passes, s.classes, s.inputs, m})
-		}
-	}
-	add(batched, shapes...)
-	add(passByPass, shape{30, 4, 1}, shape{30, 4, 64}, shape{30, 1000, 1})
-	add(unary, shape{30, 4, 1}, shape{30, 4, 64}, shape{30, 1000, 1})
-	return cases
-}
+const (
+	daemonRounds = 7
+	daemonTurn   = 500 * time.Millisecond
+)
 
 // These constants number the servers of a comparison.
 const (
 	atCKD = iota
 	atCKDAgain
 	atSink
-	atSinkAgain
-	atEcho
 	atIdiomatic
-	atObserving
 	atIntercepted
 	servers // how many there are
 )
 
-// daemonRow holds the figures of one case: medians, and ratios that are medians over the rounds.
-type daemonRow struct {
-	daemonCase
-	Bytes, ReplyBytes int     // size of a group and of its replies
-	Messages, CPU     float64 // figures of ckd: groups a second, CPU seconds a group
-	SinkCPU           float64
+// columns are the servers that the table compares ckd with, in its order.
+var columns = []int{atSink, atIdiomatic, atIntercepted, atCKDAgain}
 
-	// Over and CPUOver are the throughput and the server CPU of ckd divided by those of each server.
-	Over, CPUOver [servers]float64
-	// Share of its core that the client used: at 1, the client limits the throughput.
-	ClientBusy, SinkClientBusy float64
-	// SameSink is the throughput of a sink divided by that of another one.
-	SameSink float64
-}
-
-func (o comparison) measureThroughput(ctx context.Context) ([]daemonRow, error) {
-	all, stop, err := o.start(ctx)
+// compareDaemons prints the table of daemons.
+func (o setting) compareDaemons(ctx context.Context) error {
+	fmt.Printf("### Daemon\n\n`ckd serve` with everything on, over a unix socket, one stream or calls, with %d groups "+
+		"under way at a time. The client has every message made beforehand. The sink answers as many bytes as ckd without "+
+		"looking. Idiomatic does what ckd does in the common way, without metrics; in full it has them, one Observe for each C_k and skewness, and the metrics, request id, "+
+		"log line and recovery of calls that ckd has, from the usual middleware. Ratios of throughput, and of the "+
+		"server's CPU time for a group of N inputs.\n\n", outstanding)
+	header("sent", "shape", "inputs/s", "ckd / sink", "**ckd / idiomatic**", "**ckd / in full**", "ckd / itself",
+		"CPU, us", "CPU: ckd / sink", "**CPU: ckd / idiomatic**", "**CPU: ckd / in full**", "CPU: ckd / itself")
+	all, stop, err := o.startAll(ctx)
 	defer stop()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var rows []daemonRow
-	for _, c := range o.Cases {
-		progress("daemon: %s, %s", c.shape(), c.Mode)
-		row, err := o.measureRow(ctx, c, all)
-		if err != nil {
-			return nil, err
+	for _, m := range []mode{batched, passByPass, unary} {
+		of, n, turn := shapes, daemonRounds, daemonTurn
+		if m != batched {
+			of = []shape{shapes[0], shapes[1], shapes[4]}
 		}
-		rows = append(rows, row)
+		if o.quick {
+			of, n, turn = shapes[:1], 1, 50*time.Millisecond
+		}
+		for _, s := range of {
+			progress("daemon: %s, %s", s, m)
+			r, err := compareServers(ctx, s, m, n, turn, all)
+			if err != nil {
+				return err
+			}
+			cells := []string{string(m), s.String(), figure(r.rate * float64(s.inputs))}
+			for _, at := range columns {
+				cells = append(cells, figure(r.rates[at]))
+			}
+			cells = append(cells, figure(r.cpu*1e6))
+			for _, at := range columns {
+				cells = append(cells, figure(r.cpus[at]))
+			}
+			row(cells...)
+		}
 	}
-	return rows, nil
+	fmt.Println()
+	return nil
 }
 
-// start starts all servers.
-func (o comparison) start(ctx context.Context) (all []*process, stop func(), err error) {
+// startAll starts all servers.
+func (o setting) startAll(ctx context.Context) (all []*process, stop func(), err error) {
 	stop = func() {
 		for _, s := range all {
 			s.stop()
 		}
 	}
-	policy, err := writePolicy(o.Folder, 4, 10, 100, 1000)
-	if err != nil {
-		return nil, stop, err
-	}
-	for _, name := range []string{"ckd", "ckd-again"} {
-		s, err := startCKD(ctx, o.Folder, o.Binary, policy, name)
-		if err != nil {
-			return all, stop, err
+	for _, name := range []string{"ckd", "ckd-again", kindSink, kindIdiomatic, kindIntercepted} {
+		begin := o.startServer
+		if len(all) < atSink {
+			begin = o.startCKD
 		}
-		all = append(all, s)
-	}
-	for _, kind := range []string{kindSink, kindSink, kindEcho, kindIdiomatic, kindObserving, kindIntercepted} {
-		s, err := startServer(ctx, o.Folder, kind, fmt.Sprintf("%s-%d", kind, len(all)))
+		s, err := begin(ctx, name)
 		if err != nil {
 			return all, stop, err
 		}
@@ -110,66 +91,48 @@ func (o comparison) start(ctx context.Context) (all []*process, stop func(), err
 	return all, stop, nil
 }
 
-// measureRow compares the servers on one case.
-func (o comparison) measureRow(ctx context.Context, c daemonCase, all []*process) (daemonRow, error) {
-	s := c.shape()
-	row := daemonRow{daemonCase: c}
-	// One payload for the servers that take it as bytes, and one for the generated types.
-	inBytes, err := newPayload(s, c.Mode, window(s), true)
+// comparison holds the figures of one case: medians, and ratios that are medians over the rounds.
+type comparison struct {
+	rate, cpu float64 // of ckd: groups a second, CPU seconds a group
+
+	// rates and cpus are the throughput and the server CPU of ckd divided by those of each server.
+	rates, cpus [servers]float64
+}
+
+// compareServers compares the servers on one case.
+func compareServers(ctx context.Context, s shape, m mode, n int, turn time.Duration, all []*process) (c comparison, err error) {
+	p, err := newPayload(s, m, outstanding)
 	if err != nil {
-		return row, err
-	}
-	repeated, err := newPayload(s, c.Mode, window(s), false)
-	if err != nil {
-		return row, err
-	}
-	for _, m := range inBytes.groups[0].messages {
-		row.Bytes += len(m)
+		return c, err
 	}
 	turns := make([]func() (sample, error), len(all))
 	for at, server := range all {
-		p, replies, decides := inBytes, 1, true
-		switch at {
-		case atIdiomatic, atObserving, atIntercepted:
-			p = repeated
-		case atEcho:
-			replies, decides = len(p.groups[0].messages), false
-		case atSink, atSinkAgain:
-			decides = false
-		}
-		l, err := newLoad(server, p, replies, decides)
+		conn, err := dial(server)
 		if err != nil {
-			return row, err
+			return c, err
 		}
-		defer l.close()
-		switch at {
-		case atCKD:
-			if _, err := l.drive(ctx, 0); err != nil {
-				return row, err
+		defer conn.Close()
+		l := &load{server: server, conn: conn, payload: p, lengths: make([]int, len(p.groups)), blind: at == atSink}
+		turns[at] = func() (sample, error) { return l.drive(ctx, turn) }
+		if at == atCKD { // its replies tell the sink's length
+			if _, err := l.drive(ctx, turn/5); err != nil {
+				return c, err
 			}
-			row.ReplyBytes = l.lengths[0]
-		case atSink, atSinkAgain: // after ckd, whose reply is known
-			if err := tell(ctx, l, len(p.groups[0].messages), row.ReplyBytes); err != nil {
-				return row, err
-			}
+			ctx = metadata.AppendToOutgoingContext(ctx, keyReplyBytes, strconv.Itoa(l.lengths[0]),
+				keyMessages, strconv.Itoa(len(p.groups[0].messages)))
 		}
-		turns[at] = func() (sample, error) { return l.drive(ctx, o.Turn) }
 	}
-	m, err := rounds(ctx, o.Rounds, turns...)
+	samples, err := rounds(ctx, n, turns...)
 	if err != nil {
-		return row, err
+		return c, err
 	}
-	row.fill(m)
-	return row, nil
-}
-
-func (r *daemonRow) fill(m [][]sample) {
-	rate := func(at int) []float64 { return of(m[at], sample.rate) }
-	cpu := func(at int) []float64 { return of(m[at], sample.cpu) }
-	r.Messages, r.CPU, r.SinkCPU = median(rate(atCKD)), median(cpu(atCKD)), median(cpu(atSink))
-	r.ClientBusy, r.SinkClientBusy = median(of(m[atCKD], sample.busy)), median(of(m[atSink], sample.busy))
+	var rates, cpus [servers][]float64
 	for at := range servers {
-		r.Over[at], r.CPUOver[at] = ratio(rate(atCKD), rate(at)), ratio(cpu(atCKD), cpu(at))
+		for _, one := range samples[at] {
+			rates[at], cpus[at] = append(rates[at], one.rate), append(cpus[at], one.cpu)
+		}
+		c.rates[at], c.cpus[at] = ratio(rates[atCKD], rates[at]), ratio(cpus[atCKD], cpus[at])
 	}
-	r.SameSink = ratio(rate(atSink), rate(atSinkAgain))
+	c.rate, c.cpu = median(rates[atCKD]), median(cpus[atCKD])
+	return c, nil
 }

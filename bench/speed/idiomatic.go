@@ -2,28 +2,65 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// The kinds of idiomatic servers.
+const (
+	kindIdiomatic   = "idiomatic"         // the daemon as one would first write it
+	kindIntercepted = "idiomatic-in-full" // the same, with metrics of what it decides, and with ckd's interceptors
+)
+
+// newIdiomaticServer returns a server of a kind.
+func newIdiomaticServer(kind string) (*grpc.Server, error) {
+	var options []grpc.ServerOption
+	if kind == kindIntercepted {
+		var err error
+		if options, err = commonInterceptors(); err != nil {
+			return nil, err
+		}
+	}
+	s := grpc.NewServer(options...)
+	ckdv1.RegisterUncertaintyServiceServer(s, newIdiomatic(kind == kindIntercepted))
+	return s, nil
+}
+
 // idiomatic serves as a daemon would that is written in the usual way: generated messages, math.Log,
 // one input at a time, one Observe for each value, its series found by labels. It accepts what the
 // benchmark sends, and no more.
 type idiomatic struct {
 	ckdv1.UnimplementedUncertaintyServiceServer
+	models      map[string]*idiomaticModel
 	c, skewness *prometheus.HistogramVec // nil for no metrics
 	inputs      *prometheus.CounterVec
 }
 
+// idiomaticModel holds what the inputs of a model share.
+type idiomaticModel struct {
+	daemon         *idiomatic
+	policy         *ckdv1.PolicyRef
+	classes        []string
+	critical, safe []int
+}
+
 func newIdiomatic(observing bool) *idiomatic {
-	d := &idiomatic{}
+	d := &idiomatic{models: map[string]*idiomaticModel{}}
+	for _, classes := range modelClasses {
+		m := &idiomaticModel{daemon: d, classes: classNames(classes)}
+		m.policy = &ckdv1.PolicyRef{Model: modelName(classes), Version: policyVersion, Hash: strings.Repeat("0", 64)}
+		m.critical, m.safe = shape{classes: classes}.sets()
+		d.models[m.policy.GetModel()] = m
+	}
 	if observing {
 		histogram := func(name string, buckets []float64) *prometheus.HistogramVec {
 			return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -38,26 +75,19 @@ func newIdiomatic(observing bool) *idiomatic {
 	return d
 }
 
-// idiomaticModel holds what the inputs of a model share.
-type idiomaticModel struct {
-	daemon         *idiomatic
-	name           string
-	classes        []string
-	critical, safe []int
-}
-
 func (d *idiomatic) model(name string) (*idiomaticModel, error) {
-	classes, err := strconv.Atoi(strings.TrimPrefix(name, "k"))
-	if err != nil {
-		return nil, status.Errorf(codes.NotFound, "model %q: expected k and the number of classes", name)
+	m, known := d.models[name]
+	if !known {
+		return nil, status.Errorf(codes.NotFound, "no model %q", name)
 	}
-	m := &idiomaticModel{daemon: d, name: name, classes: classNames(classes)}
-	m.critical, m.safe = shape{classes: classes}.sets()
 	return m, nil
 }
 
-func (m *idiomaticModel) policy() *ckdv1.PolicyRef {
-	return &ckdv1.PolicyRef{Model: m.name, Version: policyVersion, Hash: strings.Repeat("0", 64)}
+func unlessEnded(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // Decompose answers a tensor laid out [passes][inputs][classes].
@@ -70,7 +100,7 @@ func (d *idiomatic) Decompose(_ context.Context, r *ckdv1.DecomposeRequest) (*ck
 	if len(r.GetValues()) != int(r.GetPasses())*inputs*classes {
 		return nil, status.Error(codes.InvalidArgument, "the number of values is not passes x inputs x classes")
 	}
-	response := &ckdv1.DecomposeResponse{Policy: m.policy()}
+	response := &ckdv1.DecomposeResponse{Policy: m.policy}
 	for i := range inputs {
 		var rows [][]float32
 		for s := range int(r.GetPasses()) {
@@ -135,7 +165,7 @@ func (d *idiomatic) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStr
 			continue
 		}
 		delete(groups, b.GetGroup())
-		response := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{m.policy()}}
+		response := &ckdv1.DecomposeStreamResponse{Policies: []*ckdv1.PolicyRef{m.policy}}
 		for i, rows := range g.rows {
 			result, err := m.decompose(rows)
 			if err != nil {
@@ -218,10 +248,10 @@ func (m *idiomaticModel) decompose(rows [][]float32) (*ckdv1.Decomposition, erro
 	decision := m.decide(c, skewness, cbec)
 	if d := m.daemon; d.c != nil {
 		for k, class := range m.classes {
-			d.c.WithLabelValues(m.name, class).Observe(c[k])
-			d.skewness.WithLabelValues(m.name, class).Observe(skewness[k])
+			d.c.WithLabelValues(m.policy.GetModel(), class).Observe(c[k])
+			d.skewness.WithLabelValues(m.policy.GetModel(), class).Observe(skewness[k])
 		}
-		d.inputs.WithLabelValues(m.name, decision.GetAction().String()).Inc()
+		d.inputs.WithLabelValues(m.policy.GetModel(), decision.GetAction().String()).Inc()
 	}
 	return &ckdv1.Decomposition{
 		Decision: decision, Unreliable: unreliable, Predicted: uint32(predicted), Passes: uint32(len(rows)),

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ckd-project/ckd/bench/speed/ckernel"
@@ -14,146 +16,122 @@ import (
 	"github.com/ckd-project/ckd/internal/kernel"
 )
 
-// tolerance is the largest relative difference between the results of two kernels, which must agree
+// tolerance is the largest relative difference between the results of two programs, which must agree
 // before they are timed. Values below 1e-3 count as 1e-3.
 const tolerance = 1e-9
 
-// kernelTurn is about how long one kernel runs before the next has its turn.
-const kernelTurn = 2 * time.Millisecond
-
-// What kernel.Name calls the versions of ckd's kernel.
 const (
-	versionAVX2   = "avx2"
-	versionScalar = "scalar"
+	kernelRounds = 31
+	// kernelTurn is about how long one kernel runs before the next has its turn.
+	kernelTurn = 10 * time.Millisecond
 )
 
-// kernelOptions holds what a process that times kernels needs.
-type kernelOptions struct {
-	// Path chooses the C kernels. Empty for none.
-	Path ckernel.Path
-	// Version of ckd's own kernel that the process's environment is to bring about, by kernel.Name; or
-	// empty for any.
-	Version string
-	Rounds  int
-	Python  string // or empty
-	Folder  string
-	Shapes  []string // or all
+// versions lists ckd's kernels by name, the widest first, with the GODEBUG that leaves a processor
+// with no wider one.
+var versions = []struct{ name, debug string }{
+	{"avx512", ""}, {"avx2", "cpu.avx512f=off"}, {"scalar", "cpu.avx512f=off,cpu.avx2=off"},
 }
 
-// kernelRow holds the figures of one shape.
-type kernelRow struct {
-	Shape string
-	// Version of ckd's kernel, by kernel.Name.
-	Version string
-	// Medians in ns per pass x class; 0 where nothing was measured.
-	Kernel, CKD, C float64
-	// BestC names the C kernel that was fastest on this shape, with which ckd is compared.
-	BestC string
-	// Ratios are medians over the rounds: of ckd's kernel alone, with its checks, and of whole
-	// results.
-	KernelOverC, KernelSame               float64
-	OverC, TunedOver, IdiomaticOver, Same float64
-	// SetsOver is the time with critical and safe sets, and so with the pairs of CBEC, over the
-	// time without.
-	SetsOver float64
-}
-
-// measureAll times the kernels on all shapes. It runs in a process of its own, whose GODEBUG
-// chooses ckd's path.
-func (o kernelOptions) measureAll(ctx context.Context) ([]kernelRow, error) {
-	if name := kernel.Name(); o.Version != "" && name != o.Version {
-		return nil, fmt.Errorf("ckd's kernel is %s with GODEBUG=%s, expected %s", name, os.Getenv("GODEBUG"), o.Version)
+// compareKernels prints the table of kernels. Each version has a process of its own, since a process
+// chooses its kernel when it starts.
+func (o setting) compareKernels(ctx context.Context) error {
+	fmt.Print("### Kernel\n\nPasses in, checked, and columns out (mean, variance, third moment, C_k, skewness, M_k, " +
+		"mean log mean), in ns per pass x class; by ckd's kernel and by C with the same instructions, which checks " +
+		"nothing. Whole results of every input add sums over the classes and scores. Tuned numpy takes all inputs at " +
+		"once and has no CBEC, nor has ckd beside it; idiomatic numpy takes input by input and has CBEC, and so has " +
+		"ckd beside it. Ratios are of times.\n\n")
+	header("shape", "version", "kernel, ns", "C, ns", "**kernel / C**", "whole results, ns", "**tuned numpy / ckd**",
+		"**idiomatic numpy / ckd**", "kernel / itself")
+	own, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	var rows []kernelRow
-	for _, s := range shapes {
-		if len(o.Shapes) > 0 && !slices.Contains(o.Shapes, s.String()) {
-			continue
+	widest := slices.IndexFunc(versions, func(v struct{ name, debug string }) bool { return v.name == kernel.Name() })
+	for _, v := range versions[widest:] {
+		c := exec.CommandContext(ctx, own, roleKernel, strconv.FormatBool(o.quick))
+		c.Env = append(os.Environ(), "GODEBUG="+v.debug)
+		c.Stdout, c.Stderr = os.Stdout, os.Stderr
+		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it has a Python to end
+		if err := c.Run(); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
 		}
+	}
+	fmt.Println()
+	return nil
+}
+
+// kernelRole prints the rows of this process's kernel.
+func kernelRole(ctx context.Context, quick bool) error {
+	python, _ := findPython(ctx)
+	of, n := shapes, kernelRounds
+	if quick {
+		of, n = shapes[1:2], 1
+	}
+	for _, s := range of {
 		progress("kernel: %s, %s", kernel.Name(), s)
-		row, err := o.measure(ctx, s)
+		cells, err := kernelCells(ctx, s, n, python)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s, err)
+			return fmt.Errorf("%s: %w", s, err)
 		}
-		rows = append(rows, row)
+		row(cells...)
 	}
-	return rows, nil
+	return nil
 }
 
-// measure times all kernels on one shape.
-func (o kernelOptions) measure(ctx context.Context, s shape) (kernelRow, error) {
-	row := kernelRow{Shape: s.String(), Version: kernel.Name()}
+// kernelCells times this process's kernel and its opponents on one shape.
+func kernelCells(ctx context.Context, s shape, n int, python string) ([]string, error) {
 	values := s.values(1)
 	critical, safe := s.sets()
 	plain, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Lean: true})
 	if err != nil {
-		return row, err
-	}
-	again, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Lean: true})
-	if err != nil {
-		return row, err
+		return nil, err
 	}
 	sets, err := newDecomposer(s, values, decomp.Spec{Classes: s.classes, Critical: critical, Safe: safe, Lean: true})
 	if err != nil {
-		return row, err
+		return nil, err
 	}
 	ours, err := sets.results()
 	if err != nil {
-		return row, err
+		return nil, err
 	}
-	contenders := append([]contender{bareKernel(s, values), bareKernel(s, values)}, opponents(o.Path, s, values)...)
-	turns := []func() (float64, error){plain.turn(), again.turn(), sets.turn()}
-	own := len(turns)
-	for _, c := range contenders {
+	turns := []func() (float64, error){plain.turn(), sets.turn(), nil, nil, nil, nil, nil}
+	const whole, withSets, bare, again, inC, tuned, idiomatic = 0, 1, 2, 3, 4, 5, 6
+	contenders := map[int]contender{bare: bareKernel(s, values), again: bareKernel(s, values)}
+	if ckernel.Runs(kernel.Name()) {
+		contenders[inC] = kernelInC(s, values)
+	}
+	for at, c := range contenders {
 		if err := c.run(1); err != nil {
-			return row, err
+			return nil, err
 		}
 		if err := agree(c.name, c.results(), ours); err != nil {
-			return row, err
+			return nil, err
 		}
-		turns = append(turns, timed(s, c.run))
+		turns[at] = timed(s, c.run)
 	}
-	times, err := rounds(ctx, o.Rounds, turns...)
-	if err != nil {
-		return row, err
-	}
-	whole, bare, inC := times[0], times[own], times[own+2:]
-	row.CKD, row.Same, row.SetsOver = median(whole), ratio(whole, times[1]), ratio(times[2], whole)
-	row.Kernel, row.KernelSame = median(bare), ratio(bare, times[own+1])
-	if best := fastest(inC); best >= 0 {
-		row.C, row.KernelOverC, row.OverC = median(inC[best]), ratio(bare, inC[best]), ratio(whole, inC[best])
-		row.BestC = contenders[2+best].name
-	}
-	return row, o.measureNumpy(ctx, s, values, ours, plain.turn(), sets.turn(), &row)
-}
-
-// measureNumpy times numpy beside ckd: the tuned form beside ckd without sets, the other beside ckd
-// with them.
-func (o kernelOptions) measureNumpy(ctx context.Context, s shape, values []float32, ours map[string][]float64,
-	plain, sets func() (float64, error), row *kernelRow,
-) error {
-	if o.Python == "" {
-		return nil
-	}
-	n, err := startNumpy(ctx, o.Python, o.Folder, s, values)
-	if err != nil {
-		return err
-	}
-	defer n.stop()
-	for form, results := range n.results {
-		if err := agree("numpy, "+form, results, ours); err != nil {
-			return err
+	if python != "" {
+		p, err := startNumpy(ctx, python, s, values)
+		if err != nil {
+			return nil, err
 		}
+		defer p.stop()
+		for form, results := range p.results {
+			if err := agree("numpy, "+form, results, ours); err != nil {
+				return nil, err
+			}
+		}
+		turns[tuned] = func() (float64, error) { return p.run("tuned") }
+		turns[idiomatic] = func() (float64, error) { return p.run("idiomatic") }
 	}
-	const seconds = 0.005
-	times, err := rounds(ctx, max(3, o.Rounds/10), plain, sets,
-		func() (float64, error) { return n.run("tuned", seconds) },
-		func() (float64, error) { return n.run("idiomatic", seconds) })
+	times, err := rounds(ctx, n, turns...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	row.TunedOver = ratio(times[2], times[0])
-	row.IdiomaticOver = ratio(times[3], times[1])
-	return nil
+	return []string{
+		s.String(), kernel.Name(), figure(median(times[bare])), figure(median(times[inC])), figure(ratio(times[bare], times[inC])),
+		figure(median(times[whole])), figure(ratio(times[tuned], times[whole])), figure(ratio(times[idiomatic], times[withSets])),
+		figure(ratio(times[bare], times[again])),
+	}, nil
 }
 
 // decomposer computes a shape with ckd: checks, moments, results, scores.
@@ -200,11 +178,11 @@ func (d *decomposer) turn() func() (float64, error) {
 func (d *decomposer) results() (map[string][]float64, error) {
 	all := map[string][]float64{}
 	err := d.run(1, func(r *decomp.Result) {
-		for name, of := range map[string][]float64{
+		for name, values := range map[string][]float64{
 			"mean": r.Mean, "variance": r.Variance, "third": r.ThirdMoment, "c": r.C, "skewness": r.Skewness, "m": r.M,
 			"entropy": {r.Entropy}, "mi": {r.MI}, "cbec": {r.Scores[decomp.CBEC]},
 		} {
-			all[name] = append(all[name], of...)
+			all[name] = append(all[name], values...)
 		}
 	})
 	return all, err
@@ -236,36 +214,17 @@ func bareKernel(s shape, values []float32) contender {
 	}}
 }
 
-// opponents returns the C kernels to compare a path with. A machine with AVX-512 may use those of
-// AVX2 too.
-func opponents(path ckernel.Path, s shape, values []float32) (all []contender) {
+// kernelInC returns the kernel in C with the instructions of ckd's own.
+func kernelInC(s shape, values []float32) contender {
 	width := s.inputs * s.classes
-	panel := ckernel.Panel{Values: values, Passes: s.passes, Width: width, Stride: width}
-	for _, k := range ckernel.Kernels() {
-		if path == "" || k.Path != path && k.Path != ckernel.AVX2 {
-			continue
-		}
-		c := ckernel.NewColumns(width)
-		run := func(times int) error {
-			k.Run(panel, c, times)
-			return nil
-		}
-		all = append(all, contender{fmt.Sprintf("%s, %s", k.Path, k.Name), run, func() map[string][]float64 {
-			return s.named(c.Mean, c.Variance, c.ThirdMoment, c.C, c.Skewness, c.M, c.PLogP)
-		}})
+	c := ckernel.NewColumns(width)
+	run := func(times int) error {
+		ckernel.Run(kernel.Name(), values, s.passes, width, c, times)
+		return nil
 	}
-	return all
-}
-
-// fastest returns the index of the lowest median, or -1 for no times.
-func fastest(times [][]float64) int {
-	best := -1
-	for i := range times {
-		if best < 0 || median(times[i]) < median(times[best]) {
-			best = i
-		}
-	}
-	return best
+	return contender{"C", run, func() map[string][]float64 {
+		return s.named(c.Mean, c.Variance, c.ThirdMoment, c.C, c.Skewness, c.M, c.PLogP)
+	}}
 }
 
 // named returns columns by name, as decomposer.results does.
@@ -281,14 +240,14 @@ func (s shape) named(mean, variance, third, c, skewness, m, meanLogMean []float6
 
 // agree returns an error if results differ from ours.
 func agree(who string, results, ours map[string][]float64) error {
-	for name, of := range results {
+	for name, values := range results {
 		want := ours[name]
-		if len(of) != len(want) {
-			return fmt.Errorf("%s has %d values of %s, ckd has %d", who, len(of), name, len(want))
+		if len(values) != len(want) {
+			return fmt.Errorf("%s has %d values of %s, ckd has %d", who, len(values), name, len(want))
 		}
-		for i := range of {
-			if !(math.Abs(of[i]-want[i]) <= tolerance*max(math.Abs(want[i]), 1e-3)) {
-				return fmt.Errorf("%s says %v of %s[%d], ckd says %v", who, of[i], name, i, want[i])
+		for i := range values {
+			if !(math.Abs(values[i]-want[i]) <= tolerance*max(math.Abs(want[i]), 1e-3)) {
+				return fmt.Errorf("%s says %v of %s[%d], ckd says %v", who, values[i], name, i, want[i])
 			}
 		}
 	}
@@ -296,31 +255,26 @@ func agree(who string, results, ours map[string][]float64) error {
 }
 
 // timed returns a function that repeats some work on a shape for about kernelTurn, and returns its
-// time in ns per pass x class. Its first call finds out how many repetitions that takes.
+// time in ns per pass x class.
 func timed(s shape, work func(times int) error) func() (float64, error) {
-	times := 0
 	return func() (float64, error) {
-		for times == 0 { // the first time: find out how often
-			begun := time.Now()
-			for n := 1; ; n *= 2 {
-				if err := work(n); err != nil {
-					return 0, err
-				}
-				if passed := time.Since(begun); passed > kernelTurn {
-					times = max(1, int(float64(2*n-1)*float64(kernelTurn)/float64(passed)))
-					break
-				}
+		// Half of the time goes by untimed: what ran before leaves its data in the caches, and vector
+		// registers switched on or off.
+		begun, times := time.Now(), 1
+		for ; time.Since(begun) < kernelTurn/2; times *= 2 {
+			if err := work(times); err != nil {
+				return 0, err
 			}
 		}
-		// Warm up without timing: what ran before leaves its data in the caches, and vector
-		// registers switched on or off.
-		if err := work(max(1, times/4)); err != nil {
-			return 0, err
-		}
-		begun := time.Now()
+		begun = time.Now()
 		if err := work(times); err != nil {
 			return 0, err
 		}
 		return float64(time.Since(begun).Nanoseconds()) / float64(times) / float64(s.count()), nil
 	}
+}
+
+// progress prints what is being measured.
+func progress(format string, arguments ...any) {
+	fmt.Fprintf(os.Stderr, "speed: "+format+"\n", arguments...)
 }

@@ -1,10 +1,10 @@
 """The same numbers in numpy, in two forms, for bench/speed: tuned, over all inputs at once; and as one would write it.
 
-    python3 kernel.py PASSES.f32 S N K CRITICAL
+    python3 kernel.py S N K CRITICAL
 
-PASSES.f32 is little-endian float32 [S][N][K]; the first CRITICAL classes are critical, the others safe. The first line
-printed has the results of both forms as JSON; then each line read, "tuned" or "idiomatic" and the seconds to run, is
-answered with ns per pass x class.
+Standard input begins with the passes, little-endian float32 [S][N][K]; the first CRITICAL classes are critical, the others
+safe. The first line printed has the results of both forms as JSON; then each line read, "tuned" or "idiomatic", is answered
+with ns per pass x class.
 """
 import json
 import sys
@@ -98,16 +98,15 @@ class Idiomatic:
 
 
 def main():
-    path, S, N, K, critical = sys.argv[1], *map(int, sys.argv[2:])
-    p32 = np.fromfile(path, "<f4").reshape(S, N, K)
+    S, N, K, critical = map(int, sys.argv[1:])
+    p32 = np.frombuffer(sys.stdin.buffer.read(4 * S * N * K), "<f4").reshape(S, N, K)
     forms = {"tuned": Tuned(p32), "idiomatic": Idiomatic(p32, critical)}
     results = {name: {k: v.ravel().tolist() for k, v in form.results().items()} for name, form in forms.items()}
     print(json.dumps(results), flush=True)
-    for line in sys.stdin:
-        name, seconds = line.split()
-        run, seconds, times = forms[name].run, float(seconds), 0
+    for line in sys.stdin.buffer:
+        run, times = forms[line.decode().strip()].run, 0
         begun = time.perf_counter()
-        while (passed := time.perf_counter() - begun) < seconds or times < 2:
+        while (passed := time.perf_counter() - begun) < 0.005 or times < 2:
             run()
             times += 1
         print(passed / times / p32.size * 1e9, flush=True)

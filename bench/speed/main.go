@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,13 +8,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/ckd-project/ckd/bench/speed/ckernel"
-	"github.com/ckd-project/ckd/internal/config"
 )
 
 // Exit codes beside 0.
@@ -27,26 +24,19 @@ const (
 // parts of the comparison, in order.
 var parts = []string{"kernel", "daemon", "memory"}
 
-// options holds the flags.
-type options struct {
-	rounds  int
-	seconds float64
-	only    string
-	quick   bool
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	played, err := playRole(ctx, os.Args[1:])
 	if !played {
-		var o options
-		o.define(flag.CommandLine)
+		only := flag.String("only", strings.Join(parts, ","), "only these parts, by comma")
+		quick := flag.Bool("quick", false, "everything once and briefly: a smoke run")
 		flag.Parse()
-		if err := o.check(flag.Args()); err != nil {
-			fmt.Fprintln(os.Stderr, "speed:", err)
+		wanted := strings.Split(*only, ",")
+		if flag.NArg() > 0 || slices.ContainsFunc(wanted, func(p string) bool { return !slices.Contains(parts, p) }) {
+			fmt.Fprintf(os.Stderr, "speed: %q -only %s: expected flags alone, and some of %s\n", flag.Args(), *only, strings.Join(parts, ", "))
 			os.Exit(exitUsage)
 		}
-		err = run(ctx, o)
+		err = run(ctx, wanted, *quick)
 	}
 	stop()
 	if err != nil {
@@ -55,65 +45,46 @@ func main() {
 	}
 }
 
-func (o *options) define(f *flag.FlagSet) {
-	f.IntVar(&o.rounds, "rounds", 7, "rounds, in each of which everything takes its turn")
-	f.Float64Var(&o.seconds, "seconds", 0.5, "seconds of each turn of a daemon")
-	f.StringVar(&o.only, "only", "", "only these parts, by comma: "+strings.Join(parts, ", "))
-	f.BoolVar(&o.quick, "quick", false, "everything once and briefly: a smoke run")
-}
-
-func (o *options) check(arguments []string) error {
-	if len(arguments) > 0 {
-		return fmt.Errorf("argument %q: expected flags only", arguments[0])
-	}
-	if o.rounds < 1 || o.rounds > 1000 {
-		return fmt.Errorf("-rounds %d: expected 1 to 1000", o.rounds)
-	}
-	if !(o.seconds >= 0.02 && o.seconds <= 60) {
-		return fmt.Errorf("-seconds %v: expected 0.02 to 60", o.seconds)
-	}
-	for part := range strings.SplitSeq(o.only, ",") {
-		if o.only != "" && !slices.Contains(parts, part) {
-			return fmt.Errorf("-only %s: expected some of %s", part, strings.Join(parts, ", "))
-		}
-	}
-	return nil
-}
-
-func (o *options) wants(part string) bool {
-	return o.only == "" || slices.Contains(strings.Split(o.only, ","), part)
-}
-
-func (o *options) turn() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
-
-// run measures every part that is wanted, and prints the tables.
-func run(ctx context.Context, o options) error {
-	if o.quick {
-		o.rounds, o.seconds = 1, 0.06
-	}
+// run measures the parts that are wanted, and prints their tables.
+func run(ctx context.Context, wanted []string, quick bool) error {
 	// Far more than it takes, so that nothing that hangs goes on for ever.
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute+time.Duration(o.rounds)*(time.Minute+200*o.turn()))
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	folder, err := os.MkdirTemp("", "ckd-speed-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(folder) }() // it is in the temporary folder
-	if canPin() {
-		if err := os.Setenv(pinnedVariable, "1"); err != nil {
+	o := setting{folder: folder, binary: filepath.Join(folder, "ckd"), quick: quick}
+	if !slices.Equal(wanted, []string{"kernel"}) {
+		if err := build(ctx, o.binary); err != nil {
 			return err
 		}
 	}
-	binary := filepath.Join(folder, "ckd")
-	if o.only != "kernel" {
-		if err := build(ctx, binary); err != nil {
-			return err
+	bound := "not bound to cores"
+	if bind(ctx) {
+		bound = fmt.Sprintf("servers bound to core %d, clients and kernels to core %d", serverCore, clientCore)
+	}
+	_, python := findPython(ctx)
+	fmt.Printf("%s, %d cores, %s/%s, %s; %s; %s.\n\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version(), python, bound)
+	for _, part := range []struct {
+		name    string
+		compare func(setting, context.Context) error
+	}{{"kernel", setting.compareKernels}, {"daemon", setting.compareDaemons}, {"memory", setting.measureMemory}} {
+		if slices.Contains(wanted, part.name) {
+			if err := part.compare(o, ctx); err != nil {
+				return fmt.Errorf("%s: %w", part.name, err)
+			}
 		}
 	}
-	var out bytes.Buffer
-	err = o.measure(ctx, folder, binary, &out)
-	_, _ = os.Stdout.Write(out.Bytes()) // of what did not fail
-	return err
+	return nil
+}
+
+// setting holds what all parts need.
+type setting struct {
+	folder, binary string // of the daemon
+	quick          bool
 }
 
 // build builds the daemon.
@@ -124,76 +95,38 @@ func build(ctx context.Context, binary string) error {
 	return nil
 }
 
-// measure runs the parts, each in a process of its own, and prints their tables.
-func (o *options) measure(ctx context.Context, folder, binary string, out *bytes.Buffer) error {
-	python, versions, err := findPython(ctx)
-	if err != nil {
-		versions = err.Error()
-	}
-	printMachine(out, versions)
-	if o.wants("kernel") {
-		if err := o.kernels(ctx, folder, python, out); err != nil {
-			return err
+// processor returns the name of the processor, where the system knows it.
+func processor() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
 		}
 	}
-	if o.wants("daemon") {
-		task := comparison{binary, folder, o.rounds, o.turn(), daemonCases()}
-		if o.quick {
-			task.Cases = []daemonCase{{30, 4, 64, batched}, {30, 4, 1, passByPass}, {30, 4, 1, unary}}
-		}
-		rows, err := ask[[]daemonRow](ctx, roleDaemon, task)
-		if err != nil {
-			return err
-		}
-		printDaemons(out, o, rows)
-	}
-	if o.wants("memory") {
-		defaults, err := config.Default()
-		if err != nil {
-			return err
-		}
-		task := memoryOptions{binary, folder, defaults.MaxStreams, time.Second}
-		if o.quick {
-			task.Streams, task.Settle = 50, 50*time.Millisecond
-		}
-		rows, err := ask[[]memoryRow](ctx, roleMemory, task)
-		if err != nil {
-			return err
-		}
-		printMemory(out, rows)
-	}
-	return nil
+	return "unknown processor"
 }
 
-// kernels times each path of ckd's kernel beside the C kernels of the same instructions, and the
-// scalar path.
-func (o *options) kernels(ctx context.Context, folder, python string, out *bytes.Buffer) error {
-	task := kernelOptions{Path: ckernel.AVX512, Rounds: 40 * o.rounds, Python: python, Folder: folder}
-	if o.quick {
-		task.Rounds, task.Shapes = 3, []string{shapes[1].String()}
-	}
-	wide, err := ask[[]kernelRow](ctx, roleKernel, task)
-	if err != nil {
-		return err
-	}
-	task.Path, task.Version, task.Python = ckernel.AVX2, versionAVX2, ""
-	if wide[0].Version == versionScalar { // there is nothing to switch off
-		task.Version = versionScalar
-	}
-	narrow, err := ask[[]kernelRow](ctx, roleKernel, task, "GODEBUG=cpu.avx512f=off")
-	if err != nil {
-		return err
-	}
-	task.Path, task.Version = "", versionScalar
-	scalar, err := ask[[]kernelRow](ctx, roleKernel, task, "GODEBUG=cpu.avx512f=off,cpu.avx2=off")
-	if err != nil {
-		return err
-	}
-	printKernels(out, wide, narrow, scalar)
-	return nil
+// row prints a row of a table, and header its first.
+func row(cells ...string) { fmt.Printf("| %s |\n", strings.Join(cells, " | ")) }
+
+func header(cells ...string) {
+	row(cells...)
+	fmt.Println(strings.Repeat("|---", len(cells)) + "|")
 }
 
-// progress prints what is being measured.
-func progress(format string, arguments ...any) {
-	fmt.Fprintf(os.Stderr, "speed: "+format+"\n", arguments...)
+// figure formats a number with three digits; NaN means not measured.
+func figure(x float64) string {
+	switch {
+	case x != x:
+		return "-"
+	case x < 10:
+		return fmt.Sprintf("%.2f", x)
+	case x < 100:
+		return fmt.Sprintf("%.1f", x)
+	case x >= 1e6:
+		return figure(x/1e6) + "M"
+	case x >= 1e3:
+		return figure(x/1e3) + "k"
+	}
+	return fmt.Sprintf("%.0f", x)
 }

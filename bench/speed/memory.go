@@ -2,92 +2,86 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/ckd-project/ckd/internal/config"
 )
-
-// memoryOptions holds what a process that measures memory needs.
-type memoryOptions struct {
-	Binary, Folder string
-	Streams        int           // at most what ckd allows by default
-	Settle         time.Duration // before memory is read
-}
-
-// memoryRow holds the resident memory of a fresh ckd with open streams.
-type memoryRow struct {
-	What    string
-	Streams int
-	Bytes   int64   // resident
-	Each    float64 // bytes a stream over a ckd without any
-}
 
 // streamsPerConnection is how many streams share a connection.
 const streamsPerConnection = 100
 
-func (o memoryOptions) measureAll(ctx context.Context) ([]memoryRow, error) {
-	policy, err := writePolicy(o.Folder, 4, 1000)
+// measureMemory prints the table of memory.
+func (o setting) measureMemory(ctx context.Context) error {
+	defaults, err := config.Default()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var rows []memoryRow
-	for _, of := range []struct {
+	streams, settle := defaults.MaxStreams, time.Second
+	if o.quick {
+		streams, settle = 50, 50*time.Millisecond
+	}
+	fmt.Printf("### Memory of open streams\n\nResident memory of a fresh `ckd serve`, %d streams a connection.\n\n", streamsPerConnection)
+	header("", "streams", "RSS, MB", "KB a stream")
+	none := 0.0
+	for _, load := range []struct {
 		what    string
 		streams int
-		classes int
-		inputs  bool
+		classes int // of an open input on each; 0 for none
 	}{
-		{"no stream", 0, 4, false},
-		{"idle streams", o.Streams, 4, false},
-		{"one open input each, K=4", o.Streams, 4, true},
-		{"one open input each, K=1000", o.Streams, 1000, true},
+		{"no stream", 0, 0}, {"idle streams", streams, 0},
+		{"one open input each, K=4", streams, 4}, {"one open input each, K=1000", streams, 1000},
 	} {
-		progress("memory: %s", of.what)
-		bytes, err := o.measure(ctx, policy, of.streams, of.classes, of.inputs)
+		progress("memory: %s", load.what)
+		bytes, err := o.residentWith(ctx, load.streams, load.classes, settle)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		row := memoryRow{What: of.what, Streams: of.streams, Bytes: bytes}
-		if of.streams > 0 {
-			row.Each = float64(bytes-rows[0].Bytes) / float64(of.streams)
+		each := ""
+		if load.streams == 0 {
+			none = bytes
+		} else {
+			each = figure((bytes - none) / float64(load.streams) / 1e3)
 		}
-		rows = append(rows, row)
+		row(load.what, fmt.Sprint(load.streams), figure(bytes/1e6), each)
 	}
-	return rows, nil
+	fmt.Println()
+	return nil
 }
 
-// measure starts ckd, opens streams and, on each, an input with one pass.
-func (o memoryOptions) measure(ctx context.Context, policy string, streams, classes int, inputs bool) (int64, error) {
-	ckd, err := startCKD(ctx, o.Folder, o.Binary, policy, "ckd")
+// residentWith starts ckd, opens streams and on each, of some classes, an input with one pass. It
+// returns ckd's resident memory after a while.
+func (o setting) residentWith(ctx context.Context, streams, classes int, settle time.Duration) (float64, error) {
+	ckd, err := o.startCKD(ctx, "ckd")
 	if err != nil {
 		return 0, err
 	}
 	defer ckd.stop()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel() // ends the streams
-	s := shape{30, classes, 1}
-	p, err := newPayload(s, passByPass, 1, true)
+	s := shape{30, max(classes, 4), 1}
+	p, err := newPayload(s, passByPass, 1)
 	if err != nil {
 		return 0, err
 	}
 	var c *grpc.ClientConn
 	for i := range streams {
 		if i%streamsPerConnection == 0 {
-			if c, err = dial(ckd.socket); err != nil {
+			if c, err = dial(ckd); err != nil {
 				return 0, err
 			}
 			defer c.Close()
 		}
 		stream, err := openStream(ctx, c, s)
+		if err == nil && classes > 0 {
+			err = stream.SendMsg(p.groups[0].messages[0])
+		}
 		if err != nil {
 			return 0, err
 		}
-		if inputs {
-			if err := stream.SendMsg(newFrame(p.groups[0].messages[0])); err != nil {
-				return 0, err
-			}
-		}
 	}
-	wait(ctx, o.Settle)
-	return residentBytes(ckd.pid())
+	wait(ctx, settle)
+	return ckd.residentBytes()
 }

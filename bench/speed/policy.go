@@ -16,12 +16,14 @@ const (
 	fallbackThreshold = 0.01
 )
 
-// writePolicy writes a policy to a folder, for models that are named k and the number of their
-// classes.
-func writePolicy(folder string, classes ...int) (string, error) {
+// modelClasses lists the numbers of classes of the models, which are named k and the number.
+var modelClasses = []int{4, 10, 100, 1000}
+
+// writePolicy writes the policy of all models to a folder.
+func writePolicy(folder string) (string, error) {
 	var b strings.Builder
 	b.WriteString("models:\n")
-	for _, k := range classes {
+	for _, k := range modelClasses {
 		critical, _ := shape{classes: k}.sets()
 		names := classNames(k)
 		fmt.Fprintf(&b, "  - name: %s\n    version: %s\n    classes: [%s]\n    critical: [%s]\n", modelName(k), policyVersion,

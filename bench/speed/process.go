@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,8 +10,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Each side has a core of its own where there are two and taskset.
@@ -23,89 +21,35 @@ const (
 	clientCore = 1
 )
 
-// canPin reports whether processes can be bound to the two cores.
-var canPin = sync.OnceValue(func() bool {
-	_, err := exec.LookPath("taskset")
-	return err == nil && runtime.NumCPU() > max(serverCore, clientCore)
-})
+// bound says that bind could bind.
+var bound bool
 
-// pinned returns a command bound to a core, if that is possible.
-func pinned(core int, command ...string) []string {
-	if os.Getenv(pinnedVariable) == "" {
-		return command
+// bind binds this process, and what it starts other than servers, to the client's core. It reports
+// whether that is possible.
+func bind(ctx context.Context) bool {
+	bound = runtime.NumCPU() > max(serverCore, clientCore) && exec.CommandContext(ctx, "taskset", "--all-tasks",
+		"--cpu-list", "--pid", strconv.Itoa(clientCore), strconv.Itoa(os.Getpid())).Run() == nil
+	if bound {
+		runtime.GOMAXPROCS(1)
 	}
-	return append([]string{"taskset", "-c", strconv.Itoa(core)}, command...)
+	return bound
 }
 
-// pinnedVariable is set for our processes if processes are bound to cores, because a bound process
-// sees one core only.
-const pinnedVariable = "CKD_BENCH_PINNED"
-
-// Roles of the processes that this program starts of itself: the first argument. The second is the
-// task.
+// Roles of the processes that this program starts of itself: the first argument.
 const (
-	roleServer = "server"
-	roleKernel = "kernel"
-	roleDaemon = "daemon"
-	roleMemory = "memory"
+	roleServer = "server" // with its kind and its socket
+	roleKernel = "kernel" // with whether to be quick
 )
 
 // playRole runs this process's role, if it has one.
 func playRole(ctx context.Context, arguments []string) (played bool, err error) {
-	if len(arguments) < 2 {
-		return false, nil
-	}
-	task := []byte(arguments[1])
-	switch arguments[0] {
-	case roleServer:
-		if len(arguments) != 3 {
-			return true, errors.New("a server needs its kind and its socket")
-		}
+	switch {
+	case len(arguments) == 3 && arguments[0] == roleServer:
 		return true, serverRole(arguments[1], arguments[2])
-	case roleKernel:
-		return true, answerWith(ctx, task, kernelOptions.measureAll)
-	case roleDaemon:
-		return true, answerWith(ctx, task, comparison.measureThroughput)
-	case roleMemory:
-		return true, answerWith(ctx, task, memoryOptions.measureAll)
+	case len(arguments) == 2 && arguments[0] == roleKernel:
+		return true, kernelRole(ctx, arguments[1] == "true")
 	}
 	return false, nil
-}
-
-// answerWith runs do with the options in JSON, and prints its result.
-func answerWith[O, T any](ctx context.Context, task []byte, do func(O, context.Context) (T, error)) error {
-	var o O
-	if err := json.Unmarshal(task, &o); err != nil {
-		return err
-	}
-	answer, err := do(o, ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(answer)
-}
-
-// ask starts this program in a role, on the client's core, and returns its answer.
-func ask[T any](ctx context.Context, role string, options any, environment ...string) (answer T, err error) {
-	task, err := json.Marshal(options)
-	if err != nil {
-		return answer, err
-	}
-	own, err := os.Executable()
-	if err != nil {
-		return answer, err
-	}
-	command := pinned(clientCore, own, role, string(task))
-	c := exec.CommandContext(ctx, command[0], command[1:]...)
-	c.Env = append(os.Environ(), environment...)
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // it has processes of its own to end
-	c.WaitDelay = 10 * time.Second
-	var out bytes.Buffer
-	c.Stdout, c.Stderr = &out, os.Stderr
-	if err := c.Run(); err != nil {
-		return answer, fmt.Errorf("%s: %w", role, err)
-	}
-	return answer, json.Unmarshal(out.Bytes(), &answer)
 }
 
 // process is a server under test.
@@ -118,31 +62,39 @@ type process struct {
 }
 
 // startServer starts one of our own servers.
-func startServer(ctx context.Context, folder, kind, name string) (*process, error) {
+func (o setting) startServer(ctx context.Context, kind string) (*process, error) {
 	own, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(folder, name+".sock")
-	return start(ctx, folder, name, socket, own, roleServer, kind, socket)
+	return o.start(ctx, kind, func(socket string) []string { return []string{own, roleServer, kind, socket} })
 }
 
-// startCKD starts ckd with a policy file.
-func startCKD(ctx context.Context, folder, binary, policy, name string) (*process, error) {
-	socket := filepath.Join(folder, name+".sock")
-	return start(ctx, folder, name, socket, binary, "serve", "--policy", policy, "--listen", "unix:"+socket,
-		"--admin", "127.0.0.1:0")
+// startCKD starts ckd with the policy of all models.
+func (o setting) startCKD(ctx context.Context, name string) (*process, error) {
+	policy, err := writePolicy(o.folder)
+	if err != nil {
+		return nil, err
+	}
+	return o.start(ctx, name, func(socket string) []string {
+		return []string{o.binary, "serve", "--policy", policy, "--listen", "unix:" + socket, "--admin", "127.0.0.1:0"}
+	})
 }
 
 // start starts a server on its core and waits until it listens; stop must be called.
-func start(ctx context.Context, folder, name, socket string, command ...string) (*process, error) {
-	p := &process{name: name, socket: socket, log: filepath.Join(folder, name+".log"), exited: make(chan struct{})}
+func (o setting) start(ctx context.Context, name string, commandOf func(socket string) []string) (*process, error) {
+	p := &process{
+		name: name, socket: filepath.Join(o.folder, name+".sock"), log: filepath.Join(o.folder, name+".log"), exited: make(chan struct{}),
+	}
 	log, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	command = pinned(serverCore, command...)
+	command := commandOf(p.socket)
+	if bound {
+		command = append([]string{"taskset", "--cpu-list", strconv.Itoa(serverCore)}, command...)
+	}
 	p.command = exec.CommandContext(ctx, command[0], command[1:]...)
 	p.command.Stdout, p.command.Stderr = log, log
 	if _, err := p.command.StdinPipe(); err != nil { // open for as long as we are there
@@ -156,7 +108,7 @@ func start(ctx context.Context, folder, name, socket string, command ...string) 
 		close(p.exited)
 	}()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("unix", socket); err == nil {
+		if c, err := net.Dial("unix", p.socket); err == nil {
 			return p, c.Close()
 		}
 		select {
@@ -171,24 +123,64 @@ func start(ctx context.Context, folder, name, socket string, command ...string) 
 	}
 }
 
-// pid returns the server's process id; taskset becomes the command that it starts.
-func (p *process) pid() int { return p.command.Process.Pid }
+// cpuSeconds returns the CPU time that the server has used; taskset became the server.
+func (p *process) cpuSeconds() (float64, error) {
+	threads, err := procfs.AllThreads(p.command.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	var total uint64
+	for _, t := range threads {
+		if s, err := t.Schedstat(); err == nil { // a thread may have ended
+			total += s.RunningNanoseconds
+		}
+	}
+	if total == 0 {
+		return 0, fmt.Errorf("no CPU time in the schedstat of %s's threads", p.name)
+	}
+	return float64(total) / 1e9, nil
+}
+
+// residentBytes returns the resident memory of the server.
+func (p *process) residentBytes() (float64, error) {
+	proc, err := procfs.NewProc(p.command.Process.Pid)
+	if err != nil {
+		return 0, err
+	}
+	status, err := proc.NewStatus()
+	return float64(status.VmRSS), err
+}
 
 func (p *process) stop() {
 	_ = p.command.Process.Kill() // it may have ended already
 	<-p.exited
 }
 
-// said returns the end of the server's log.
+// said returns the server's log.
 func (p *process) said() string {
-	f, err := os.Open(p.log)
+	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil {
-		_, _ = f.Seek(max(0, info.Size()-4096), io.SeekStart) // or all of it
-	}
-	text, _ := io.ReadAll(f)
 	return string(text)
+}
+
+// serverRole serves on a unix socket until standard input ends.
+func serverRole(kind, socket string) error {
+	s := newSink()
+	if kind != kindSink {
+		var err error
+		if s, err = newIdiomaticServer(kind); err != nil {
+			return err
+		}
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with the process that started this one
+		s.Stop()
+	}()
+	return s.Serve(l)
 }

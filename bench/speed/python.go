@@ -6,29 +6,27 @@ import (
 	_ "embed" // the script
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
 
 //go:embed kernel.py
-var kernelScript []byte
+var kernelScript string
 
-// findPython returns the path of the first python3 that can import numpy, with the versions of both
-// in words.
-func findPython(ctx context.Context) (path, versions string, err error) {
+// findPython returns the path of the first python3 that can import numpy, empty for none, and the
+// versions of both in words.
+func findPython(ctx context.Context) (path, versions string) {
 	const script = `import platform, numpy; print("Python", platform.python_version() + ", numpy", numpy.__version__)`
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} { // the first may be a virtual environment without it
 		if out, err := exec.CommandContext(ctx, candidate, "-c", script).Output(); err == nil {
-			return candidate, strings.TrimSpace(string(out)), nil
+			return candidate, strings.TrimSpace(string(out))
 		}
 	}
-	return "", "", errors.New("no Python with numpy (Debian: apt-get install python3-numpy)")
+	return "", "no Python with numpy (Debian: apt-get install python3-numpy)"
 }
 
 // numpy is a process that computes the values of a shape with numpy.
@@ -41,20 +39,9 @@ type numpy struct {
 }
 
 // startNumpy starts a process on values; stop must be called.
-func startNumpy(ctx context.Context, python, folder string, s shape, values []float32) (*numpy, error) {
-	script, data := filepath.Join(folder, "kernel.py"), filepath.Join(folder, s.String()+".f32")
-	if err := os.WriteFile(script, kernelScript, 0o600); err != nil {
-		return nil, err
-	}
-	encoded := make([]byte, 4*len(values))
-	if _, err := binary.Encode(encoded, binary.LittleEndian, values); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(data, encoded, 0o600); err != nil {
-		return nil, err
-	}
+func startNumpy(ctx context.Context, python string, s shape, values []float32) (*numpy, error) {
 	critical, _ := s.sets()
-	c := exec.CommandContext(ctx, python, script, data, strconv.Itoa(s.passes), strconv.Itoa(s.inputs),
+	c := exec.CommandContext(ctx, python, "-c", kernelScript, strconv.Itoa(s.passes), strconv.Itoa(s.inputs),
 		strconv.Itoa(s.classes), strconv.Itoa(len(critical)))
 	c.Stderr = os.Stderr
 	// One thread, as all others: BLAS would take every core.
@@ -72,9 +59,12 @@ func startNumpy(ctx context.Context, python, folder string, s shape, values []fl
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
-	line, err := n.out.ReadBytes('\n')
+	err = binary.Write(n.in, binary.LittleEndian, values)
 	if err == nil {
-		err = json.Unmarshal(line, &n.results)
+		var line []byte
+		if line, err = n.out.ReadBytes('\n'); err == nil {
+			err = json.Unmarshal(line, &n.results)
+		}
 	}
 	if err != nil {
 		n.stop()
@@ -83,9 +73,9 @@ func startNumpy(ctx context.Context, python, folder string, s shape, values []fl
 	return n, nil
 }
 
-// run returns the ns per pass x class of a form, measured over some seconds.
-func (n *numpy) run(form string, seconds float64) (float64, error) {
-	if _, err := fmt.Fprintln(n.in, form, seconds); err != nil {
+// run returns the ns per pass x class of a form.
+func (n *numpy) run(form string) (float64, error) {
+	if _, err := fmt.Fprintln(n.in, form); err != nil {
 		return 0, err
 	}
 	line, err := n.out.ReadString('\n')

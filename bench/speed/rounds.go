@@ -7,7 +7,7 @@ import (
 )
 
 // rounds runs all turns once a round, each round beginning with another turn. It returns the
-// measurements by turn and round.
+// measurements by turn and round; none of a nil turn.
 func rounds[T any](ctx context.Context, n int, turns ...func() (T, error)) ([][]T, error) {
 	measured := make([][]T, len(turns))
 	for round := range n {
@@ -16,6 +16,9 @@ func rounds[T any](ctx context.Context, n int, turns ...func() (T, error)) ([][]
 				return nil, err
 			}
 			which := (round + j) % len(turns)
+			if turns[which] == nil {
+				continue
+			}
 			m, err := turns[which]()
 			if err != nil {
 				return nil, err
@@ -24,15 +27,6 @@ func rounds[T any](ctx context.Context, n int, turns ...func() (T, error)) ([][]
 		}
 	}
 	return measured, nil
-}
-
-// of returns one figure of every measurement.
-func of[T any](measured []T, figure func(T) float64) []float64 {
-	figures := make([]float64, len(measured))
-	for i, m := range measured {
-		figures[i] = figure(m)
-	}
-	return figures
 }
 
 // ratio returns the median over the rounds of a/b.
@@ -45,10 +39,10 @@ func ratio(a, b []float64) float64 {
 }
 
 // median returns the median, or NaN for no values.
-func median(of []float64) float64 {
-	if len(of) == 0 {
+func median(values []float64) float64 {
+	if len(values) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(of))
+	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }

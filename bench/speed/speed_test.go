@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/bench/speed/ckernel"
 	gate "github.com/ckd-project/ckd/internal/timed"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -45,25 +44,24 @@ func TestDaemons(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	}
-	binary := filepath.Join(folder, "ckd")
-	if err := build(t.Context(), binary); err != nil {
+	o := setting{folder: folder, binary: filepath.Join(folder, "ckd")}
+	if err := build(t.Context(), o.binary); err != nil {
 		t.Fatal(err)
 	}
-	o := comparison{Binary: binary, Folder: folder, Rounds: 1, Turn: 100 * time.Millisecond}
-	all, stop, err := o.start(t.Context())
+	all, stop, err := o.startAll(t.Context())
 	defer stop()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []mode{batched, passByPass, unary} {
 		t.Run(string(m), func(t *testing.T) {
-			row, err := o.measureRow(t.Context(), daemonCase{7, 4, 3, m}, all)
+			c, err := compareServers(t.Context(), shape{7, 4, 3}, m, 1, 100*time.Millisecond, all)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, x := range slices.Concat([]float64{row.Messages, row.CPU, row.SameSink}, row.Over[:], row.CPUOver[:]) {
+			for _, x := range slices.Concat([]float64{c.rate, c.cpu}, c.rates[:], c.cpus[:]) {
 				if !(x > 0) || math.IsInf(x, 0) {
-					t.Errorf("%+v has %v, expected positive numbers", row, x)
+					t.Errorf("%+v has %v, expected positive numbers", c, x)
 				}
 			}
 		})
@@ -73,10 +71,7 @@ func TestDaemons(t *testing.T) {
 // TestVerifyFindsWrongAnswers checks that verify refuses the answer to another input.
 func TestVerifyFindsWrongAnswers(t *testing.T) {
 	s := shape{7, 4, 2}
-	m, err := newIdiomatic(true).model(modelName(s.classes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newIdiomatic(true).models[modelName(s.classes)]
 	answer := func(values []float32) []*ckdv1.Result {
 		results := make([]*ckdv1.Result, s.inputs)
 		for i := range results {
@@ -105,70 +100,43 @@ func TestVerifyFindsWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestPayload checks that messages encoded by hand decode to what was meant, group numbers
-// included.
+// TestPayload checks that a group's messages carry all its values, and open it once.
 func TestPayload(t *testing.T) {
 	s := shape{5, 3, 2}
-	for _, littleEndian := range []bool{true, false} {
-		for _, m := range []mode{batched, passByPass} {
-			p, err := newPayload(s, m, 2, littleEndian)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g := &p.groups[1]
-			const number = firstGroup + 123456789
-			g.number(number)
-			values := 0
-			for i, message := range g.messages {
-				var got ckdv1.DecomposeStreamRequest
-				if err := proto.Unmarshal(message, &got); err != nil {
-					t.Fatal(err)
-				}
-				b := got.GetBlock()
-				n := len(b.GetValues()) + len(b.GetValuesLe())/4
-				opens := len(b.GetInputIds()) == s.inputs
-				if b.GetGroup() != number || opens != (i == 0) || n != int(b.GetPasses())*s.inputs*s.classes {
-					t.Errorf("%s: message %d has group %d, %d passes, %d ids, %d values",
-						m, i, b.GetGroup(), b.GetPasses(), len(b.GetInputIds()), n)
-				}
-				values += n
-			}
-			if values != s.count() {
-				t.Errorf("%s: %d values, expected %d", m, values, s.count())
-			}
-		}
-		var r ckdv1.DecomposeRequest
-		p, err := newPayload(s, unary, 1, littleEndian)
+	for _, m := range []mode{batched, passByPass} {
+		p, err := newPayload(s, m, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := proto.Unmarshal(p.groups[0].messages[0], &r); err != nil {
-			t.Fatal(err)
+		var values []float32
+		for i, message := range p.groups[1].messages {
+			var got ckdv1.DecomposeStreamRequest
+			if err := proto.Unmarshal(message, &got); err != nil {
+				t.Fatal(err)
+			}
+			b := got.GetBlock()
+			if b.GetGroup() != 1 || (len(b.GetInputIds()) == s.inputs) != (i == 0) || len(b.GetValues()) != int(b.GetPasses())*s.inputs*s.classes {
+				t.Errorf("%s: message %d is %v", m, i, b)
+			}
+			values = append(values, b.GetValues()...)
 		}
-		if r.GetModel() != "k3" || r.GetPasses() != 5 || r.GetInputs() != 2 || len(r.GetInputIds()) != 2 ||
-			r.GetLayout() != ckdv1.Layout_LAYOUT_SNK || len(r.GetValues())+len(r.GetValuesLe())/4 != s.count() {
-			t.Errorf("the request is %v", &r)
+		if !slices.Equal(values, s.values(1)) {
+			t.Errorf("%s: the messages have other values than the shape", m)
 		}
 	}
 }
 
 // TestKernels checks that ckd, C and, if there is one, numpy agree and are timed.
 func TestKernels(t *testing.T) {
-	python, _, _ := findPython(t.Context()) // or empty
-	for _, path := range []ckernel.Path{ckernel.AVX512, ckernel.AVX2} {
-		rows, err := kernelOptions{
-			Path: path, Rounds: 1, Python: python, Folder: t.TempDir(), Shapes: []string{"S30K4N1"},
-		}.measureAll(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(rows) != 1 || !(rows[0].CKD > 0) || !(rows[0].Kernel > 0) || rows[0].Version == "" {
-			t.Errorf("rows are %+v, expected one with the times of ckd and its kernel", rows)
-		}
+	python, _ := findPython(t.Context()) // or empty
+	cells, err := kernelCells(t.Context(), shape{30, 4, 1}, 1, python)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, err := kernelOptions{Version: "none"}.measureAll(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "expected none") {
-		t.Errorf("another version than expected: %v", err)
+	for i, cell := range cells {
+		if cell == "0.00" || cell == "-" && i != 3 && i != 4 && python != "" {
+			t.Errorf("cells are %q, expected times and ratios", cells)
+		}
 	}
 	for _, wrong := range []map[string][]float64{{"m": {1, 2}}, {"m": {1, 2, 3 + 1e-8}}, {"m": {1, 2, math.NaN()}}} {
 		if err := agree("wrong", wrong, map[string][]float64{"m": {1, 2, 3}}); err == nil {

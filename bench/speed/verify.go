@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -14,19 +12,17 @@ import (
 
 // verify checks the reply to a group: it must have a decision for every input, with the value that
 // decomp computes.
-func (l *load) verify(group int, reply []byte) (err error) {
-	var results []*ckdv1.Result
-	if l.payload.mode == unary {
-		var m ckdv1.DecomposeResponse
-		err = proto.Unmarshal(reply, &m)
-		results = m.GetResults()
-	} else {
-		var m ckdv1.DecomposeStreamResponse
-		err = proto.Unmarshal(reply, &m)
-		results = m.GetResults()
+func (p *payload) verify(group int, reply []byte) error {
+	var answer interface {
+		proto.Message
+		GetResults() []*ckdv1.Result
+	} = &ckdv1.DecomposeStreamResponse{}
+	if p.mode == unary {
+		answer = &ckdv1.DecomposeResponse{}
 	}
+	err := proto.Unmarshal(reply, answer)
 	if err == nil {
-		err = checkResults(l.payload.shape, l.payload.groups[group].values, results)
+		err = checkResults(p.shape, p.groups[group].values, answer.GetResults())
 	}
 	if err != nil {
 		return fmt.Errorf("group %d: %w", group, err)
@@ -47,8 +43,7 @@ func checkResults(s shape, values []float32, results []*ckdv1.Result) error {
 	next := 0
 	var fault error
 	err = d.run(1, func(r *decomp.Result) {
-		got := results[next]
-		if e := checkResult(s, r, got, next); e != nil && fault == nil {
+		if e := checkResult(s, r, results[next], next, critical); e != nil && fault == nil {
 			fault = fmt.Errorf("input %d: %w", next, e)
 		}
 		next++
@@ -59,13 +54,13 @@ func checkResults(s shape, values []float32, results []*ckdv1.Result) error {
 	return fault
 }
 
-func checkResult(s shape, r *decomp.Result, got *ckdv1.Result, row int) error {
+func checkResult(s shape, r *decomp.Result, got *ckdv1.Result, row int, critical []int) error {
 	d := got.GetDecomposition()
 	if d == nil {
 		return fmt.Errorf("no decomposition but %v", got.GetError())
 	}
 	score := decomp.CCritMax
-	for k := range min(s.classes/2, 10) { // the critical ones
+	for _, k := range critical {
 		if r.Skewness[k] > reliability {
 			score = decomp.CBEC
 		}
@@ -82,11 +77,4 @@ func checkResult(s shape, r *decomp.Result, got *ckdv1.Result, row int) error {
 		return fmt.Errorf("class %d is predicted, expected %d", d.GetPredicted(), r.Predicted)
 	}
 	return nil
-}
-
-// tell makes a sink server answer after every given number of messages, with a reply of the given
-// size.
-func tell(ctx context.Context, l *load, every, bytes int) error {
-	told := binary.LittleEndian.AppendUint32(nil, uint32(every))
-	return l.conn.Invoke(ctx, methodReply, newFrame(append(told, make([]byte, bytes)...)), &receipt{})
 }

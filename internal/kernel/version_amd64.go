@@ -24,11 +24,23 @@ func best() variant {
 // halfLanes is the number of columns up to which a register of AVX2 is faster than one of AVX-512.
 const halfLanes = 4
 
+// choose returns the function of a version that is not the scalar one.
+func choose[F any](v variant, narrow, wide F) F {
+	if v == avx512 {
+		return wide
+	}
+	return narrow
+}
+
 // vectorMoments implements Moments. Like the other vector functions it returns false if the scalar
 // version must run.
 func vectorMoments[T float](c *Columns, data []T, passes, width, stride int, divisor float64) bool {
 	if version == scalar || passes < 1 {
 		return false
+	}
+	version := version
+	if width <= halfLanes {
+		version = avx2
 	}
 	n := float64(passes)
 	if room := (passes + 1) * lanes; len(c.aside) < room {
@@ -37,17 +49,9 @@ func vectorMoments[T float](c *Columns, data []T, passes, width, stride int, div
 	out, aside, rn, rd := &c.Mean[0], &c.aside[0], 1/n, 1/divisor
 	switch data := any(data).(type) {
 	case []float32:
-		if version == avx512 && width > halfLanes {
-			momentsFloat32AVX512(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
-		} else {
-			momentsFloat32AVX2(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
-		}
+		choose(version, momentsFloat32AVX2, momentsFloat32AVX512)(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 	case []float64:
-		if version == avx512 && width > halfLanes {
-			momentsFloat64AVX512(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
-		} else {
-			momentsFloat64AVX2(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
-		}
+		choose(version, momentsFloat64AVX2, momentsFloat64AVX512)(out, c.padded, aside, &data[0], passes, width, stride, n, rn, rd)
 	}
 	return true
 }
@@ -63,17 +67,11 @@ func vectorRotated[T float](sums []float64, apart int, data []T, passes, inputs,
 	t := &turnsOf[version][classes]
 	switch data := any(data).(type) {
 	case []float32:
-		if version == avx512 {
-			rotatedFloat32AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
-		} else {
-			rotatedFloat32AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
-		}
+		choose(version, rotatedFloat32AVX2, rotatedFloat32AVX512)(
+			&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
 	case []float64:
-		if version == avx512 {
-			rotatedFloat64AVX512(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
-		} else {
-			rotatedFloat64AVX2(&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
-		}
+		choose(version, rotatedFloat64AVX2, rotatedFloat64AVX512)(
+			&sums[0], apart, &data[0], passes, width, stride, &mean[0], t.each, &t.turns, classes/2)
 	}
 	return true
 }
@@ -114,17 +112,11 @@ func vectorDeviations[T float](dst []float64, apart int, p *Part[T]) bool {
 	}
 	switch data := any(p.Data).(type) {
 	case []float32:
-		if version == avx512 {
-			deviationsFloat32AVX512(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
-		} else {
-			deviationsFloat32AVX2(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
-		}
+		choose(version, deviationsFloat32AVX2, deviationsFloat32AVX512)(
+			&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
 	case []float64:
-		if version == avx512 {
-			deviationsFloat64AVX512(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
-		} else {
-			deviationsFloat64AVX2(&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
-		}
+		choose(version, deviationsFloat64AVX2, deviationsFloat64AVX512)(
+			&dst[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width)
 	}
 	return true
 }
@@ -135,21 +127,11 @@ func vectorCrossed[T float](sums []float64, apart int, p *Part[T], fixed []float
 	}
 	switch data := any(p.Data).(type) {
 	case []float32:
-		if version == avx512 {
-			crossedFloat32AVX512(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
-				&fixed[0], stride, n, first)
-		} else {
-			crossedFloat32AVX2(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
-				&fixed[0], stride, n, first)
-		}
+		choose(version, crossedFloat32AVX2, crossedFloat32AVX512)(&sums[0], apart, &data[0], &p.Mean[0],
+			p.Passes, p.Stride, p.Inputs, p.Classes, p.Width, &fixed[0], stride, n, first)
 	case []float64:
-		if version == avx512 {
-			crossedFloat64AVX512(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
-				&fixed[0], stride, n, first)
-		} else {
-			crossedFloat64AVX2(&sums[0], apart, &data[0], &p.Mean[0], p.Passes, p.Stride, p.Inputs, p.Classes, p.Width,
-				&fixed[0], stride, n, first)
-		}
+		choose(version, crossedFloat64AVX2, crossedFloat64AVX512)(&sums[0], apart, &data[0], &p.Mean[0],
+			p.Passes, p.Stride, p.Inputs, p.Classes, p.Width, &fixed[0], stride, n, first)
 	}
 	return true
 }
@@ -174,31 +156,20 @@ func vectorPlain(rows []float32, classes int, tolerance float64) bool {
 	}
 	switch {
 	case classes == 2 && n >= 2*floats:
-		if version == avx512 {
-			return plainTwoAVX512(&rows[0], n, limit)
-		}
-		return plainTwoAVX2(&rows[0], n, limit)
+		return choose(version, plainTwoAVX2, plainTwoAVX512)(&rows[0], n, limit)
 	case classes == 4 && n >= 4*floats:
-		if version == avx512 {
-			return plainFourAVX512(&rows[0], n, limit)
-		}
-		return plainFourAVX2(&rows[0], n, limit)
+		return choose(version, plainFourAVX2, plainFourAVX512)(&rows[0], n, limit)
 	case classes <= narrow && n < classes+floats-1:
 		return scalarPlain(rows, classes, tolerance)
 	case classes <= narrow:
 		begin, step := &begins[version][classes], floats/classes*classes
-		if version == avx512 {
-			return plainNarrowAVX512(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
-		}
-		return plainNarrowAVX2(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
+		return choose(version, plainNarrowAVX2, plainNarrowAVX512)(&rows[0], n, classes, step, &begin.first, &begin.last, limit)
 	case version == avx512 && classes >= 48: // shorter rows would leave too much of a register empty
 		return plainWideAVX512(&rows[0], n/classes, classes, limit)
 	case classes < 8 || n < 8*classes:
 		return plainWideAVX2(&rows[0], n/classes, classes, limit)
-	case version == avx512:
-		return plainEightAVX512(&rows[0], n/classes, classes, limit)
 	}
-	return plainEightAVX2(&rows[0], n/classes, classes, limit)
+	return choose(version, plainEightAVX2, plainEightAVX512)(&rows[0], n/classes, classes, limit)
 }
 
 // lanesOfRows says in which lanes of a register rows begin, as masks of the bits of an absolute
@@ -219,28 +190,23 @@ var begins = func() (b [avx512 + 1][6]lanesOfRows) {
 }()
 
 func vectorInverseRoots(dst, mean []float64) bool {
-	switch {
-	case version == scalar:
+	if version == scalar {
 		return false
-	case version == avx512 && len(mean) > halfLanes:
-		inverseRootsAVX512(&dst[0], &mean[0], len(mean))
-	default:
-		inverseRootsAVX2(&dst[0], &mean[0], len(mean))
 	}
+	version := version
+	if len(mean) <= halfLanes {
+		version = avx2
+	}
+	choose(version, inverseRootsAVX2, inverseRootsAVX512)(&dst[0], &mean[0], len(mean))
 	return true
 }
 
 func vectorConfusions(shares, terms []float64, m *Matrix) bool {
-	switch version {
-	case avx512:
-		confusionsAVX512(&shares[0], &terms[0], &m.Sums[0], &m.Scales[0], &m.Roots[0], &m.Weights[0],
-			m.Inputs, m.Rows, m.Width, m.Apart, m.WeightsApart)
-	case avx2:
-		confusionsAVX2(&shares[0], &terms[0], &m.Sums[0], &m.Scales[0], &m.Roots[0], &m.Weights[0],
-			m.Inputs, m.Rows, m.Width, m.Apart, m.WeightsApart)
-	default:
+	if version == scalar {
 		return false
 	}
+	choose(version, confusionsAVX2, confusionsAVX512)(&shares[0], &terms[0], &m.Sums[0], &m.Scales[0], &m.Roots[0], &m.Weights[0],
+		m.Inputs, m.Rows, m.Width, m.Apart, m.WeightsApart)
 	return true
 }
 

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"github.com/mmcloughlin/avo/attr"
 	"math"
+	"strings"
 
+	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"   //nolint:revive,staticcheck // avo's programs read as assembly
 	. "github.com/mmcloughlin/avo/operand" //nolint:revive,staticcheck // the same
 )
@@ -70,21 +71,18 @@ var placed = map[string]Mem{}
 
 // constant returns the address of a register full of the constant.
 func constant(name string) Mem {
-	return place(name, func() {
-		for lane := range 8 {
-			switch {
-			case name == "iota":
-				DATA(8*lane, U64(lane))
-			case name == "floatIota":
-				DATA(8*lane, U64((2*lane+1)<<32|2*lane))
-			case words[name] != 0:
-				DATA(8*lane, U64(words[name]))
-			case numbers[name] != 0:
-				DATA(8*lane, U64(math.Float64bits(numbers[name])))
-			default:
-				panic("no constant " + name)
-			}
+	return place(name, 8, func(lane int) uint64 {
+		switch {
+		case name == "iota":
+			return uint64(lane)
+		case name == "floatIota":
+			return uint64((2*lane+1)<<32 | 2*lane)
+		case words[name] != 0:
+			return words[name]
+		case numbers[name] != 0:
+			return math.Float64bits(numbers[name])
 		}
+		panic("no constant " + name)
 	})
 }
 
@@ -95,50 +93,29 @@ func coefficient(i int) Mem {
 	return constant(name)
 }
 
-// inverse returns bits(1/c) + bits(c) of the step c = 1+j/16.
-func inverse(j int) uint64 {
-	c := 1 + float64(j)/16
-	return math.Float64bits(1/c) + math.Float64bits(c)
-}
-
 // logTable and inverseTable return the addresses of the tables for the wide machine, two registers
-// each.
+// each. The inverse of the step c = 1+j/16 is bits(1/c) + bits(c).
 func logTable() Mem {
-	return place("logs", func() {
-		for j, l := range logs {
-			DATA(8*j, U64(math.Float64bits(l)))
-		}
-	})
+	return place("logs", len(logs), func(j int) uint64 { return math.Float64bits(logs[j]) })
 }
 
 func inverseTable() Mem {
-	return place("inverses", func() {
-		for j := range logs {
-			DATA(8*j, U64(inverse(j)))
-		}
+	return place("inverses", len(logs), func(j int) uint64 {
+		c := 1 + float64(j)/16
+		return math.Float64bits(1/c) + math.Float64bits(c)
 	})
 }
 
-// place returns the address of data, which it puts into the file when first asked.
-func place(name string, data func()) Mem {
+// symbols replaces what the name of a symbol cannot have.
+var symbols = strings.NewReplacer("-", "minus_", "^", "_to_", "/", "_over_", "+", "_bias")
+
+// place returns the address of n words, which it puts into the file when first asked.
+func place(name string, n int, word func(i int) uint64) Mem {
 	if _, ok := placed[name]; !ok {
-		symbol := ""
-		for _, c := range name {
-			switch c {
-			case '-':
-				symbol += "minus_"
-			case '^':
-				symbol += "_to_"
-			case '/':
-				symbol += "_over_"
-			case '+':
-				symbol += "_bias"
-			default:
-				symbol += string(c)
-			}
+		placed[name] = GLOBL("const_"+symbols.Replace(name), attr.RODATA|attr.NOPTR)
+		for i := range n {
+			DATA(8*i, U64(word(i)))
 		}
-		placed[name] = GLOBL("const_"+symbol, attr.RODATA|attr.NOPTR)
-		data()
 	}
 	return placed[name]
 }

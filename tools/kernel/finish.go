@@ -98,11 +98,23 @@ func (m machine) sum() {
 	Pragma("noescape")
 	Doc(m.name("sum") + " implements scalarSum for n > 0, a multiple of 8. It adds to the parts.")
 	parts, values, n := param("parts"), param("values"), param("n")
-	total := m.parts(parts)
-	m.eights(n, func(i int, at Mem) {
-		VADDPD(sliceIn(values, at), total[i], total[i])
-	})
-	m.keep(total, parts)
+	total := make([]reg.VecVirtual, 8/m.lanes())
+	in := func(slice reg.Register, i int) Mem { return Mem{Base: slice, Disp: 8 * m.lanes() * i} }
+	for i := range total {
+		total[i] = m.copied(in(parts, i))
+	}
+	offset, eight := GP64(), label("eight")
+	XORQ(offset, offset)
+	Label(eight)
+	for i := range total {
+		VADDPD(in(values, i).Idx(offset, 8), total[i], total[i])
+	}
+	ADDQ(Imm(8), offset)
+	CMPQ(offset, n)
+	JLT(LabelRef(eight))
+	for i := range total {
+		VMOVUPD(total[i], in(parts, i))
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -152,39 +164,8 @@ func (r row) each(body func(i int, at Mem, only *mask)) {
 	Label(done)
 }
 
-// eights generates a loop that runs the body for every register i of every group of eight numbers.
-// at is the offset into slices.
-func (m machine) eights(n reg.Register, body func(i int, at Mem)) {
-	offset := GP64()
-	XORQ(offset, offset)
-	loop := label("eight")
-	Label(loop)
-	for i := range 8 / m.lanes() {
-		body(i, Mem{Index: offset, Scale: 8, Disp: 8 * m.lanes() * i})
-	}
-	ADDQ(Imm(8), offset)
-	CMPQ(offset, n)
-	JLT(LabelRef(loop))
-}
-
 // sliceIn returns an offset applied to a slice.
 func sliceIn(slice reg.Register, at Mem) Mem {
 	at.Base = slice
 	return at
-}
-
-// parts loads the eight partial sums into registers.
-func (m machine) parts(at reg.Register) []reg.VecVirtual {
-	total := make([]reg.VecVirtual, 8/m.lanes())
-	for i := range total {
-		total[i] = m.copied(Mem{Base: at, Disp: 8 * m.lanes() * i})
-	}
-	return total
-}
-
-// keep stores the eight partial sums.
-func (m machine) keep(total []reg.VecVirtual, at reg.Register) {
-	for i := range total {
-		VMOVUPD(total[i], Mem{Base: at, Disp: 8 * m.lanes() * i})
-	}
 }

@@ -1,9 +1,6 @@
-// AVX2: four columns a vector, U vectors at a time.
+// AVX2: four columns a vector.
 #define TARGET2 __attribute__((noinline, target("avx2,fma")))
 #define INLINE2 static inline __attribute__((always_inline, target("avx2,fma")))
-
-// The logarithm of a step is gathered, but not its inverse: a division is faster, 1/s or q/s.
-enum { INVERSE, QUOTIENT };
 
 // centre256 is what the second sweep knows of the first.
 typedef struct {
@@ -15,28 +12,21 @@ typedef struct {
 	__m256d d, d2, d3, log, rest, steps;
 } sums256;
 
-// split256 is the step of r, its logarithm and, but for QUOTIENT, its inverse.
+// split256 is the step of r and its logarithm, which is gathered. The inverse of the step is not: q/s is faster.
 typedef struct {
-	__m256d s, log, inverse;
+	__m256d s, log;
 } split256;
 
-INLINE2 split256 split_256(const int how, __m256d r) {
+INLINE2 split256 split_256(__m256d r) {
 	__m256i bits = _mm256_castpd_si256(r), s = _mm256_and_si256(bits, _mm256_set1_epi64x(STEP_MASK));
 	// The exponent as a double: its bits below those of 2^52, less 2^52 and the bias.
 	__m256i e = _mm256_or_si256(_mm256_srli_epi64(bits, 52), _mm256_set1_epi64x(0x4330000000000000));
 	__m256d exponent = _mm256_sub_pd(_mm256_castsi256_pd(e), _mm256_set1_pd(0x1p52 + 1023));
 	split256 x;
-	x.s = x.inverse = _mm256_castsi256_pd(s);
+	x.s = _mm256_castsi256_pd(s);
 	__m256i j = _mm256_and_si256(_mm256_srli_epi64(bits, 48), _mm256_set1_epi64x(15));
-	if (how == INVERSE)
-		x.inverse = _mm256_div_pd(_mm256_set1_pd(1), x.s);
 	x.log = _mm256_fmadd_pd(exponent, _mm256_set1_pd(LN2), _mm256_i64gather_pd(logs, j, 8));
 	return x;
-}
-
-// over_256 is q/s.
-INLINE2 __m256d over_256(const int how, __m256d q, const split256 *x) {
-	return how == QUOTIENT ? _mm256_div_pd(q, x->s) : _mm256_mul_pd(q, x->inverse);
 }
 
 INLINE2 __m256d poly_256(__m256d t) {
@@ -48,19 +38,18 @@ INLINE2 __m256d poly_256(__m256d t) {
 	return _mm256_fmadd_pd(p, t, _mm256_set1_pd(P0));
 }
 
-// mask_256 are the lanes of vector u that are within left columns.
-INLINE2 __m128i mask_256(size_t left, int u) {
-	int lanes = left < 4 * (size_t)(u + 1) ? (int)left - 4 * u : 4;
-	return _mm_cmpgt_epi32(_mm_set1_epi32(lanes), _mm_setr_epi32(0, 1, 2, 3));
+// mask_256 are the lanes that are within left columns.
+INLINE2 __m128i mask_256(size_t left) {
+	return _mm_cmpgt_epi32(_mm_set1_epi32(left < 4 ? (int)left : 4), _mm_setr_epi32(0, 1, 2, 3));
 }
 
 INLINE2 __m256d load_256(const float *p, const int masked, __m128i k) {
 	return _mm256_cvtps_pd(masked ? _mm_maskload_ps(p, k) : _mm_loadu_ps(p));
 }
 
-INLINE2 __m256d plogp_256(const int how, __m256d p) {
-	split256 x = split_256(how, _mm256_fmadd_pd(p, _mm256_set1_pd(SHIFT), _mm256_set1_pd(TINY)));
-	__m256d q = _mm256_sub_pd(p, x.s), t = over_256(how, q, &x);
+INLINE2 __m256d plogp_256(__m256d p) {
+	split256 x = split_256(_mm256_fmadd_pd(p, _mm256_set1_pd(SHIFT), _mm256_set1_pd(TINY)));
+	__m256d q = _mm256_sub_pd(p, x.s), t = _mm256_div_pd(q, x.s);
 	return _mm256_fmadd_pd(_mm256_mul_pd(q, t), poly_256(t), _mm256_fmadd_pd(p, x.log, q));
 }
 
@@ -74,15 +63,15 @@ INLINE2 centre256 centre_256(size_t passes, __m256d sum) {
 }
 
 // add_256 adds a value to the sums.
-INLINE2 void add_256(const int how, __m256d v, const centre256 *c, sums256 *sum) {
+INLINE2 void add_256(__m256d v, const centre256 *c, sums256 *sum) {
 	__m256d d = _mm256_sub_pd(v, c->mu), d2 = _mm256_mul_pd(d, d);
 	sum->d = _mm256_add_pd(sum->d, d);
 	sum->d2 = _mm256_add_pd(sum->d2, d2);
 	sum->d3 = _mm256_fmadd_pd(d2, d, sum->d3);
-	split256 x = split_256(how, _mm256_fmadd_pd(v, c->shifted, _mm256_set1_pd(TINY)));
+	split256 x = split_256(_mm256_fmadd_pd(v, c->shifted, _mm256_set1_pd(TINY)));
 	sum->steps = _mm256_add_pd(sum->steps, x.s);
 	sum->log = _mm256_fmadd_pd(v, x.log, sum->log);
-	__m256d q = _mm256_fmsub_pd(v, c->inv, x.s), t = over_256(how, q, &x);
+	__m256d q = _mm256_fmsub_pd(v, c->inv, x.s), t = _mm256_div_pd(q, x.s);
 	sum->rest = _mm256_fmadd_pd(_mm256_mul_pd(q, t), poly_256(t), sum->rest);
 }
 
@@ -94,7 +83,7 @@ INLINE2 void store_256(double *to, __m256d v, const int masked, __m128i k) {
 }
 
 // finish_256 writes four columns from the sums of the second sweep.
-INLINE2 void finish_256(const int how, size_t passes, const centre256 *c, const sums256 *sum, columns out, size_t at,
+INLINE2 void finish_256(size_t passes, const centre256 *c, const sums256 *sum, columns out, size_t at,
                         const int masked, __m128i k) {
 	const __m256d n = _mm256_set1_pd((double)passes), per = _mm256_set1_pd(1.0 / (double)passes);
 	const __m256d per_less = _mm256_set1_pd(1.0 / (double)(passes - 1)), zero = _mm256_setzero_pd();
@@ -118,155 +107,51 @@ INLINE2 void finish_256(const int how, size_t passes, const centre256 *c, const 
 	store_256(out.c + at, nats, masked, k);
 	store_256(out.skewness + at, skewness, masked, k);
 	store_256(out.m + at, m, masked, k);
-	store_256(out.plogp + at, plogp_256(how, mean), masked, k);
+	store_256(out.plogp + at, plogp_256(mean), masked, k);
 }
 
-// block_256 is both sweeps over U vectors of columns, the last of them masked where that is asked.
-INLINE2 void block_256(const int how, const int U, const int masked, const float *p, size_t passes,
-                       size_t stride, double *aside, columns out, size_t at, __m128i k) {
-	__m256d even[2], odd[2]; // two sums, so that the additions overlap
-	centre256 c[2];
-	sums256 sum[2]; // of all of which U are used: in registers
-	const float *row = p + at;
-	double *to = aside;
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		even[u] = odd[u] = _mm256_setzero_pd();
-	size_t i = 0;
-	for (; i + 1 < passes; i += 2, row += 2 * stride) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			__m256d v = load_256(row + 4 * u, masked && u == U - 1, k);
-			__m256d w = load_256(row + stride + 4 * u, masked && u == U - 1, k);
-			even[u] = _mm256_add_pd(even[u], v);
-			odd[u] = _mm256_add_pd(odd[u], w);
-			_mm256_store_pd(to + 4 * u, v);
-			_mm256_store_pd(to + 4 * (U + u), w);
-		}
-		to += 8 * U;
-	}
-	if (i < passes) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			__m256d v = load_256(row + 4 * u, masked && u == U - 1, k);
-			even[u] = _mm256_add_pd(even[u], v);
-			_mm256_store_pd(to + 4 * u, v);
-		}
-	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		c[u] = centre_256(passes, _mm256_add_pd(even[u], odd[u]));
-		sum[u] = (sums256){{0}, {0}, {0}, {0}, {0}, {0}};
-	}
-	for (i = 0; i < passes; i++, aside += 4 * U) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++)
-			add_256(how, _mm256_load_pd(aside + 4 * u), &c[u], &sum[u]);
-	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		finish_256(how, passes, &c[u], &sum[u], out, at + 4 * u, masked && u == U - 1, k);
-}
-
-INLINE2 void blocks_256(const int how, const int U, const float *p, size_t passes, size_t width,
-                        size_t stride, double *aside, columns out) {
-	size_t at = 0;
-	for (; at + 4 * (size_t)U <= width; at += 4 * U)
-		block_256(how, U, 0, p, passes, stride, aside, out, at, _mm_setzero_si128());
-	if (U > 1 && at + 4 < width)
-		block_256(how, 2, 1, p, passes, stride, aside, out, at, mask_256(width - at, 1));
-	else if (U > 1 && at + 4 == width)
-		block_256(how, 1, 0, p, passes, stride, aside, out, at, _mm_setzero_si128());
-	else if (at < width)
-		block_256(how, 1, 1, p, passes, stride, aside, out, at, mask_256(width - at, 0));
-}
-
-// sweep_256 is the second sweep over U vectors that lie aside, and the first over the next.
-INLINE2 void sweep_256(const int how, const int U, const int next, const float *row, size_t passes, size_t stride,
-                       double *aside, const centre256 *c, sums256 *sum, __m256d *first, const __m128i *k) {
-	for (size_t i = 0; i < passes; i++, row += stride, aside += 4 * U) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			add_256(how, _mm256_load_pd(aside + 4 * u), &c[u], &sum[u]);
-			if (next != NOTHING) {
-				__m256d v = load_256(row + 4 * u, next == SOME, k[u]);
-				first[u] = _mm256_add_pd(first[u], v);
-				_mm256_store_pd(aside + 4 * u, v);
-			}
+// sweep_256 is the second sweep over one vector that lies aside, and the first over the next.
+INLINE2 void sweep_256(const int next, const float *row, size_t passes, size_t stride, double *aside,
+                       const centre256 *c, sums256 *sum, __m256d *first, __m128i k) {
+	for (size_t i = 0; i < passes; i++, row += stride, aside += 4) {
+		add_256(_mm256_load_pd(aside), c, sum);
+		if (next != NOTHING) {
+			__m256d v = load_256(row, next == SOME, k);
+			*first = _mm256_add_pd(*first, v);
+			_mm256_store_pd(aside, v);
 		}
 	}
 }
 
-INLINE2 void ahead_256(const int how, const int U, const float *p, size_t passes, size_t width, size_t stride,
-                       double *aside, columns out) {
-	const __m256d zero = _mm256_setzero_pd();
-	__m128i k[2];
-	__m256d first[2], odd[2];
-	centre256 c[2];
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		k[u] = mask_256(width, u);
-		first[u] = odd[u] = zero;
-	}
+TARGET2 static void avx2(const float *p, size_t passes, size_t width, double *aside, columns out) {
+	__m128i k = mask_256(width);
+	__m256d first = _mm256_setzero_pd(), odd = first;
 	const float *row = p;
 	double *to = aside;
-	for (size_t i = 0; i < passes; i++, row += stride, to += 4 * U) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			__m256d v = load_256(row + 4 * u, 1, k[u]), s = _mm256_add_pd(odd[u], v);
-			odd[u] = first[u]; // by turns, so that the additions overlap
-			first[u] = s;
-			_mm256_store_pd(to + 4 * u, v);
-		}
+	for (size_t i = 0; i < passes; i++, row += width, to += 4) {
+		__m256d v = load_256(row, 1, k), s = _mm256_add_pd(odd, v);
+		odd = first; // by turns, so that the additions overlap
+		first = s;
+		_mm256_store_pd(to, v);
 	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		c[u] = centre_256(passes, _mm256_add_pd(first[u], odd[u]));
-	for (size_t at = 0; at < width; at += 4 * U) {
-		size_t left = width - at > 4 * (size_t)U ? width - at - 4 * U : 0;
-		sums256 sum[2];
-		centre256 after[2];
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			k[u] = mask_256(left, u);
-			first[u] = zero;
-			sum[u] = (sums256){{0}, {0}, {0}, {0}, {0}, {0}};
-		}
-		row = p + at + 4 * U;
-		if (left >= 4 * (size_t)U)
-			sweep_256(how, U, ALL, row, passes, stride, aside, c, sum, first, k);
+	centre256 c = centre_256(passes, _mm256_add_pd(first, odd));
+	for (size_t at = 0; at < width; at += 4) {
+		size_t left = width - at > 4 ? width - at - 4 : 0;
+		sums256 sum = {{0}, {0}, {0}, {0}, {0}, {0}};
+		first = _mm256_setzero_pd();
+		row = p + at + 4;
+		k = mask_256(left);
+		if (left >= 4)
+			sweep_256(ALL, row, passes, width, aside, &c, &sum, &first, k);
 		else if (left > 0)
-			sweep_256(how, U, SOME, row, passes, stride, aside, c, sum, first, k);
+			sweep_256(SOME, row, passes, width, aside, &c, &sum, &first, k);
 		else
-			sweep_256(how, U, NOTHING, row, passes, stride, aside, c, sum, first, k);
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) // the division begins before those of finish_256
-			after[u] = centre_256(passes, first[u]);
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			size_t from = at + 4 * u;
-			if (from + 4 <= width)
-				finish_256(how, passes, &c[u], &sum[u], out, from, 0, k[u]);
-			else if (from < width)
-				finish_256(how, passes, &c[u], &sum[u], out, from, 1, mask_256(width - from, 0));
-			c[u] = after[u];
-		}
+			sweep_256(NOTHING, row, passes, width, aside, &c, &sum, &first, k);
+		centre256 after = centre_256(passes, first); // the division begins before those of finish_256
+		if (at + 4 <= width)
+			finish_256(passes, &c, &sum, out, at, 0, k);
+		else
+			finish_256(passes, &c, &sum, out, at, 1, mask_256(width - at));
+		c = after;
 	}
 }
-
-#define AVX2_BLOCKS(NAME, HOW, U) \
-	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
-	                         columns out) { \
-		blocks_256(HOW, U, p, passes, width, stride, aside, out); \
-	}
-#define AVX2_AHEAD(NAME, HOW, U) \
-	TARGET2 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
-	                         columns out) { \
-		ahead_256(HOW, U, p, passes, width, stride, aside, out); \
-	}
-#define AVX2_ALL(HOW) \
-	AVX2_BLOCKS(avx2_##HOW##_ASIDE_1, HOW, 1) \
-	AVX2_BLOCKS(avx2_##HOW##_ASIDE_2, HOW, 2) \
-	AVX2_AHEAD(avx2_##HOW##_AHEAD_1, HOW, 1)
-AVX2_ALL(INVERSE)
-AVX2_ALL(QUOTIENT)

@@ -1,4 +1,4 @@
-// AVX-512: eight columns a vector, U vectors at a time.
+// AVX-512: eight columns a vector.
 #define TARGET512 __attribute__((noinline, target("avx512f,avx512dq,avx512vl,avx512bw,fma")))
 #define INLINE512 static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512vl,avx512bw,fma")))
 
@@ -47,10 +47,8 @@ INLINE512 __m512d poly_512(__m512d t) {
 	return _mm512_fmadd_pd(p, t, _mm512_set1_pd(P0));
 }
 
-// mask_512 are the lanes of vector u that are within left columns.
-INLINE512 __mmask8 mask_512(size_t left, int u) {
-	return left >= 8 * (size_t)(u + 1) ? 0xff : left > 8 * (size_t)u ? (__mmask8)((1u << (left - 8 * u)) - 1) : 0;
-}
+// mask_512 are the lanes that are within left columns.
+INLINE512 __mmask8 mask_512(size_t left) { return left >= 8 ? 0xff : (__mmask8)((1u << left) - 1); }
 
 INLINE512 __m512d load_512(const float *p, const int masked, __mmask8 k) {
 	return _mm512_cvtps_pd(masked ? _mm256_maskz_loadu_ps(k, p) : _mm256_loadu_ps(p));
@@ -112,153 +110,47 @@ INLINE512 void finish_512(size_t passes, const centre512 *c, const sums512 *sum,
 	_mm512_mask_storeu_pd(out.plogp + at, k, plogp_512(mean, tables));
 }
 
-// block_512 is both sweeps over U vectors of columns, the last of them masked where that is asked.
-INLINE512 void block_512(const int U, const int masked, const float *p, size_t passes, size_t stride,
-                         double *aside, const tables512 *tables, columns out, size_t at, __mmask8 k) {
-	__m512d even[3], odd[3]; // two sums, so that the additions overlap
-	centre512 c[3];
-	sums512 sum[3]; // of all of which U are used: in registers
-	const float *row = p + at;
-	double *to = aside;
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		even[u] = odd[u] = _mm512_setzero_pd();
-	size_t i = 0;
-	for (; i + 1 < passes; i += 2, row += 2 * stride) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			__m512d v = load_512(row + 8 * u, masked && u == U - 1, k);
-			__m512d w = load_512(row + stride + 8 * u, masked && u == U - 1, k);
-			even[u] = _mm512_add_pd(even[u], v);
-			odd[u] = _mm512_add_pd(odd[u], w);
-			_mm512_store_pd(to + 8 * u, v);
-			_mm512_store_pd(to + 8 * (U + u), w);
-		}
-		to += 16 * U;
-	}
-	if (i < passes) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			__m512d v = load_512(row + 8 * u, masked && u == U - 1, k);
-			even[u] = _mm512_add_pd(even[u], v);
-			_mm512_store_pd(to + 8 * u, v);
+// sweep_512 is the second sweep over one vector that lies aside, and the first over the next.
+INLINE512 void sweep_512(const int next, const float *row, size_t passes, size_t stride, double *aside,
+                         const centre512 *c, sums512 *sum, __m512d *first, __mmask8 k, const tables512 *tables) {
+	for (size_t i = 0; i < passes; i++, row += stride, aside += 8) {
+		add_512(_mm512_load_pd(aside), c, sum, tables);
+		if (next != NOTHING) {
+			__m512d v = load_512(row, next == SOME, k);
+			*first = _mm512_add_pd(*first, v);
+			_mm512_store_pd(aside, v);
 		}
 	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		c[u] = centre_512(passes, _mm512_add_pd(even[u], odd[u]));
-		sum[u] = (sums512){{0}, {0}, {0}, {0}, {0}, {0}};
-	}
-	for (i = 0; i < passes; i++, aside += 8 * U) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++)
-			add_512(_mm512_load_pd(aside + 8 * u), &c[u], &sum[u], tables);
-	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		finish_512(passes, &c[u], &sum[u], tables, out, at + 8 * u, masked && u == U - 1 ? k : 0xff);
 }
 
-INLINE512 void blocks_512(const int U, const float *p, size_t passes, size_t width, size_t stride,
-                          double *aside, columns out) {
+TARGET512 static void avx512(const float *p, size_t passes, size_t width, double *aside, columns out) {
 	const tables512 tables = tables_512();
-	size_t at = 0;
-	for (; at + 8 * (size_t)U <= width; at += 8 * U)
-		block_512(U, 0, p, passes, stride, aside, &tables, out, at, 0);
-	if (U > 2 && at + 16 < width)
-		block_512(3, 1, p, passes, stride, aside, &tables, out, at, mask_512(width - at, 2));
-	else if (U > 1 && at + 8 < width)
-		block_512(2, 1, p, passes, stride, aside, &tables, out, at, mask_512(width - at, 1));
-	else if (at < width)
-		block_512(1, 1, p, passes, stride, aside, &tables, out, at, mask_512(width - at, 0));
-}
-
-// sweep_512 is the second sweep over U vectors that lie aside, and the first over the next.
-INLINE512 void sweep_512(const int U, const int next, const float *row, size_t passes, size_t stride, double *aside,
-                         const centre512 *c, sums512 *sum, __m512d *first, const __mmask8 *k,
-                         const tables512 *tables) {
-	for (size_t i = 0; i < passes; i++, row += stride, aside += 8 * U) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			add_512(_mm512_load_pd(aside + 8 * u), &c[u], &sum[u], tables);
-			if (next != NOTHING) {
-				__m512d v = load_512(row + 8 * u, next == SOME, k[u]);
-				first[u] = _mm512_add_pd(first[u], v);
-				_mm512_store_pd(aside + 8 * u, v);
-			}
-		}
-	}
-}
-
-INLINE512 void ahead_512(const int U, const float *p, size_t passes, size_t width, size_t stride, double *aside,
-                         columns out) {
-	const tables512 tables = tables_512();
-	const __m512d zero = _mm512_setzero_pd();
-	__mmask8 k[3], next[3];
-	__m512d first[3], odd[3];
-	centre512 c[3];
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++) {
-		k[u] = mask_512(width, u);
-		first[u] = odd[u] = zero;
-	}
+	__mmask8 k = mask_512(width);
+	__m512d first = _mm512_setzero_pd(), odd = first;
 	const float *row = p;
 	double *to = aside;
-	for (size_t i = 0; i < passes; i++, row += stride, to += 8 * U) {
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			__m512d v = load_512(row + 8 * u, 1, k[u]), s = _mm512_add_pd(odd[u], v);
-			odd[u] = first[u]; // by turns, so that the additions overlap
-			first[u] = s;
-			_mm512_store_pd(to + 8 * u, v);
-		}
+	for (size_t i = 0; i < passes; i++, row += width, to += 8) {
+		__m512d v = load_512(row, 1, k), s = _mm512_add_pd(odd, v);
+		odd = first; // by turns, so that the additions overlap
+		first = s;
+		_mm512_store_pd(to, v);
 	}
-#pragma GCC unroll 4
-	for (int u = 0; u < U; u++)
-		c[u] = centre_512(passes, _mm512_add_pd(first[u], odd[u]));
-	for (size_t at = 0; at < width; at += 8 * U) {
-		size_t left = width - at > 8 * (size_t)U ? width - at - 8 * U : 0;
-		sums512 sum[3];
-		centre512 after[3];
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			next[u] = mask_512(left, u);
-			first[u] = zero;
-			sum[u] = (sums512){{0}, {0}, {0}, {0}, {0}, {0}};
-		}
-		row = p + at + 8 * U;
-		if (left >= 8 * (size_t)U)
-			sweep_512(U, ALL, row, passes, stride, aside, c, sum, first, next, &tables);
+	centre512 c = centre_512(passes, _mm512_add_pd(first, odd));
+	for (size_t at = 0; at < width; at += 8) {
+		size_t left = width - at > 8 ? width - at - 8 : 0;
+		__mmask8 next = mask_512(left);
+		sums512 sum = {{0}, {0}, {0}, {0}, {0}, {0}};
+		first = _mm512_setzero_pd();
+		row = p + at + 8;
+		if (left >= 8)
+			sweep_512(ALL, row, passes, width, aside, &c, &sum, &first, next, &tables);
 		else if (left > 0)
-			sweep_512(U, SOME, row, passes, stride, aside, c, sum, first, next, &tables);
+			sweep_512(SOME, row, passes, width, aside, &c, &sum, &first, next, &tables);
 		else
-			sweep_512(U, NOTHING, row, passes, stride, aside, c, sum, first, next, &tables);
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) // the division begins before those of finish_512
-			after[u] = centre_512(passes, first[u]);
-#pragma GCC unroll 4
-		for (int u = 0; u < U; u++) {
-			if (u == 0 || k[u])
-				finish_512(passes, &c[u], &sum[u], &tables, out, at + 8 * u, k[u]);
-			c[u] = after[u];
-			k[u] = next[u];
-		}
+			sweep_512(NOTHING, row, passes, width, aside, &c, &sum, &first, next, &tables);
+		centre512 after = centre_512(passes, first); // the division begins before those of finish_512
+		finish_512(passes, &c, &sum, &tables, out, at, k);
+		c = after;
+		k = next;
 	}
 }
-
-#define AVX512_BLOCKS(NAME, U) \
-	TARGET512 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
-	                           columns out) { \
-		blocks_512(U, p, passes, width, stride, aside, out); \
-	}
-AVX512_BLOCKS(avx512_aside_1, 1)
-AVX512_BLOCKS(avx512_aside_2, 2)
-AVX512_BLOCKS(avx512_aside_3, 3)
-
-#define AVX512_AHEAD(NAME, U) \
-	TARGET512 static void NAME(const float *p, size_t passes, size_t width, size_t stride, double *aside, \
-	                           columns out) { \
-		ahead_512(U, p, passes, width, stride, aside, out); \
-	}
-AVX512_AHEAD(avx512_ahead_1, 1)
-AVX512_AHEAD(avx512_ahead_2, 2)

@@ -12,8 +12,7 @@ import (
 // TestKernelsAgree checks that every kernel computes what decomp computes, for every length of
 // tail.
 func TestKernelsAgree(t *testing.T) {
-	kernels := ckernel.Kernels()
-	if len(kernels) == 0 {
+	if !ckernel.Runs("avx2") {
 		t.Skip("no kernels in this build or for this processor")
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -31,15 +30,18 @@ func TestKernelsAgree(t *testing.T) {
 			if err := b.Result(0, r); err != nil {
 				t.Fatal(err)
 			}
-			for _, kernel := range kernels {
+			for _, path := range []string{"avx2", "avx512"} {
+				if !ckernel.Runs(path) {
+					continue
+				}
 				c := ckernel.NewColumns(k)
-				kernel.Run(ckernel.Panel{Values: values, Passes: passes, Width: k, Stride: k}, c, 1)
+				ckernel.Run(path, values, passes, k, c, 1)
 				same := func(what string, got, want []float64, tolerance float64) {
 					t.Helper()
 					for i := range want {
 						if !(math.Abs(got[i]-want[i]) <= tolerance*math.Max(math.Abs(want[i]), 1e-3)) {
-							t.Errorf("%s, %s, %d passes, class %d of %d: %s is %v, decomp says %v",
-								kernel.Path, kernel.Name, passes, i, k, what, got[i], want[i])
+							t.Errorf("%s, %d passes, class %d of %d: %s is %v, decomp says %v",
+								path, passes, i, k, what, got[i], want[i])
 						}
 					}
 				}

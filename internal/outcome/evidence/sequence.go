@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -168,6 +169,6 @@ func (c *cell) log(position float64) float64 {
 // Clone returns a copy that can go on by itself.
 func (s *Sequence) Clone() *Sequence {
 	c := *s
-	c.above, c.below = s.above.clone(), s.below.clone()
+	c.above.points, c.below.points = slices.Clone(s.above.points), slices.Clone(s.below.points)
 	return &c
 }

@@ -1,9 +1,6 @@
 package evidence
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 const (
 	// sequenceBets counts the bets of a wealth: boldest * 2^-k of what could be lost.
@@ -14,30 +11,29 @@ const (
 
 // A wealth is that of one side of a Sequence, at each point of the grid. At point j, bet k has
 //
-//	exp(lost[k]) * gained[j][k] * 2^(512 exponent[j][k]).
+//	exp(lost[k]) * points[j].Gained[k] * 2^(512 points[j].Exponent[k]).
 type wealth struct {
 	propensity float64          // the least of an outcome that loses, in this cohort; 0 bets nothing
 	odds       *[points]float64 // what an outcome that gains wins of the stake
 	lost       [sequenceBets]float64
-	gained     [][sequenceBets]float64 // from 1 to 2^512
-	exponent   [][sequenceBets]uint32
+	points     []point
+}
+
+// point is what the bets have gained at a point of the grid.
+type point struct {
+	Gained   [sequenceBets]float64 // from 1 to 2^512
+	Exponent [sequenceBets]uint32
 }
 
 // newWealth returns the wealth of side +1, whose odds are (1-a)/a, or of side -1, a/(1-a).
 func newWealth(side int) wealth {
-	w := wealth{odds: &grid[(1-side)/2], gained: make([][sequenceBets]float64, points), exponent: make([][sequenceBets]uint32, points)}
-	for j := range w.gained {
-		for k := range w.gained[j] {
-			w.gained[j][k] = 1
+	w := wealth{odds: &grid[(1-side)/2], points: make([]point, points)}
+	for j := range w.points {
+		for k := range sequenceBets {
+			w.points[j].Gained[k] = 1
 		}
 	}
 	return w
-}
-
-func (w *wealth) clone() wealth {
-	c := *w
-	c.gained, c.exponent = slices.Clone(w.gained), slices.Clone(w.exponent)
-	return c
 }
 
 // lose adds an outcome that goes against the bets, which costs a share of the wealth that does not
@@ -54,14 +50,14 @@ func (w *wealth) lose(propensity float64) {
 func (w *wealth) gain(propensity float64) {
 	// Factors stay below 2^512: odds are below 2^18, stakes below 2^149.
 	stake := boldest * w.propensity / propensity
-	for j := range w.gained {
-		gained, won := &w.gained[j], stake*w.odds[j]
+	for j := range w.points {
+		gained, won := &w.points[j].Gained, stake*w.odds[j]
 		for k := range gained {
 			gained[k] += gained[k] * won
 			won /= 2
 			if gained[k] >= 0x1p512 {
 				gained[k] *= 0x1p-512
-				w.exponent[j][k]++
+				w.points[j].Exponent[k]++
 			}
 		}
 	}
@@ -70,7 +66,7 @@ func (w *wealth) gain(propensity float64) {
 // logs returns the logarithm of each bet's wealth at a point of the grid; -Inf where all is lost.
 func (w *wealth) logs(j int) (logs [sequenceBets]float64) {
 	for k := range logs {
-		logs[k] = w.lost[k] + math.Log(w.gained[j][k]) + float64(w.exponent[j][k])*(exponentBits*math.Ln2)
+		logs[k] = w.lost[k] + math.Log(w.points[j].Gained[k]) + float64(w.points[j].Exponent[k])*(exponentBits*math.Ln2)
 	}
 	return logs
 }

@@ -1,8 +1,10 @@
 package receipt
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 	"math"
 	"sync"
 )
@@ -16,21 +18,17 @@ func VersionHash(text string) uint64 {
 
 // DrawKey makes keyed hashes (HMAC-SHA256) of inputs and groups, which only holders of the key file
 // can predict or invert.
-type DrawKey struct {
-	inner, outer [sha256.BlockSize]byte // the key, padded as HMAC has it
-	idle         sync.Pool              // of *[]byte, for messages
+type DrawKey struct{ idle sync.Pool } // of *drawing
+
+// drawing makes one hash at a time.
+type drawing struct {
+	mac     hash.Hash
+	message []byte
 }
 
 // newDrawKey returns the draw key of a secret.
 func newDrawKey(secret [keySize]byte) *DrawKey {
-	k := &DrawKey{idle: sync.Pool{New: func() any { return new([]byte) }}}
-	copy(k.inner[:], secret[:])
-	k.outer = k.inner
-	for i := range k.inner {
-		k.inner[i] ^= 0x36
-		k.outer[i] ^= 0x5c
-	}
-	return k
+	return &DrawKey{sync.Pool{New: func() any { return &drawing{mac: hmac.New(sha256.New, secret[:])} }}}
 }
 
 // What is hashed begins with one of these, so that no input hashes as a group.
@@ -45,16 +43,16 @@ const (
 // Of the passes it takes their number and mean, rounded to float32. So it does not depend on how
 // the passes were cut into messages, and passes that differ less than that count as the same.
 func (k *DrawKey) Hash(policy *[32]byte, id []byte, passes int, mean []float64) uint64 {
-	buffer := k.idle.Get().(*[]byte)
-	b := append(append((*buffer)[:0], k.inner[:]...), ofInput)
-	b = append(b, policy[:]...)
+	d := k.idle.Get().(*drawing)
+	b := append(append(d.message[:0], ofInput), policy[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(id)))
 	b = append(b, id...)
 	b = binary.BigEndian.AppendUint32(b, uint32(passes))
 	for _, x := range mean {
 		b = binary.BigEndian.AppendUint32(b, math.Float32bits(float32(x)))
 	}
-	return k.finish(buffer, b)
+	d.message = b
+	return k.sum(d)
 }
 
 // Group returns the hash of a client's group, such as a patient; 0 for an empty one, and for no
@@ -63,16 +61,17 @@ func (k *DrawKey) Group(group []byte) uint64 {
 	if len(group) == 0 {
 		return 0
 	}
-	buffer := k.idle.Get().(*[]byte)
-	b := append(append((*buffer)[:0], k.inner[:]...), ofGroup)
-	return k.finish(buffer, append(b, group...))
+	d := k.idle.Get().(*drawing)
+	d.message = append(append(d.message[:0], ofGroup), group...)
+	return k.sum(d)
 }
 
-// finish returns the HMAC of a message that follows the inner key, and gives the buffer back.
-func (k *DrawKey) finish(buffer *[]byte, message []byte) uint64 {
-	sum := sha256.Sum256(message)
-	*buffer = append(append(message[:0], k.outer[:]...), sum[:]...)
-	sum = sha256.Sum256(*buffer)
-	k.idle.Put(buffer)
-	return max(binary.BigEndian.Uint64(sum[:]), 1)
+// sum returns the hash of a drawing's message, and gives the drawing back.
+func (k *DrawKey) sum(d *drawing) uint64 {
+	d.mac.Reset()
+	d.mac.Write(d.message)
+	d.message = d.mac.Sum(d.message[:0])
+	sum := binary.BigEndian.Uint64(d.message)
+	k.idle.Put(d)
+	return max(sum, 1)
 }

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/tracing"
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/kernel"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/oip"
@@ -119,7 +119,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 		return nil, err
 	}
 	logWorstCase(log, options.Limits.WorstCase(len(s.Policies()), connections.all, c.HTTP != config.Off), options.MemoryLimit)
-	log.Info("arithmetic", zap.String("version", decomp.Kernel()))
+	log.Info("arithmetic", zap.String("version", kernel.Name()))
 	d.policies.begin()
 	return d, nil
 }

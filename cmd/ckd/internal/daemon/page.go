@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/kernel"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
@@ -94,7 +94,7 @@ func (p *page) reloaded(err error, ended time.Time) {
 func (p *page) daemon() pagestate.Daemon {
 	info := buildinfo.Get()
 	d := pagestate.Daemon{
-		Version: info.Version, Revision: info.Revision, Arithmetic: decomp.Kernel(),
+		Version: info.Version, Revision: info.Revision, Arithmetic: kernel.Name(),
 		Started: p.started, Serving: p.server.Serving(),
 	}
 	if certificates := p.security.certificates; certificates != nil {
