@@ -63,15 +63,8 @@ func (s *Server) decide(p *Policy, passes [][]float32) (*engine.Outcome, error) 
 
 // sameShape reports whether a stream that was opened under p can go on under next.
 func (p *Policy) sameShape(next *Policy) bool {
-	if next == nil || len(p.Classes) != len(next.Classes) {
-		return false
-	}
-	for i := range p.Classes {
-		if p.Classes[i] != next.Classes[i] {
-			return false
-		}
-	}
-	return p.Kind == next.Kind && p.ExpectedPasses == next.ExpectedPasses && p.FewestPasses == next.FewestPasses
+	return next != nil && slices.Equal(p.Classes, next.Classes) && p.Kind == next.Kind && p.ExpectedPasses == next.ExpectedPasses &&
+		p.FewestPasses == next.FewestPasses
 }
 
 // faultOf returns the reason why a row is refused, or "".
@@ -97,21 +90,25 @@ func (p *Policy) faultOf(row []float32) string {
 	return ""
 }
 
-// faultOfAll returns the reason why an input is refused whose passes are not refused one by one, or
-// "".
-func (p *Policy) faultOfAll(passes [][]float32) string {
-	if p.Kind != policy.Logits {
-		return ""
-	}
+// refusal returns the reason why an input with these passes is refused, or "".
+func (p *Policy) refusal(passes [][]float32) string {
 	for _, row := range passes {
+		if reason := p.faultOf(row); reason != "" {
+			return reason
+		}
+	}
+	if len(passes) < max(p.FewestPasses, 1) {
+		return "TOO_FEW_PASSES"
+	}
+	const loose = 0.02 // of what is taken for probabilities
+	if p.Kind != policy.Logits || slices.ContainsFunc(passes, func(row []float32) bool {
 		sum := 0.0
 		for _, v := range row {
 			sum += float64(v)
 		}
-		const loose = 0.02 // of what is taken for probabilities
-		if math.Abs(sum-1) > loose || slices.Min(row) < -loose || slices.Max(row) > 1+loose {
-			return ""
-		}
+		return math.Abs(sum-1) > loose || slices.Min(row) < -loose || slices.Max(row) > 1+loose
+	}) {
+		return ""
 	}
 	return "NOT_LOGITS"
 }
