@@ -544,9 +544,6 @@ func (sim *simulation) end() error {
 	if err := sim.checkCounters(); err != nil {
 		return err
 	}
-	if n := sim.spec.OpenInputs(); n != 0 {
-		return fmt.Errorf("%d inputs are open at the end: a fault of package spec", n)
-	}
 	if held := sim.held(); held != 0 {
 		return fmt.Errorf("%d bytes of the budget are not given back", held)
 	}

@@ -307,7 +307,7 @@ func (s *Stream) ask(g *group, i int, row []float32) {
 		in.asked = earlystop.Open // it goes on
 		return
 	}
-	o, err := s.server.decide(p, in.passes)
+	o, err := p.decide(in.passes)
 	switch {
 	case err != nil:
 		s.reply.differs("%w", err)

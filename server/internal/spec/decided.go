@@ -159,7 +159,7 @@ func enum[E ~int32](values map[string]int32, prefix, word string) E {
 
 // reviewed checks who is to look at an input, and its receipt, and counts both.
 func (s *Server) reviewed(p *Policy, t terms, d decision, o *engine.Outcome, got *ckdv1.Decomposition) error {
-	critical := p.critical[o.Predicted]
+	critical := p.model.CallsCritical(o.Predicted)
 	version := cmp.Or(t.version, p.Version)
 	if t.receipts == ckdv1.Receipts_RECEIPTS_UNSPECIFIED {
 		if got.GetReview() || len(got.GetReceipt()) > 0 {

@@ -32,7 +32,7 @@ func (s *Server) answered(p *Policy, t terms, d decision, passes [][]float32, wa
 	if want != "" {
 		return nil
 	}
-	o, err := s.decide(p, passes)
+	o, err := p.decide(passes)
 	if err != nil {
 		return err
 	}

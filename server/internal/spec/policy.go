@@ -17,7 +17,6 @@ type Policy struct {
 	model    *engine.Model
 	rule     *earlystop.Rule  // nil: no input stops early
 	follower *engine.Follower // nil without a rule
-	critical map[int]bool
 }
 
 // Bind returns a policy to predict with.
@@ -26,10 +25,7 @@ func Bind(p *policy.Policy) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Policy{Policy: p, model: m, critical: map[int]bool{}}
-	for _, k := range p.Critical {
-		b.critical[k] = true
-	}
+	b := &Policy{Policy: p, model: m}
 	if b.rule = p.EarlyStop(); b.rule != nil {
 		if b.follower, err = engine.NewFollower(p); err != nil {
 			return nil, err
@@ -38,20 +34,10 @@ func Bind(p *policy.Policy) (*Policy, error) {
 	return b, nil
 }
 
-// decide returns the outcome of an input that had these passes, in two passes over them. It is valid
-// until the next call.
-func (s *Server) decide(p *Policy, passes [][]float32) (*engine.Outcome, error) {
-	b := s.batches[p]
-	if b == nil {
-		b = p.model.NewBatch()
-		s.batches[p] = b
-	}
-	var values []float32
-	for _, row := range passes {
-		values = append(values, row...)
-	}
-	o := p.model.NewOutcome()
-	err := b.Reset(decomp.Tensor{Passes: len(passes), Inputs: 1, Float32: values})
+// decide returns the outcome of an input that had these passes, in two passes over them.
+func (p *Policy) decide(passes [][]float32) (*engine.Outcome, error) {
+	b, o := p.model.NewBatch(), p.model.NewOutcome()
+	err := b.Reset(decomp.Tensor{Passes: len(passes), Inputs: 1, Float32: slices.Concat(passes...)})
 	if err == nil {
 		err = b.Outcome(0, o)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
@@ -45,7 +44,6 @@ type Server struct {
 	Sampler fullpass.Sampler
 
 	policies map[string]*Policy
-	batches  map[*Policy]*engine.Batch
 	followed map[string]uint64 // inputs that might be decided early, by the hash of the policy
 	counters map[string]map[string]float64
 	early    map[string]map[string]float64 // those that exist only with a rule
@@ -56,7 +54,7 @@ type Server struct {
 // NewServer returns a Server without policies.
 func NewServer(l Limits) *Server {
 	return &Server{
-		Limits: l, policies: map[string]*Policy{}, batches: map[*Policy]*engine.Batch{}, followed: map[string]uint64{},
+		Limits: l, policies: map[string]*Policy{}, followed: map[string]uint64{},
 		counters: map[string]map[string]float64{}, early: map[string]map[string]float64{}, users: map[string]int{}, issued: map[string]float64{},
 	}
 }
@@ -163,12 +161,4 @@ func (s *Server) CheckCounters(got map[string]float64) error {
 	}
 	slices.Sort(wrong)
 	return fmt.Errorf("counters: %s", strings.Join(wrong, "; "))
-}
-
-// OpenInputs returns how many inputs are open on all streams.
-func (s *Server) OpenInputs() (n int) {
-	for model := range s.counters {
-		n += int(s.counters[model][Series("ckd_inputs_open", "model", model)])
-	}
-	return n
 }
