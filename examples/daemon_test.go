@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -85,9 +83,5 @@ func serve(t *testing.T, args ...string) *testbed.Daemon {
 
 func serveOn(t *testing.T, listen string, args ...string) *testbed.Daemon {
 	t.Helper()
-	withHTTP := slices.Contains(args, "--http")
-	command := exec.Command(ckd, append([]string{"serve", "--listen", listen, "--admin", "127.0.0.1:0"}, args...)...)
-	return testbed.StartUntil(t, command, func(d *testbed.Daemon) bool {
-		return len(d.GRPC) > strings.Count(listen, ",") && d.Admin != "" && (d.HTTP != "" || !withHTTP)
-	})
+	return testbed.ServeOn(t, ckd, listen, args...)
 }

@@ -71,7 +71,7 @@ func (a *admission) inUse() []metrics.Use {
 		{Resource: "streams", InUse: a.streams.Load(), Limit: int64(a.limits.Streams)},
 		{Resource: "calls", InUse: a.calls.Load(), Limit: int64(a.limits.Calls)},
 		{Resource: "unread_replies", InUse: a.unread.Load()},
-		{Resource: "watches", InUse: a.watches.Load(), Limit: int64(a.limits.Watches)},
+		{Resource: "watches", InUse: a.watches.Load(), Limit: int64(a.limits.Streams)},
 	}
 }
 
@@ -240,7 +240,7 @@ func (a *admission) openWatch(ctx context.Context, who *auth.Identity) error {
 		a.metrics.Refused("watches", "full")
 		return tooMany("watches of the health by "+who.Name(), own.Limit()+1, own.Limit())
 	}
-	if n, most := a.watches.Add(1), int64(a.limits.Watches); n > most {
+	if n, most := a.watches.Add(1), int64(a.limits.Streams); n > most {
 		a.watches.Add(-1)
 		own.Release()
 		a.metrics.Refused("watches", "full")

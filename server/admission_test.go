@@ -152,7 +152,7 @@ func TestManyProbesAtOnce(t *testing.T) {
 // TestWatchesAreBounded checks the limits of open watches, of the daemon and of an identity, whose
 // limit of streams applies if it has none of its own. A watch that ends makes room.
 func TestWatchesAreBounded(t *testing.T) {
-	h := newHarness(t, func(o *Options) { o.Limits.Watches = 6 }, withIdentities(t, map[string]string{
+	h := newHarness(t, func(o *Options) { o.Limits.Streams = 6 }, withIdentities(t, map[string]string{
 		"ann": "streams: 1", "ben": "streams: 1, watches: 3", "chief": "streams: 1, watches: 0",
 	}))
 	watch := func(ctx context.Context) error {

@@ -14,77 +14,57 @@ func (s *stream) handle(b *wire.Block) {
 	if g == nil {
 		return
 	}
-	parsed := s.blocks.read(g, b)
-	for _, wrong := range parsed.refused {
-		s.refuse(wrong.place, wrong.err)
+	block, late := s.read(g, b)
+	if !opened && late > 0 {
+		g.model.metrics.Late(late)
 	}
-	for _, wrong := range parsed.failed {
-		s.failOpen(g, &g.rows[wrong.place.row], wrong.err)
-	}
-	if !opened && parsed.late > 0 {
-		g.model.metrics.Late(parsed.late)
-	}
-	if parsed.block != nil && g.inputs != nil {
-		g.touch(parsed.block.Inputs, s.now)
-		s.feed(g, parsed.block)
+	if block != nil && g.inputs != nil {
+		g.touch(block.Inputs, s.now)
+		s.feed(g, block)
 	}
 	s.removeIfDone(g)
 }
 
-// blockReader turns blocks as they came into blocks as the engine takes them.
-type blockReader struct {
-	// Memory that is used again.
+// blockMemory is used again by each block.
+type blockMemory struct {
 	block engine.Block
 	slots []int32 // the input of each row of the block; negative for none
 }
 
-// readBlock is a block that was read, valid until release. Rows that may not be used are faults of
-// the message or of their inputs; the others go on.
-type readBlock struct {
-	block   *engine.Block // nil: there is nothing for the engine to take
-	late    int           // passes of rows whose inputs were refused
-	refused []wrongRow    // of the message
-	failed  []wrongRow    // open inputs
-}
-
-// wrongRow is a row of a block that may not be used.
-type wrongRow struct {
-	place location
-	err   error
-}
-
-// read reads a block of a group.
-func (r *blockReader) read(g *group, b *wire.Block) (parsed readBlock) {
+// read reads a block of a group: nil if it is refused whole. A row that may not be used is a fault of the
+// message, or fails its input; the others go on. late are the passes of rows whose inputs were refused
+// when they opened.
+func (s *stream) read(g *group, b *wire.Block) (block *engine.Block, late int) {
 	if len(b.Rows) > len(g.rows) {
-		parsed.refused = []wrongRow{{location{group: g.number, hasGroup: true}, &fault{
+		s.refuse(location{group: g.number, hasGroup: true}, &fault{
 			reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: "rows", value: fmt.Sprint(len(b.Rows)),
 			message:  fmt.Sprintf("%d rows are named, and the group has %d; the block is ignored", len(b.Rows), len(g.rows)),
 			expected: fmt.Sprintf("at most %d rows, each once", len(g.rows)),
-		}}}
-		return parsed
+		})
+		return nil, 0
 	}
 	rows := len(b.Rows)
 	if rows == 0 {
 		rows = len(g.rows)
 	}
-	r.block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &b.Values}
-	parsed.block = &r.block
+	block = &s.memory.block
+	*block = engine.Block{Passes: blockPasses(b), Final: b.Final, Values: &b.Values}
 	err := checkValues(&b.Values)
-	if err == nil && !fits(b.Values.Len(), r.block.Passes, rows, len(g.model.Policy().Classes)) {
-		err = wrongLength(g.model, b.Values.Len(), r.block.Passes, rows)
+	if err == nil && !fits(b.Values.Len(), block.Passes, rows, len(g.model.Policy().Classes)) {
+		err = wrongLength(g.model, b.Values.Len(), block.Passes, rows)
 	}
 	if err != nil {
-		r.block.Fault = faultOfPasses(err, r.block.Passes)
+		block.Fault = faultOfPasses(err, block.Passes)
 	}
 	if len(b.Rows) == 0 && g.whole() {
-		return parsed
+		return block, 0
 	}
-	refused := r.rowsOf(g, b, &parsed)
+	refused := s.readRows(g, b)
 	if err == nil {
-		parsed.late = refused * r.block.Passes
+		late = refused * block.Passes
 	}
-	r.block.Inputs = r.slots
-	return parsed
+	block.Inputs = s.memory.slots
+	return block, late
 }
 
 // faultOfPasses turns the fault of a block's values into the fault of an input that has had some
@@ -120,24 +100,25 @@ func valuesOf(b *wire.Block) int {
 }
 
 // release drops what is not worth keeping for the next block.
-func (r *blockReader) release() {
-	r.block = engine.Block{}
-	if cap(r.slots) > 4*sparedRows {
-		r.slots = nil
+func (m *blockMemory) release() {
+	m.block = engine.Block{}
+	if cap(m.slots) > 4*sparedRows {
+		m.slots = nil
 	}
 }
 
-// rowsOf fills slots with the input of each row that a block names, in the order of its values.
+// readRows fills slots with the input of each row that a block names, in the order of its values.
 // Rows that are not in the group or are named twice have no input. It returns how many rows had been
 // refused when the group opened.
-func (r *blockReader) rowsOf(g *group, b *wire.Block, parsed *readBlock) (refused int) {
-	r.slots = r.slots[:0]
+func (s *stream) readRows(g *group, b *wire.Block) (refused int) {
+	m := &s.memory
+	m.slots = m.slots[:0]
 	use := func(number int) {
 		slot := g.rows[number].slot
 		if slot < 0 {
 			refused++
 		}
-		r.slots = append(r.slots, slot)
+		m.slots = append(m.slots, slot)
 	}
 	if len(b.Rows) == 0 {
 		for number := range g.rows {
@@ -147,13 +128,13 @@ func (r *blockReader) rowsOf(g *group, b *wire.Block, parsed *readBlock) (refuse
 	}
 	var usable []bool // nil: all rows
 	if !ascend(b.Rows) || uint64(b.Rows[len(b.Rows)-1]) >= uint64(len(g.rows)) {
-		usable = checkRows(g, b.Rows, parsed)
+		usable = s.checkRows(g, b.Rows)
 	}
 	for i, number := range b.Rows {
 		if usable == nil || usable[i] {
 			use(int(number))
 		} else {
-			r.slots = append(r.slots, -1)
+			m.slots = append(m.slots, -1)
 		}
 	}
 	return refused
@@ -161,17 +142,17 @@ func (r *blockReader) rowsOf(g *group, b *wire.Block, parsed *readBlock) (refuse
 
 // checkRows refuses rows that are not in the group, and fails those that are named twice. It
 // returns which of the others can be used.
-func checkRows(g *group, rows []uint32, parsed *readBlock) (usable []bool) {
+func (s *stream) checkRows(g *group, rows []uint32) (usable []bool) {
 	usable = make([]bool, len(rows))
 	first := make(map[uint32]int, len(rows))
 	for i, number := range rows {
 		place := location{group: g.number, hasGroup: true, row: int(number), hasPosition: true}
 		if uint64(number) >= uint64(len(g.rows)) {
-			parsed.refused = append(parsed.refused, wrongRow{place, &fault{
+			s.refuse(place, &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message:  fmt.Sprintf("rows[%d] is %d, and the group has %d rows", i, number, len(g.rows)),
 				expected: fmt.Sprintf("a row below %d", len(g.rows)),
-			}})
+			})
 			continue
 		}
 		before, twice := first[number]
@@ -180,10 +161,10 @@ func checkRows(g *group, rows []uint32, parsed *readBlock) (usable []bool) {
 			continue
 		}
 		if usable[before] && g.isOpen(&g.rows[number]) {
-			parsed.failed = append(parsed.failed, wrongRow{place, &fault{
+			s.failOpen(g, &g.rows[number], &fault{
 				reason: ckdv1.ErrorReason_ERROR_REASON_DUPLICATE_ROW, field: fmt.Sprintf("rows[%d]", i), value: fmt.Sprint(number),
 				message: fmt.Sprintf("rows[%d] and rows[%d] are both %d", before, i, number), expected: "every row once",
-			}})
+			})
 		}
 		usable[before] = false
 	}

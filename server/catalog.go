@@ -34,8 +34,8 @@ type catalog struct {
 	log      *zap.Logger
 	metrics  *metrics.Metrics
 	current  atomic.Pointer[models]
-	promises atomic.Pointer[promises] // replaced under replacing
-	message  atomic.Int64             // bytes of the largest message
+	promises atomic.Pointer[promises]
+	message  atomic.Int64 // bytes of the largest message
 
 	replacing sync.Mutex    // guards the fields below, and is held while current changes
 	replaced  chan struct{} // closed when current is replaced
@@ -55,8 +55,6 @@ type model struct {
 	mismatches mismatches
 	reviewing
 	promises *atomic.Pointer[promises] // the catalog's
-	heeded   atomic.Pointer[promises]  // from which violated follows
-	violated atomic.Bool               // its promise is, and what it calls safe is deferred meanwhile
 	standing *standing
 	run      *passcheck.Run // of the inputs of all callers
 }
@@ -212,7 +210,6 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		m.standing = &standing{}
 		c.standings[p.Name] = m.standing
 	}
-	m.heed(c.promises.Load())
 	return m, nil
 }
 

@@ -11,7 +11,7 @@ import (
 // feed gives a block of a group to the engine.
 func (s *stream) feed(g *group, block *engine.Block) {
 	batch := s.compute(g)
-	if late := g.inputs.Feed(batch, block, (*closings)(s)); late > 0 {
+	if late := g.inputs.Feed(batch, block, s); late > 0 {
 		g.model.metrics.Late(late)
 	}
 }
@@ -19,13 +19,13 @@ func (s *stream) feed(g *group, block *engine.Block) {
 // finish decides an open input on the passes that it has.
 func (s *stream) finish(g *group, r *row) {
 	batch := s.compute(g)
-	g.inputs.Finish(batch, int(r.slot), 1, (*closings)(s))
+	g.inputs.Finish(batch, int(r.slot), 1, s)
 }
 
 // failOpen fails an open input.
 func (s *stream) failOpen(g *group, r *row, err error) {
 	s.current = g
-	g.inputs.Fail(int(r.slot), err, (*closings)(s))
+	g.inputs.Fail(int(r.slot), err, s)
 }
 
 // compute makes a group the current one and returns scratch memory of its model for the current
@@ -50,12 +50,10 @@ func (s *stream) releaseScratch() {
 	}
 }
 
-// closings is a stream as the engine sees it: it takes what becomes of the inputs of the current
-// group. It implements engine.Answers.
-type closings stream
+// A stream implements engine.Answers: it takes what becomes of the inputs of the current group.
 
 // Begin takes what n results occupy until they are sent out of the budget.
-func (s *closings) Begin(n int) error {
+func (s *stream) Begin(n int) error {
 	cost := replyCostFactor * int64(n) * resultBytes(s.current.model, s.header.GetDetail(), &s.answerer.issuer)
 	if account := s.groups.account; !account.reserveReply(cost) {
 		return account.refuse("detail", cost)
@@ -65,17 +63,17 @@ func (s *closings) Begin(n int) error {
 }
 
 // End releases what the answerer holds while inputs are counted.
-func (s *closings) End() { s.answerer.done() }
+func (s *stream) End() { s.answerer.done() }
 
 // Close adds how an input ended to the reply.
-func (s *closings) Close(slot int, c *engine.Closing) {
+func (s *stream) Close(slot int, c *engine.Closing) {
 	g := s.current
 	number := g.bySlot[slot]
 	r := &g.rows[number]
 	if c.Err != nil {
 		place := position(g.number, int(number), r.id)
 		place.classes = g.model.Policy().Classes
-		(*stream)(s).fail(g.model, place, wireError(c.Err))
+		s.fail(g.model, place, wireError(c.Err))
 		s.answerer.checked(g.model, c)
 	} else {
 		id := unsafe.Slice(unsafe.StringData(r.id), len(r.id))

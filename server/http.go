@@ -41,15 +41,12 @@ const connectionKey = "ckd-connection"
 // HTTPConnections returns the connections of the HTTP servers whose requests become calls of s.
 func (s *Server) HTTPConnections() *HTTPConnections { return s.admission.http }
 
-// Follow has h tell of its connections. Call it before h serves, and after h's hooks for connections
-// are set: they are called, too.
+// Follow has s tell of its connections. Call it before s serves, and after its hook ConnState is set,
+// which is called too.
 func (h *HTTPConnections) Follow(s *http.Server) {
-	connContext, state := s.ConnContext, s.ConnState
+	state := s.ConnState
 	var open sync.Map // *httpConnection by net.Conn
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if connContext != nil {
-			ctx = connContext(ctx, c)
-		}
 		one := h.begin(c)
 		open.Store(c, one)
 		return context.WithValue(ctx, httpKey{}, one)

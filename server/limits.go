@@ -13,9 +13,8 @@ import (
 // they come from.
 type Limits struct {
 	MessageBytes        int   // size of a received message; 0 follows from the policies in force
-	Streams             int   // streams of passes open at one time
+	Streams             int   // streams of passes open at one time, and as many watches of the health
 	Calls               int   // unary calls in flight
-	Watches             int   // watches of the health open at one time
 	OpenInputsPerStream int   // open at one time on one stream
 	OpenGroupsPerStream int   // open at one time on one stream
 	InputsPerRequest    int   // inputs of a unary request
@@ -47,7 +46,6 @@ func LimitsFor(openBytes int64) Limits {
 	return Limits{
 		Streams:             512,
 		Calls:               int(min(max(openBytes>>20, 16), 1024)),
-		Watches:             512,
 		OpenInputsPerStream: 4096,
 		OpenGroupsPerStream: 4096,
 		InputsPerRequest:    65536,
@@ -103,7 +101,7 @@ const (
 // The 256 KiB are half a window of a stream, which may wait to be read. 64 is how many calls of
 // reflection are taken at one time.
 func (l Limits) WorstCase(models, connections int, overHTTP bool) WorstCase {
-	calls := int64(l.Streams + l.Watches + l.Calls + othersAtOnce)
+	calls := int64(2*l.Streams + l.Calls + othersAtOnce)
 	w := WorstCase{
 		Itself:      daemonBytes + modelBytes*int64(models),
 		Open:        l.OpenInputBytes,

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -18,38 +20,17 @@ func (s *Server) SetPromises(all []*ckdv1.Promise) {
 		hash := p.GetPolicy().GetHash()
 		byKey[hash] = append(byKey[hash], p)
 	}
-	s.catalog.setPromises(byKey)
+	s.catalog.promises.Store(&byKey)
 }
 
-// setPromises makes the models in force, and those of later policies, heed promises. Models that have been
-// replaced heed them at their next decision.
-func (c *catalog) setPromises(by promises) {
-	c.replacing.Lock()
-	defer c.replacing.Unlock()
-	c.promises.Store(&by)
-	for _, m := range c.models() {
-		m.heed(&by)
-	}
-}
-
-// isViolated reports whether what the model calls safe is deferred. It heeds promises that are new.
+// isViolated reports whether an alarm of the policy is up and its audit defers what it calls safe
+// meanwhile. Then all of that is reviewed.
 func (m *model) isViolated() bool {
-	if all := m.promises.Load(); all != m.heeded.Load() {
-		m.heed(all)
-	}
-	return m.violated.Load()
-}
-
-// heed makes the model defer what it calls safe, or ends that.
-func (m *model) heed(all *promises) {
 	p := m.Policy()
-	violated := false
-	if p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach {
-		for _, one := range (*all)[p.Hash] {
-			violated = violated || one.GetAlarm()
-		}
+	if p.Audit == nil || p.Audit.OnBreach != policy.DeferOnBreach {
+		return false
 	}
-	m.violated.Store(violated)
+	violated := slices.ContainsFunc((*m.promises.Load())[p.Hash], (*ckdv1.Promise).GetAlarm)
 	m.auditor.Surge(violated)
-	m.heeded.Store(all)
+	return violated
 }

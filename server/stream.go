@@ -25,7 +25,7 @@ type stream struct {
 	mu       sync.Mutex // guards the fields below
 	closed   bool
 	groups   openGroups
-	blocks   blockReader
+	memory   blockMemory
 	answerer answerer
 	reply    replyBuilder
 	run      *passcheck.Run // of the stream's inputs
@@ -105,7 +105,7 @@ func (s *stream) receive(m *wire.StreamRequest) reply {
 func (s *stream) flush() reply {
 	s.current = nil
 	s.releaseScratch()
-	s.blocks.release()
+	s.memory.release()
 	s.groups.endMessage()
 	r := s.reply.flush(s.now)
 	if r.message == nil {

@@ -101,7 +101,7 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 	number := func(name string) float64 { n, _ := settings[name].(float64); return n }
 	itself := float64(56+8*countModels(t, r)) * (1 << 20)
 	limits := server.LimitsFor(int64(number("max-open-bytes")))
-	limits.Streams, limits.Watches = int(number("max-streams")), int(number("max-streams"))
+	limits.Streams = int(number("max-streams"))
 	connections := int(number("max-connections"))
 	if connections == 0 {
 		connections = 1024

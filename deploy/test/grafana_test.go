@@ -444,10 +444,7 @@ func shownFaults(t *testing.T, p *testbed.Prometheus, at string) (faults []strin
 // ruleFaults returns the rules that Prometheus does not evaluate, and recorded ones without data.
 func ruleFaults(t *testing.T, p *testbed.Prometheus) (faults []string) {
 	t.Helper()
-	_, body, err := p.Get("/api/v1/rules")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, body, _ := p.Get("/api/v1/rules")
 	var reply struct {
 		Data struct {
 			Groups []struct {
@@ -455,7 +452,7 @@ func ruleFaults(t *testing.T, p *testbed.Prometheus) (faults []string) {
 			}
 		}
 	}
-	if err := json.Unmarshal(body, &reply); err != nil {
+	if err := json.Unmarshal([]byte(body), &reply); err != nil {
 		t.Fatal(err)
 	}
 	healthy := make(map[string]bool)

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -65,12 +64,6 @@ func Lacks(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// interpreters remembers what Python found: an empty path if there is none.
-var interpreters = struct {
-	sync.Mutex
-	byModules map[string]string
-}{byModules: map[string]string{}}
-
 // findModules checks for modules without importing them, which would take seconds for PyTorch.
 const findModules = `
 import importlib.util, sys
@@ -81,20 +74,13 @@ sys.exit(not all(importlib.util.find_spec(m) for m in sys.argv[1:]))
 // test, or fails it if CKD_REQUIRE_TOOLS is set.
 func Python(t *testing.T, modules ...string) string {
 	t.Helper()
-	names := strings.Join(modules, " ")
-	interpreters.Lock()
-	defer interpreters.Unlock()
-	path, known := interpreters.byModules[names]
 	for _, candidate := range []string{os.Getenv("PYTHON"), "python3", "/usr/bin/python3"} {
-		if !known && candidate != "" && exec.Command(candidate, append([]string{"-c", findModules}, modules...)...).Run() == nil {
-			path, known = candidate, true
+		if candidate != "" && exec.Command(candidate, append([]string{"-c", findModules}, modules...)...).Run() == nil {
+			return candidate
 		}
 	}
-	interpreters.byModules[names] = path
-	if path == "" {
-		Lacks(t, "no python3 with %s; set PYTHON to one", names)
-	}
-	return path
+	Lacks(t, "no python3 with %s; set PYTHON to one", strings.Join(modules, " "))
+	return ""
 }
 
 // Result holds what a command printed and its exit code.

@@ -19,8 +19,15 @@ type Kubelet struct {
 	After func(step string)
 }
 
-// Write replaces all files by those of the next generation.
-func (k Kubelet) Write(files map[string]string) error {
+// MustWrite replaces all files by those of the next generation. It ends the test on an error.
+func (k Kubelet) MustWrite(t *testing.T, files map[string]string) {
+	t.Helper()
+	if err := k.write(files); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (k Kubelet) write(files map[string]string) error {
 	before, err := os.Readlink(k.Path("..data"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -76,13 +83,5 @@ func (k Kubelet) Path(name string) string { return filepath.Join(k.Dir, name) }
 func (k Kubelet) done(step string) {
 	if k.After != nil {
 		k.After(step)
-	}
-}
-
-// MustWrite is Write that ends the test on an error.
-func (k Kubelet) MustWrite(t *testing.T, files map[string]string) {
-	t.Helper()
-	if err := k.Write(files); err != nil {
-		t.Fatal(err)
 	}
 }

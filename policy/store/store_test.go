@@ -232,10 +232,7 @@ func TestReloadWhileFilesChange(t *testing.T) {
 		if isBad(n) {
 			files["b.yaml"] = bad
 		}
-		if err := k.Write(files); err != nil {
-			t.Error(err)
-			break
-		}
+		k.MustWrite(t, files)
 		time.Sleep(time.Millisecond)
 	}
 	close(stop)

@@ -155,53 +155,26 @@ func add[T float32 | float64](inputs *Inputs, i int, row []T) {
 		return
 	}
 	step := stepOf(s.passes)
-	var mass float64
-	if p.skewness {
-		mass = addCubes(s.critical, p.critical, row, inputs.cross, step.inverse, step.share, float64(s.passes)-2)
-	} else {
-		mass = addSquares(s.critical, p.critical, row, inputs.cross, step.inverse, step.share)
-	}
-	if s.peak < mass {
+	if mass := addMoments(s.critical, p.critical, row, inputs.cross, step.inverse, step.share, float64(s.passes)-2); s.peak < mass {
 		s.peak = mass
 	}
 	if p.sometimes {
 		addSometimes(inputs, i, row, step.share)
 	}
-	switch {
-	case p.wide:
+	if p.wide {
 		inputs.inverse[0] = step.inverse
 		addWide(inputs, s, row)
-	case p.pairs.number == 0:
-		addMeans(s.means, p.listed, row, step.inverse)
-	default:
-		addApart(s.means, p.listed, row, inputs.apart, step.inverse)
+		return
+	}
+	addMeans(s.means, p.listed, row, inputs.apart, step.inverse)
+	if p.pairs.number > 0 {
 		multiply(s.products, inputs.cross[:len(p.critical)], inputs.apart[:len(p.listed)])
 	}
 }
 
-// addSquares and addMeans are not inlined, so that their loops keep what they need in registers.
-
-// addSquares adds a pass to the means and squares of the critical classes, writes their deviations
-// times (n-1)/n to cross, and returns their mass.
-//
-//go:noinline
-func addSquares[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share float64) (mass float64) {
-	x, cross = x[:len(classes)], cross[:len(classes)]
-	for j, c := range classes {
-		v, m := float64(row[c]), &x[j]
-		mass += v
-		d := v - m.mean
-		w := d * share
-		cross[j] = w
-		m.second += d * w
-		m.mean += d * inverse
-	}
-	return mass
-}
-
-// addCubes does what addSquares does, and updates the sums of cubes too. most is the number of the
-// pass less 2.
-func addCubes[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share, most float64) (mass float64) {
+// addMoments adds a pass to the moments of the critical classes, writes their deviations times (n-1)/n
+// to cross, and returns their mass. most is the number of the pass less 2.
+func addMoments[T float32 | float64](x []moments, classes []int, row []T, cross []float64, inverse, share, most float64) (mass float64) {
 	x, cross = x[:len(classes)], cross[:len(classes)]
 	for j, c := range classes {
 		v, m := float64(row[c]), &x[j]
@@ -216,18 +189,8 @@ func addCubes[T float32 | float64](x []moments, classes []int, row []T, cross []
 	return mass
 }
 
-// addMeans adds a pass to the means of the columns.
-//
-//go:noinline
-func addMeans[T float32 | float64](means []float64, classes []int, row []T, inverse float64) {
-	means = means[:len(classes)]
-	for j, c := range classes {
-		means[j] += (float64(row[c]) - means[j]) * inverse
-	}
-}
-
-// addApart does what addMeans does, and writes the deviations to apart.
-func addApart[T float32 | float64](means []float64, classes []int, row []T, apart []float64, inverse float64) {
+// addMeans adds a pass to the means of the columns, and writes the deviations to apart.
+func addMeans[T float32 | float64](means []float64, classes []int, row []T, apart []float64, inverse float64) {
 	means, apart = means[:len(classes)], apart[:len(classes)]
 	for j, c := range classes {
 		d := float64(row[c]) - means[j]

@@ -44,6 +44,7 @@ type decision struct {
 	id      string
 	context *ckdv1.InputContext // nil: none was stated
 	settled bool
+	planned int // passes that a settled input would have had
 }
 
 // decided checks the result of an input whose outcome is known, and counts it.
@@ -69,46 +70,15 @@ func (s *Server) decided(p *Policy, t terms, d decision, o *engine.Outcome, got 
 	if diff := gocmp.Diff(want, got, rounding, protocmp.Transform()); diff != "" {
 		return fmt.Errorf("decomposition (-want +got):\n%s", diff)
 	}
-	s.countDecided(p, &heeding)
+	s.count(p.Name, 1, "ckd_decisions_total", "action", heeding.Decision.Action.String(), "score", string(o.Decision.Score), "reason", heeding.Decision.Reason.String())
+	s.count(p.Name, float64(o.Passes), "ckd_passes_total")
+	s.countMismatch(p, t, cmp.Or(d.planned, o.Passes))
 	return nil
 }
 
 // alarmed reports whether an alarm of the policy is up and its audit heeds it.
 func (s *Server) alarmed(p *Policy) bool {
 	return s.Alarm == p.Hash && p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach
-}
-
-// countDecided counts a decided input in the series that every input has.
-func (s *Server) countDecided(p *Policy, o *engine.Outcome) {
-	m := p.Name
-	s.count(m, 1, "ckd_decisions_total", "action", o.Decision.Action.String(), "score", string(o.Decision.Score), "reason", o.Decision.Reason.String())
-	s.count(m, float64(o.Passes), "ckd_passes_total")
-	s.count(m, 1, "ckd_class_predicted_total", "class", p.Classes[o.Predicted])
-	for _, name := range []string{"ckd_mutual_information_nats", "ckd_predictive_entropy_nats"} {
-		s.count(m, 1, name)
-	}
-	for k, class := range p.Classes {
-		s.count(m, 1, "ckd_class_epistemic_nats", "class", class)
-		s.count(m, 1, "ckd_class_skewness_ratio", "class", class)
-		if o.Skewness[k] > p.ReliabilityThreshold {
-			s.count(m, 1, "ckd_class_unreliable_total", "class", class)
-		}
-	}
-	if o.Dominant >= 0 {
-		s.count(m, 1, "ckd_class_dominant_total", "class", p.Classes[o.Dominant])
-	}
-	if o.Decision.Class >= 0 {
-		s.count(m, 1, "ckd_class_deciding_total", "class", p.Classes[o.Decision.Class])
-	}
-	if o.Decision.Gate == policy.ByFallback {
-		s.count(m, 1, "ckd_inputs_fallback_total")
-	}
-	if o.Degenerate {
-		s.count(m, 1, "ckd_inputs_degenerate_total")
-	}
-	if o.Saturated {
-		s.count(m, 1, "ckd_inputs_saturated_total")
-	}
 }
 
 // countMismatch counts how an input differs from those of the policy's calibration.
@@ -189,7 +159,7 @@ func enum[E ~int32](values map[string]int32, prefix, word string) E {
 
 // reviewed checks who is to look at an input, and its receipt, and counts both.
 func (s *Server) reviewed(p *Policy, t terms, d decision, o *engine.Outcome, got *ckdv1.Decomposition) error {
-	critical := p.critical[o.Predicted]
+	critical := p.model.CallsCritical(o.Predicted)
 	version := cmp.Or(t.version, p.Version)
 	if t.receipts == ckdv1.Receipts_RECEIPTS_UNSPECIFIED {
 		if got.GetReview() || len(got.GetReceipt()) > 0 {

@@ -17,7 +17,6 @@ type Policy struct {
 	model    *engine.Model
 	rule     *earlystop.Rule  // nil: no input stops early
 	follower *engine.Follower // nil without a rule
-	critical map[int]bool
 }
 
 // Bind returns a policy to predict with.
@@ -26,10 +25,7 @@ func Bind(p *policy.Policy) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Policy{Policy: p, model: m, critical: map[int]bool{}}
-	for _, k := range p.Critical {
-		b.critical[k] = true
-	}
+	b := &Policy{Policy: p, model: m}
 	if b.rule = p.EarlyStop(); b.rule != nil {
 		if b.follower, err = engine.NewFollower(p); err != nil {
 			return nil, err
@@ -38,20 +34,10 @@ func Bind(p *policy.Policy) (*Policy, error) {
 	return b, nil
 }
 
-// decide returns the outcome of an input that had these passes, in two passes over them. It is valid
-// until the next call.
-func (s *Server) decide(p *Policy, passes [][]float32) (*engine.Outcome, error) {
-	b := s.batches[p]
-	if b == nil {
-		b = p.model.NewBatch()
-		s.batches[p] = b
-	}
-	var values []float32
-	for _, row := range passes {
-		values = append(values, row...)
-	}
-	o := p.model.NewOutcome()
-	err := b.Reset(decomp.Tensor{Passes: len(passes), Inputs: 1, Float32: values})
+// decide returns the outcome of an input that had these passes, in two passes over them.
+func (p *Policy) decide(passes [][]float32) (*engine.Outcome, error) {
+	b, o := p.model.NewBatch(), p.model.NewOutcome()
+	err := b.Reset(decomp.Tensor{Passes: len(passes), Inputs: 1, Float32: slices.Concat(passes...)})
 	if err == nil {
 		err = b.Outcome(0, o)
 	}
@@ -63,15 +49,8 @@ func (s *Server) decide(p *Policy, passes [][]float32) (*engine.Outcome, error) 
 
 // sameShape reports whether a stream that was opened under p can go on under next.
 func (p *Policy) sameShape(next *Policy) bool {
-	if next == nil || len(p.Classes) != len(next.Classes) {
-		return false
-	}
-	for i := range p.Classes {
-		if p.Classes[i] != next.Classes[i] {
-			return false
-		}
-	}
-	return p.Kind == next.Kind && p.ExpectedPasses == next.ExpectedPasses && p.FewestPasses == next.FewestPasses
+	return next != nil && slices.Equal(p.Classes, next.Classes) && p.Kind == next.Kind && p.ExpectedPasses == next.ExpectedPasses &&
+		p.FewestPasses == next.FewestPasses
 }
 
 // faultOf returns the reason why a row is refused, or "".
@@ -97,21 +76,25 @@ func (p *Policy) faultOf(row []float32) string {
 	return ""
 }
 
-// faultOfAll returns the reason why an input is refused whose passes are not refused one by one, or
-// "".
-func (p *Policy) faultOfAll(passes [][]float32) string {
-	if p.Kind != policy.Logits {
-		return ""
-	}
+// refusal returns the reason why an input with these passes is refused, or "".
+func (p *Policy) refusal(passes [][]float32) string {
 	for _, row := range passes {
+		if reason := p.faultOf(row); reason != "" {
+			return reason
+		}
+	}
+	if len(passes) < max(p.FewestPasses, 1) {
+		return "TOO_FEW_PASSES"
+	}
+	const loose = 0.02 // of what is taken for probabilities
+	if p.Kind != policy.Logits || slices.ContainsFunc(passes, func(row []float32) bool {
 		sum := 0.0
 		for _, v := range row {
 			sum += float64(v)
 		}
-		const loose = 0.02 // of what is taken for probabilities
-		if math.Abs(sum-1) > loose || slices.Min(row) < -loose || slices.Max(row) > 1+loose {
-			return ""
-		}
+		return math.Abs(sum-1) > loose || slices.Min(row) < -loose || slices.Max(row) > 1+loose
+	}) {
+		return ""
 	}
 	return "NOT_LOGITS"
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
@@ -41,31 +40,21 @@ type Server struct {
 	Alarm  string        // hash of the policy whose alarm is up, or ""
 	// Referred collects the inputs that go to a person, until the caller takes them.
 	Referred []string
-	// Sampler is that of every early-stopping rule.
+	// Sampler is that of every early-stopping rule. Its choice must not depend on verdicts.
 	Sampler fullpass.Sampler
 
 	policies map[string]*Policy
-	batches  map[*Policy]*engine.Batch
-	stoppers map[string]*stopper // by the hash of the policy
+	followed map[string]uint64 // inputs that might be decided early, by the hash of the policy
 	counters map[string]map[string]float64
 	early    map[string]map[string]float64 // those that exist only with a rule
 	issued   map[string]float64
 	users    map[string]int // streams and groups, by the name of the model
 }
 
-// stopper is the state of an early-stopping rule. It outlives reloads.
-type stopper struct {
-	opened   uint64
-	verdicts uint64
-	watch    *fullpass.Watch
-}
-
-func (s *stopper) stopped() bool { return s.watch.Stopped() }
-
 // NewServer returns a Server without policies.
 func NewServer(l Limits) *Server {
 	return &Server{
-		Limits: l, policies: map[string]*Policy{}, batches: map[*Policy]*engine.Batch{}, stoppers: map[string]*stopper{},
+		Limits: l, policies: map[string]*Policy{}, followed: map[string]uint64{},
 		counters: map[string]map[string]float64{}, early: map[string]map[string]float64{}, users: map[string]int{}, issued: map[string]float64{},
 	}
 }
@@ -110,23 +99,6 @@ func (s *Server) release(p *Policy) {
 // Models returns the names of the models in force, in order.
 func (s *Server) Models() []string { return slices.Sorted(maps.Keys(s.policies)) }
 
-// stopper returns the state of the rule of a policy.
-func (s *Server) stopper(p *Policy) *stopper {
-	if s.stoppers[p.Hash] == nil {
-		certificate := p.EarlyStopping.Certificate
-		o := fullpass.Options{Disagreement: certificate.Disagreement}
-		if certificate.Released.AtMost < 1 {
-			o.Retained = certificate.Released.AtMost
-		}
-		w, err := fullpass.NewWatch(o)
-		if err != nil {
-			panic(err) // a policy whose certificate is not one does not parse
-		}
-		s.stoppers[p.Hash] = &stopper{watch: w}
-	}
-	return s.stoppers[p.Hash]
-}
-
 // count adds to a counter of a model. Labels are pairs of name and value.
 func (s *Server) count(model string, by float64, name string, labels ...string) {
 	if s.counters[model] == nil {
@@ -155,13 +127,10 @@ const Issued = "issued"
 // counted are the metrics that a Server predicts. Histograms appear as their counts, and
 // ckd_passes_used also as its sum.
 var counted = []string{
-	"ckd_decisions_total", "ckd_passes_total", "ckd_passes_late_total", "ckd_inputs_degenerate_total", "ckd_inputs_saturated_total",
-	"ckd_inputs_fallback_total", "ckd_class_predicted_total", "ckd_class_dominant_total", "ckd_class_deciding_total", "ckd_class_unreliable_total",
-	"ckd_class_epistemic_nats", "ckd_class_skewness_ratio", "ckd_mutual_information_nats", "ckd_predictive_entropy_nats",
+	"ckd_decisions_total", "ckd_passes_total", "ckd_passes_late_total", "ckd_inputs_open",
 	"ckd_inputs_rejected_total", "ckd_inputs_abandoned_total", "ckd_calibration_mismatches_total",
-	"ckd_inputs_open",
 	"ckd_passes_used", "ckd_passes_used_sum", "ckd_passes_saved_total", "ckd_early_stop_checked_total",
-	"ckd_early_stop_disagreements_total", "ckd_early_stop_checks_lost_total",
+	"ckd_early_stop_checks_lost_total",
 	"ckd_receipts_eligible_total", "ckd_reviews_total", "ckd_panics_total",
 	"ckd_audit_propensity_total", Issued,
 }
@@ -192,12 +161,4 @@ func (s *Server) CheckCounters(got map[string]float64) error {
 	}
 	slices.Sort(wrong)
 	return fmt.Errorf("counters: %s", strings.Join(wrong, "; "))
-}
-
-// OpenInputs returns how many inputs are open on all streams.
-func (s *Server) OpenInputs() (n int) {
-	for model := range s.counters {
-		n += int(s.counters[model][Series("ckd_inputs_open", "model", model)])
-	}
-	return n
 }

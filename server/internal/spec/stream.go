@@ -34,40 +34,26 @@ type Stream struct {
 	reply  *reply // expected in answer to the current message
 }
 
-// Refused returns the reason with which a first message must be refused, or "". m is "" for none.
+// Refused returns the reason with which a first message must be refused, or "".
 func (s *Server) Refused(h *ckdv1.StreamHeader) string {
-	reason, model := s.refused(h)
+	p, model, reason := s.policies[h.GetModel()], "", "UNKNOWN_MODEL"
+	switch {
+	case h == nil:
+		reason = "HEADER_MISSING"
+	case p != nil:
+		model, reason = p.Name, s.refusedHeader(p, h)
+	}
 	if reason != "" {
 		s.count(model, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(reason))
 	}
 	return reason
 }
 
-func (s *Server) refused(h *ckdv1.StreamHeader) (reason, model string) {
-	if h == nil {
-		return "HEADER_MISSING", ""
-	}
-	p := s.policies[h.GetModel()]
-	if p == nil {
-		return "UNKNOWN_MODEL", ""
-	}
-	return s.refusedTerms(p, h), p.Name
-}
-
-func (s *Server) refusedTerms(p *Policy, h *ckdv1.StreamHeader) string {
-	kinds := map[policy.Kind]ckdv1.Kind{
-		policy.Probabilities: ckdv1.Kind_KIND_PROBABILITIES, policy.Logits: ckdv1.Kind_KIND_LOGITS, policy.Dirichlet: ckdv1.Kind_KIND_DIRICHLET,
-	}
+func (s *Server) refusedHeader(p *Policy, h *ckdv1.StreamHeader) string {
 	n := int(h.GetPasses())
-	switch {
-	case len(h.GetClasses()) > 0 && !slices.Equal(h.GetClasses(), p.Classes):
-		return "WRONG_CLASSES"
-	case h.GetKind() != ckdv1.Kind_KIND_UNSPECIFIED && h.GetKind() != kinds[p.Kind]:
-		return "WRONG_KIND"
-	case ckdv1.Detail_name[int32(h.GetDetail())] == "":
-		return "WRONG_ENUM"
-	case strings.Contains(h.GetPosterior(), " "):
-		return "WRONG_POSTERIOR"
+	switch why := p.refusedTerms(h); {
+	case why != "":
+		return why
 	case n > s.Limits.Passes:
 		return "TOO_MANY_PASSES"
 	case n != 0 && n < p.FewestPasses:
@@ -76,6 +62,26 @@ func (s *Server) refusedTerms(p *Policy, h *ckdv1.StreamHeader) string {
 		return "TOO_MANY_PASSES"
 	case h.GetReceipts() != ckdv1.Receipts_RECEIPTS_UNSPECIFIED && s.Keys == nil:
 		return "RECEIPTS_UNAVAILABLE"
+	}
+	return ""
+}
+
+// refusedTerms returns what is wrong with what a header or call says of the model, or "".
+func (p *Policy) refusedTerms(h interface {
+	GetClasses() []string
+	GetKind() ckdv1.Kind
+	GetDetail() ckdv1.Detail
+	GetPosterior() string
+}) string {
+	switch {
+	case len(h.GetClasses()) > 0 && !slices.Equal(h.GetClasses(), p.Classes):
+		return "WRONG_CLASSES"
+	case h.GetKind() != ckdv1.Kind_KIND_UNSPECIFIED && h.GetKind() != enum[ckdv1.Kind](ckdv1.Kind_value, "KIND_", string(p.Kind)):
+		return "WRONG_KIND"
+	case ckdv1.Detail_name[int32(h.GetDetail())] == "":
+		return "WRONG_ENUM"
+	case strings.Contains(h.GetPosterior(), " "):
+		return "WRONG_POSTERIOR"
 	}
 	return ""
 }
@@ -92,7 +98,7 @@ func (s *Server) OpenStream(h *ckdv1.StreamHeader, got *ckdv1.DecomposeStreamRes
 	if !slices.Equal(info.GetClasses(), p.Classes) || int(info.GetExpectedPasses()) != st.expected() || int(info.GetFewestPasses()) != p.FewestPasses {
 		return st, fmt.Errorf("first reply %v: expected the policy's classes and %d passes", info, st.expected())
 	}
-	if settles := h.GetAcceptSettled() && s.settles(p, st.expected()); info.GetSettles() != settles || info.GetAcknowledges() != h.GetAcceptSettled() {
+	if settles := h.GetAcceptSettled() && p.settles(st.expected()); info.GetSettles() != settles || info.GetAcknowledges() != h.GetAcceptSettled() {
 		return st, fmt.Errorf("settles %v and acknowledges %v, expected %v and %v", info.GetSettles(), info.GetAcknowledges(), settles, h.GetAcceptSettled())
 	}
 	if audits := st.terms.receipts != 0 && p.Audit != nil; info.GetAudits() != audits {
@@ -102,9 +108,7 @@ func (s *Server) OpenStream(h *ckdv1.StreamHeader, got *ckdv1.DecomposeStreamRes
 }
 
 // settles reports whether inputs with this number of passes may be decided early.
-func (s *Server) settles(p *Policy, passes int) bool {
-	return p.rule != nil && p.rule.Passes == passes && !s.stopper(p).stopped()
-}
+func (p *Policy) settles(passes int) bool { return p.rule != nil && p.rule.Passes == passes }
 
 // expected returns the passes that finish an input of the stream; 0 for none.
 func (s *Stream) expected() int {
@@ -160,28 +164,18 @@ func (s *Stream) Receive(m *ckdv1.DecomposeStreamRequest, now time.Time, got *ck
 // HalfClosed finishes what is open, and checks the answers.
 func (s *Stream) HalfClosed(got ...*ckdv1.DecomposeStreamResponse) error {
 	s.reply = newReply(got...)
-	for _, g := range s.sorted() {
-		for i := range g.rows {
-			if g.rows[i].open {
-				s.finish(g, i)
-			}
-		}
-		s.removeIfDone(g)
-	}
+	s.eachOpen(func(g *group, i int, _ *input) { s.finish(g, i) })
 	return s.reply.check()
 }
 
 // Expire fails the inputs that have had no pass for too long, and checks the answer.
 func (s *Stream) Expire(now time.Time, got *ckdv1.DecomposeStreamResponse) error {
 	s.reply = newReply(got)
-	for _, g := range s.sorted() {
-		for i := range g.rows {
-			if in := &g.rows[i]; in.open && now.Sub(in.touched) >= s.server.Limits.InputIdle {
-				s.fail(g, i, "INPUT_IDLE")
-			}
+	s.eachOpen(func(g *group, i int, in *input) {
+		if now.Sub(in.touched) >= s.server.Limits.InputIdle {
+			s.close(g, i, "INPUT_IDLE", false)
 		}
-		s.removeIfDone(g)
-	}
+	})
 	return s.reply.check()
 }
 
@@ -191,31 +185,33 @@ func (s *Stream) Close() {
 		return
 	}
 	s.closed = true
-	name := s.bound.Name
-	for _, g := range s.sorted() {
+	s.eachOpen(func(g *group, i int, in *input) {
+		s.server.count(s.bound.Name, 1, "ckd_inputs_abandoned_total")
+		if in.checked {
+			g.count(1, "ckd_early_stop_checks_lost_total")
+		}
+		s.ended(g, i)
+	})
+	s.server.release(s.bound)
+}
+
+// eachOpen calls what for the open inputs, in order, and removes the groups that end by that.
+func (s *Stream) eachOpen(what func(g *group, i int, in *input)) {
+	for _, number := range slices.Sorted(maps.Keys(s.groups)) {
+		g := s.groups[number]
 		for i := range g.rows {
 			if in := &g.rows[i]; in.open {
-				s.server.count(name, 1, "ckd_inputs_abandoned_total")
-				s.loseCheck(g, in)
-				s.ended(g, i)
+				what(g, i, in)
 			}
 		}
 		s.removeIfDone(g)
 	}
-	s.server.release(s.bound)
-}
-
-func (s *Stream) sorted() (all []*group) {
-	for _, number := range slices.Sorted(maps.Keys(s.groups)) {
-		all = append(all, s.groups[number])
-	}
-	return all
 }
 
 // fault expects a fault of the message itself.
 func (s *Stream) fault(reason string) {
 	s.reply.faults, s.reply.due = append(s.reply.faults, reason), true
-	s.server.count(s.bound.Name, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(reason))
+	s.server.countRefused(s.bound, reason)
 }
 
 // reply is what must come in answer to one message, beside what came.
@@ -227,7 +223,6 @@ type reply struct {
 
 	got     []*ckdv1.DecomposeStreamResponse // none of them nil
 	results map[place]*arrived
-	twice   []place
 }
 
 type place struct {
@@ -252,7 +247,7 @@ func newReply(got ...*ckdv1.DecomposeStreamResponse) *reply {
 		for _, result := range m.GetResults() {
 			at := place{result.GetGroup(), result.GetRow()}
 			if r.results[at] != nil {
-				r.twice = append(r.twice, at)
+				r.differs("group %d row %d is answered twice in one reply", at.group, at.row)
 			}
 			a := &arrived{Result: result}
 			if i := int(result.GetPolicy()); i < len(m.GetPolicies()) {
@@ -327,8 +322,6 @@ func (r *reply) check() error {
 	switch {
 	case r.err != nil:
 		return r.err
-	case len(r.twice) > 0:
-		return fmt.Errorf("group %d row %d is answered twice in one reply", r.twice[0].group, r.twice[0].row)
 	case r.due && len(r.got) == 0:
 		return fmt.Errorf("no answer, expected faults %v and %d blocks", r.faults, r.blocks)
 	case !r.due && len(r.got) > 0:

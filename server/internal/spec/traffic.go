@@ -25,13 +25,10 @@ var usual = [][]float32{
 	{0.5, 0.25, 0.25}, {0.52, 0.48, 0}, {0.47, 0.53, 0}, {0.1, 0.1, 0.8}, {0.05, 0.9, 0.05}, {0, 0, 1},
 }
 
-// undecided are rows between two classes: the class of the largest mean may change with every pass.
-var undecided = [][]float32{{0.52, 0.48, 0}, {0.47, 0.53, 0}}
-
-// row returns a row of a policy, like one of some.
-func (p *Policy) row(r *rand.Rand, some [][]float32) []float32 {
+// row returns a row of a policy.
+func (p *Policy) row(r *rand.Rand) []float32 {
 	row := make([]float32, len(p.Classes))
-	copy(row, pick(r, some...))
+	copy(row, pick(r, usual...))
 	if len(row) == 2 {
 		row[1] = 1 - row[0]
 	}
@@ -71,15 +68,11 @@ func (p *Policy) spoil(r *rand.Rand, row []float32) {
 func (p *Policy) fill(r *rand.Rand, b *ckdv1.Block, passes, rows int) {
 	var v []float32
 	differs := pick(r, 0, 0.1, 1) // how often a row is another than the first
-	some := usual
-	if b.Group%10 == 3 { // in all blocks of the group
-		some = undecided
-	}
-	first := p.row(r, some)
+	first := p.row(r)
 	for range passes * rows {
 		row := slices.Clone(first)
 		if chance(r, differs) {
-			row = p.row(r, some)
+			row = p.row(r)
 		}
 		if chance(r, 0.01) {
 			p.spoil(r, row)
@@ -298,11 +291,11 @@ func (s *Stream) opening(r *rand.Rand, b *ckdv1.Block, open []uint64) {
 
 // Call returns a random unary request.
 func (s *Server) Call(r *rand.Rand) *ckdv1.DecomposeRequest {
-	models := s.Models()
-	if len(models) == 0 || chance(r, 0.05) {
+	h := s.Header(r)
+	p := s.policies[h.GetModel()]
+	if p == nil {
 		return &ckdv1.DecomposeRequest{Model: "unknown", Inputs: uint32(r.IntN(5))}
 	}
-	p := s.policies[pick(r, models...)]
 	n, passes := r.IntN(5), 1+r.IntN(s.Limits.Passes)
 	if p.Kind == policy.Dirichlet && !chance(r, 0.1) {
 		passes = 1
@@ -310,14 +303,13 @@ func (s *Server) Call(r *rand.Rand) *ckdv1.DecomposeRequest {
 	b := &ckdv1.Block{}
 	p.fill(r, b, passes, n)
 	c := &ckdv1.DecomposeRequest{
-		Model: p.Name, Inputs: uint32(n), Passes: uint32(passes), Values: b.Values, ValuesLe: b.ValuesLe,
-		Layout: pick(r, ckdv1.Layout_LAYOUT_SNK, ckdv1.Layout_LAYOUT_NSK), Detail: pick(r, ckdv1.Detail_DETAIL_DECISION, ckdv1.Detail_DETAIL_FULL),
+		Model: p.Name, Classes: h.Classes, Kind: h.Kind, Detail: h.Detail, Posterior: h.Posterior, Receipts: h.Receipts, ModelVersion: h.ModelVersion,
+		Inputs: uint32(n), Passes: uint32(passes), Values: b.Values, ValuesLe: b.ValuesLe, Layout: pick(r, ckdv1.Layout_LAYOUT_SNK, ckdv1.Layout_LAYOUT_NSK),
 	}
 	if chance(r, 0.5) {
 		c.InputIds = s.ids(r, n)
 	}
-	if s.Keys != nil && chance(r, 0.5) {
-		c.Receipts, c.ModelVersion = pick(r, ckdv1.Receipts_RECEIPTS_REVIEWED, ckdv1.Receipts_RECEIPTS_ALL), pick(r, "", "v7")
+	if chance(r, 0.3) {
 		c.Contexts = s.contexts(r, n+r.IntN(20)/19)
 	}
 	switch r.IntN(32) {
@@ -327,8 +319,6 @@ func (s *Server) Call(r *rand.Rand) *ckdv1.DecomposeRequest {
 		c.Layout = ckdv1.Layout_LAYOUT_UNSPECIFIED
 	case 2:
 		c.Inputs = uint32(s.Limits.InputsPerRequest + 1)
-	case 3:
-		c.Classes = []string{"cat"}
 	}
 	return c
 }

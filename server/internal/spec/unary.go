@@ -14,18 +14,23 @@ import (
 
 // Decompose checks the answer to a unary call, or the error that refused it.
 func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeResponse, err error) error {
-	p := s.policies[r.GetModel()]
-	if p == nil {
-		s.count("", float64(max(int(r.GetInputs()), 1)), "ckd_inputs_rejected_total", "reason", "unknown_model")
-		return sameRefusal(err, "UNKNOWN_MODEL")
-	}
-	v, reason := values(&ckdv1.Block{Values: r.GetValues(), ValuesLe: r.GetValuesLe()})
-	if why := s.refusedCall(p, r, v, reason, err); why != "" {
-		s.count(p.Name, float64(min(max(int(r.GetInputs()), 1), s.Limits.InputsPerRequest)), "ckd_inputs_rejected_total", "reason", strings.ToLower(why))
-		return sameRefusal(err, why)
-	}
+	refused := ""
 	if err != nil {
-		return fmt.Errorf("refused with %w, expected an answer", err)
+		refused = ReasonOf(status.Convert(err).Proto())
+	}
+	p, name, want := s.policies[r.GetModel()], "", "UNKNOWN_MODEL"
+	v, wrong := values(&ckdv1.Block{Values: r.GetValues(), ValuesLe: r.GetValuesLe()})
+	if p != nil {
+		name, want = p.Name, s.refusedCall(p, r, v, wrong, refused)
+	}
+	if want != "" {
+		s.count(name, float64(min(max(int(r.GetInputs()), 1), s.Limits.InputsPerRequest)), "ckd_inputs_rejected_total", "reason", strings.ToLower(want))
+	}
+	if refused != want {
+		return errors.Join(fmt.Errorf("the call is refused with %q, expected %q", refused, want), err)
+	}
+	if want != "" {
+		return nil
 	}
 	n, each, width := int(r.GetInputs()), int(r.GetPasses()), len(p.Classes)
 	if len(got.GetResults()) != n || got.GetPolicy().GetHash() != p.Hash {
@@ -33,68 +38,44 @@ func (s *Server) Decompose(r *ckdv1.DecomposeRequest, got *ckdv1.DecomposeRespon
 	}
 	t := termsOf(r)
 	for i, result := range got.GetResults() {
-		id := ""
+		d, taken := decision{}, false
 		if len(r.GetInputIds()) > 0 {
-			id = r.GetInputIds()[i]
+			d.id = r.GetInputIds()[i]
+			taken = slices.Contains(r.GetInputIds()[:i], d.id)
 		}
-		var passes [][]float32
-		why := ""
-		if len(id) > s.Limits.IDBytes {
-			why = "ID_TOO_LONG"
-		} else if id != "" && slices.Contains(r.GetInputIds()[:i], id) {
-			why = "DUPLICATE_ID"
-		}
-		d := decision{id: id}
 		if len(r.GetContexts()) > 0 && t.receipts != 0 {
 			d.context = r.GetContexts()[i]
 		}
-		if why == "" && s.wrongContext(d.context) {
-			why = "WRONG_CONTEXT"
+		if int(result.GetRow()) != i || result.GetInputId() != shown(d.id) {
+			return fmt.Errorf("input %d is answered as row %d, id %q", i, result.GetRow(), result.GetInputId())
 		}
+		var passes [][]float32
 		for pass := range each {
 			at := (pass*n + i) * width
 			if r.GetLayout() == ckdv1.Layout_LAYOUT_NSK {
 				at = (i*each + pass) * width
 			}
-			row := v[at : at+width]
-			if why == "" {
-				why = p.faultOf(row)
-			}
-			passes = append(passes, row)
+			passes = append(passes, v[at:at+width])
 		}
+		why := s.refusedID(d.id, taken, d.context)
 		if why == "" {
-			why = p.faultOfAll(passes)
+			why = p.refusal(passes)
 		}
-		if int(result.GetRow()) != i || result.GetInputId() != shown(id) {
-			return fmt.Errorf("input %d is answered as row %d, id %q", i, result.GetRow(), result.GetInputId())
-		}
-		if why != "" {
-			s.count(p.Name, 1, "ckd_inputs_rejected_total", "reason", strings.ToLower(why))
-			if got := ReasonOf(result.GetError()); got != why {
-				return fmt.Errorf("input %d: %q, expected %s", i, got, why)
-			}
-			continue
-		}
-		o, err := s.decide(p, passes)
-		if err != nil {
-			return err
-		}
-		if err := s.decided(p, t, d, o, result.GetDecomposition()); err != nil {
+		if err := s.answered(p, t, d, passes, why, ReasonOf(result.GetError()), result.GetDecomposition()); err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
 		}
-		s.countMismatch(p, t, each)
 	}
 	return nil
 }
 
-// refusedCall returns why a whole call is refused, or "".
-func (s *Server) refusedCall(p *Policy, r *ckdv1.DecomposeRequest, v []float32, reason string, err error) string {
+// refusedCall returns why a whole call is refused, or "". The daemon says where that cannot be known.
+func (s *Server) refusedCall(p *Policy, r *ckdv1.DecomposeRequest, v []float32, wrong, said string) string {
 	n, passes := int(r.GetInputs()), int(r.GetPasses())
 	switch {
 	case r.GetReceipts() != ckdv1.Receipts_RECEIPTS_UNSPECIFIED && s.Keys == nil:
 		return "RECEIPTS_UNAVAILABLE"
-	case len(r.GetClasses()) > 0 && !slices.Equal(r.GetClasses(), p.Classes):
-		return "WRONG_CLASSES"
+	case p.refusedTerms(r) != "":
+		return p.refusedTerms(r)
 	case r.GetLayout() == ckdv1.Layout_LAYOUT_UNSPECIFIED:
 		return "WRONG_LAYOUT"
 	case n > s.Limits.InputsPerRequest:
@@ -105,11 +86,11 @@ func (s *Server) refusedCall(p *Policy, r *ckdv1.DecomposeRequest, v []float32, 
 		return "WRONG_ID_COUNT"
 	case len(r.GetContexts()) > 0 && len(r.GetContexts()) != n:
 		return "WRONG_CONTEXT"
-	case s.tooLarge(p, termsOf(r), n, refusal(err) == "REPLY_TOO_LARGE"):
-		return "REPLY_TOO_LARGE"
-	case reason != "":
-		return reason
-	case s.Room == None || s.Room == Tight && refusal(err) == "OUT_OF_MEMORY_BUDGET":
+	case said == "REPLY_TOO_LARGE": // by an estimate of the daemon's own
+		return said
+	case wrong != "":
+		return wrong
+	case s.Room == None || s.Room == Tight && said == "OUT_OF_MEMORY_BUDGET":
 		return "OUT_OF_MEMORY_BUDGET"
 	case len(v) != n*passes*len(p.Classes):
 		return "WRONG_LENGTH"
@@ -119,19 +100,4 @@ func (s *Server) refusedCall(p *Policy, r *ckdv1.DecomposeRequest, v []float32, 
 		return "TOO_MANY_PASSES"
 	}
 	return ""
-}
-
-// refusal returns the reason in an error, or "".
-func refusal(err error) string {
-	if err == nil {
-		return ""
-	}
-	return ReasonOf(status.Convert(err).Proto())
-}
-
-func sameRefusal(err error, want string) error {
-	if got := refusal(err); got != want {
-		return errors.Join(fmt.Errorf("%q, expected the call to be refused with %s", got, want), err)
-	}
-	return nil
 }

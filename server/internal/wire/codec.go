@@ -59,7 +59,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	if c.Largest != nil {
 		if size, most := data.Len(), c.Largest(); size > most {
-			err := &OversizeError{size, most}
+			err := fmt.Errorf("a message of at least %d bytes, over max-message-bytes, %d: send fewer inputs at once", size, most)
 			if !kept {
 				return err
 			}
@@ -75,18 +75,6 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return standard.Unmarshal(data, v)
 }
 
-// OversizeError is about a message that is larger than Codec.Largest.
-type OversizeError struct {
-	// Size is the bytes of the message, or fewer if it is compressed.
-	Size int
-	// Largest is the bytes of the largest message that is taken.
-	Largest int
-}
-
-func (e *OversizeError) Error() string {
-	return fmt.Sprintf("a message of at least %d bytes, over max-message-bytes, %d: send fewer inputs at once", e.Size, e.Largest)
-}
-
 // Incoming is a received message in the buffers that it came in. The zero value is ready for use,
 // and may be received into again and again. It is not safe for concurrent use.
 type Incoming struct {
@@ -100,8 +88,7 @@ type Incoming struct {
 // Cut reports whether the message was not unpacked to its end, because there was no room.
 func (in *Incoming) Cut() bool { return in.cut }
 
-// Oversize returns an *OversizeError for a message that is too large, which is not kept, and nil
-// otherwise.
+// Oversize returns what is wrong with a message that is too large, which is not kept, and nil otherwise.
 func (in *Incoming) Oversize() error { return in.over }
 
 // Free gives the buffers back to the transport. What was decoded in place, Values above all,

@@ -29,7 +29,7 @@ func newRPC(s *server.Server, log *zap.Logger, end *shutdown) *rpc {
 func limits(c *config.Config) server.Limits {
 	l := server.LimitsFor(c.MaxOpenBytes)
 	l.MessageBytes = c.MaxMessageBytes
-	l.Streams, l.Watches = c.MaxStreams, c.MaxStreams
+	l.Streams = c.MaxStreams
 	l.InputIdle, l.StreamAge, l.DrainGrace = c.InputIdleTimeout, c.MaxStreamAge, c.ShutdownGrace
 	return l
 }
