@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
 	"github.com/ckd-project/ckd/internal/pagestate"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // TestReviewList enters outcomes from the triage pages of a daemon with a ledger and of one that tells
@@ -83,8 +86,15 @@ func TestReviewList(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			t.Fatal(err)
 		}
-		promises := state.Model.Promises
-		return len(promises) == 1 && promises[0].Decided > 0 && len(promises[0].Strata) == 3 && promises[0].Strata[0].Decisions > 0
+		if len(state.Model.Promises) != 1 {
+			return false
+		}
+		promise := &ckdv1.PromiseFigures{}
+		if err := protojson.Unmarshal(state.Model.Promises[0], promise); err != nil {
+			t.Fatal(err)
+		}
+		strata := promise.GetStrata()
+		return promise.GetProvisional().GetDecided() > 0 && len(strata) == 3 && strata[0].GetDecisions() > 0
 	})
 	if r := other.mustAsk(http.MethodGet, "/v1/promises", ""); r.code != http.StatusNotImplemented || !strings.Contains(r.body, "ask the one at "+listen) {
 		t.Errorf("without a ledger of its own: %d %s", r.code, r.body)

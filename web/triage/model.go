@@ -361,7 +361,7 @@ func describe(p *policy.Policy) pagestate.Policy {
 		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
 		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
 		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
-		Warnings: append([]string{}, p.Warnings()...),
+		Warnings: append([]string{}, p.Warnings()...), DefersOnAlarm: p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach,
 	}
 	if g := p.Guard; g != nil {
 		guard := describeRule(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})

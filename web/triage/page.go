@@ -3,6 +3,7 @@ package triage
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"io/fs"
 	"net/http"
 	"slices"
@@ -11,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -27,7 +28,7 @@ type Options struct {
 	// Daemon returns the state of the daemon. It may be called at any time.
 	Daemon func() pagestate.Daemon
 	// Promises returns the promises, as last computed; nil where the daemon keeps no ledger.
-	Promises func() []*ledger.Promise
+	Promises func() []*ckdv1.PromiseFigures
 	// Inputs holds the last inputs that went to a person; nil if they are not kept.
 	Inputs *Inputs
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
@@ -68,7 +69,7 @@ type Page struct {
 type sample struct {
 	taken    time.Time
 	daemon   pagestate.Daemon
-	promises []*ledger.Promise // nil without a ledger
+	promises []*ckdv1.PromiseFigures // nil without a ledger
 }
 
 // New returns a page. Its history begins with Run.
@@ -146,15 +147,15 @@ func (p *Page) sampleLocked() {
 		return
 	}
 	p.failing = false
-	var promises []*ledger.Promise
+	var promises []*ckdv1.PromiseFigures
 	if p.options.Promises != nil {
-		promises = append([]*ledger.Promise{}, p.options.Promises()...)
+		promises = append([]*ckdv1.PromiseFigures{}, p.options.Promises()...)
 	}
 	p.add(scrape, p.options.Policies(), promises, p.options.Daemon())
 }
 
 // add adds a scrape to the histories, under the policies in force.
-func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promises []*ledger.Promise, daemon pagestate.Daemon) {
+func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promises []*ckdv1.PromiseFigures, daemon pagestate.Daemon) {
 	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
 
 	p.mu.Lock()
@@ -204,6 +205,25 @@ func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestat
 		s.Model.Recent = p.options.Inputs.recent(model)
 	}
 	return s
+}
+
+// promisesOf returns the promises of a policy as JSON; nil without a ledger.
+func promisesOf(all []*ckdv1.PromiseFigures, hash string) []json.RawMessage {
+	if all == nil {
+		return nil
+	}
+	found := []json.RawMessage{}
+	for _, p := range all {
+		if p.GetPromise().GetPolicy().GetHash() != hash {
+			continue
+		}
+		text, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(p)
+		if err != nil {
+			continue // never: the ledger's texts are UTF-8
+		}
+		found = append(found, text)
+	}
+	return found
 }
 
 // maySeeRecent reports whether the request may see the deferred inputs of a model.
