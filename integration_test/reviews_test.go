@@ -2,7 +2,9 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,11 +51,11 @@ func TestReviewList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var entered pagestate.Entered
-		err = json.NewDecoder(response.Body).Decode(&entered)
+		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || entered.Predicted == "" || entered.Decided == nil {
-			t.Fatalf("%d %+v %v", response.StatusCode, entered, err)
+		var entered ckdv1.OutcomeAnswer
+		if err = errors.Join(err, protojson.Unmarshal(answer, &entered)); err != nil || response.StatusCode != http.StatusOK || entered.Predicted == "" || entered.Decided == nil {
+			t.Fatalf("%d %s %v", response.StatusCode, answer, err)
 		}
 		if after, _ := f.figures(t, keeper); after.GetProvisional().GetDecided() != before.GetProvisional().GetDecided()+1 {
 			t.Errorf("%d outcomes, want one more than %d", after.GetProvisional().GetDecided(), before.GetProvisional().GetDecided())

@@ -1,6 +1,7 @@
 package triage
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -66,6 +67,16 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	o.Policies = func() []*policy.Policy { return *d.policies.Load() }
 	if o.Daemon == nil {
 		o.Daemon = func() pagestate.Daemon { return pagestate.Daemon{Version: "v1"} }
+	}
+	anyone := func(context.Context, string) bool { return true }
+	if o.MaySeeRecent == nil {
+		o.MaySeeRecent = anyone
+	}
+	if o.MayEnter == nil {
+		o.MayEnter = anyone
+	}
+	if o.Source == nil {
+		o.Source = func(context.Context) string { return "" }
 	}
 	d.put(t, policies...)
 	d.page = New(o)
