@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/web/gateway"
 )
 
 // Server serves one HTTP address.
@@ -48,13 +50,5 @@ func (s *Server) Shutdown(ctx context.Context) {
 // NewHTTP returns an http.Server for a handler whose requests and answers are short, as
 // those of the admin address are.
 func NewHTTP(handler http.Handler, log *zap.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ErrorLog:          zap.NewStdLog(log),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      2 * time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    1 << 16,
-	}
+	return gateway.NewServer(handler, zap.NewStdLog(log), 10*time.Second, 110*time.Second)
 }
