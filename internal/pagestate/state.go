@@ -41,8 +41,7 @@ type Model struct {
 	Name   string `json:"name"`
 	Policy Policy `json:"policy"`
 	// Classes lists the classes with a row, in the order of the policy. The last one may stand for
-	// ClassesCut others: classes without series of their own, and classes beyond 128 rows. Critical
-	// classes are left out last. Wherever a class is a number, it is an index of this list.
+	// ClassesCut others, without series of their own. Critical classes are left out last. Wherever a class is a number, it is an index of this list.
 	Classes    []Class `json:"classes"`
 	ClassesCut int     `json:"classes_cut"`
 	// PairsCut is how many computed pairs are not in Span.Pairs, which has the pairs of the first 64

@@ -64,6 +64,7 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	}
 	d.clock.nanos.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	o.Gatherer = registry
+	o.Labels = m.Labels
 	o.Policies = func() []*policy.Policy { return *d.policies.Load() }
 	if o.Daemon == nil {
 		o.Daemon = func() pagestate.Daemon { return pagestate.Daemon{Version: "v1"} }

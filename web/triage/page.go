@@ -25,6 +25,9 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Policies returns the policies in force. It may be called at any time.
 	Policies func() []*policy.Policy
+	// Labels returns the labels that the classes of a policy have in the metrics, in the policy's order,
+	// and how many classes share the last one; 0 if each has its own.
+	Labels func(*policy.Policy) (labels []string, shared int)
 	// Daemon returns the state of the daemon. It may be called at any time.
 	Daemon func() pagestate.Daemon
 	// Promises returns the promises, as last computed; nil where the daemon keeps no ledger.
@@ -127,11 +130,15 @@ func (p *Page) take() {
 		p.options.Inputs.keepOnly(p.models.names)
 	}
 	histories := p.models.histories
-	readLabels(scrape, histories)
 	for _, of := range policies {
-		if h := histories[of.Name]; h != nil {
-			h.begin(of)
+		h := histories[of.Name]
+		if h == nil {
+			continue
 		}
+		if h.policy != of {
+			h.follow(of, newRows(p.options.Labels(of)))
+		}
+		h.begin()
 	}
 	readValues(scrape, histories)
 
@@ -156,7 +163,7 @@ func (p *Page) state(r *http.Request, name string, since time.Time) *pagestate.S
 	h := p.models.histories[model]
 	if found := p.models.find(model); h == nil && found != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(found, rowsBefore(found))
+		h.follow(found, newRows(p.options.Labels(found)))
 	}
 	if h == nil || h.policy == nil {
 		return s

@@ -2,7 +2,6 @@ package triage
 
 import (
 	"math"
-	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 )
@@ -51,10 +50,7 @@ type seriesOf struct {
 	a, b, c string
 }
 
-const (
-	epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
-	passesUsed           = "ckd_passes_used"
-)
+const epistemic, passesUsed = "ckd_class_epistemic_nats", "ckd_passes_used"
 
 // sources lists the families that the page reads, save histograms, with the labels that distinguish
 // the series of one model.
@@ -92,28 +88,6 @@ var sources = map[string]struct {
 	"ckd_early_stop_halted":              {halted, nil},
 }
 
-// readLabels sets the labels of classes that each history has in a scrape.
-func readLabels(scrape []*dto.MetricFamily, histories map[string]*history) {
-	for _, h := range histories {
-		h.scraped.names, h.scraped.cut = h.scraped.names[:0], 0
-	}
-	for _, f := range scrape {
-		name := f.GetName()
-		if name != epistemic && name != labelsCut {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			switch h := histories[label(m, "model")]; {
-			case h == nil:
-			case name == epistemic:
-				h.scraped.names = append(h.scraped.names, label(m, "class"))
-			default:
-				h.scraped.cut = int(m.GetGauge().GetValue())
-			}
-		}
-	}
-}
-
 // readValues passes each history its values in a scrape.
 func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 	for _, f := range scrape {
@@ -146,7 +120,7 @@ func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 				h.read(s, value(m))
 			}
 			if source.kind == passes && m.GetCounter().GetCreatedTimestamp() != nil {
-				h.readCreated(m.GetCounter().GetCreatedTimestamp().AsTime())
+				h.counters.createdAt(m.GetCounter().GetCreatedTimestamp().AsTime())
 			}
 		}
 	}
@@ -169,27 +143,3 @@ func value(m *dto.Metric) float64 {
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
-// orderOf returns the labels of classes in the order of the policy, the shared one last. ok is
-// false if they are not the policy's labels: a scrape may be from before or after a reload.
-func orderOf(labels []string, cut int, classes []string) (order []string, ok bool) {
-	have := make(map[string]bool, len(labels))
-	for _, l := range labels {
-		have[l] = true
-	}
-	for _, class := range classes {
-		if have[class] {
-			order = append(order, class)
-			delete(have, class)
-		}
-	}
-	own := len(order)
-	for l := range have {
-		order = append(order, l)
-	}
-	shared := 0
-	if cut > 0 {
-		shared = 1
-	}
-	return order, own+cut == len(classes) && len(have) == shared && !slices.Contains(order, "")
-}

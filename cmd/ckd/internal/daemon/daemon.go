@@ -110,7 +110,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 		return nil, err
 	}
 	d.rpc = newRPC(s, log, d.shutdown)
-	d.page = newPage(c, s, d.security, d.keeper, registry, inputs, d.sockets.admin, log)
+	d.page = newPage(c, s, d.security, d.keeper, registry, m, inputs, d.sockets.admin, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
 	if d.policies.store, err = load(s); err != nil {
 		return nil, err
