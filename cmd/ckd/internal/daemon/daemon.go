@@ -182,7 +182,7 @@ func urlOf(s *web.Server) string {
 	if s == nil {
 		return ""
 	}
-	return s.URL()
+	return s.URL
 }
 
 // Run serves until ctx ends or a part fails, and then stops every part: the daemon says
@@ -210,7 +210,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	closeHTTP := sync.OnceFunc(d.closeHTTP)
 	for name, s := range d.httpServers() {
 		parts.Add(func() error {
-			d.log.Info("listening", zap.String("for", name), zap.String("address", s.URL()))
+			d.log.Info("listening", zap.String("for", name), zap.String("address", s.URL))
 			return s.Serve()
 		}, func(error) { closeHTTP() })
 	}
