@@ -2,6 +2,7 @@ package triage
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -67,7 +68,7 @@ func (h *history) read(s seriesOf, v float64) {
 
 // readGauge sets a gauge, unless its class has no row.
 func (h *history) readGauge(s seriesOf, v float64) {
-	if s.kind >= driftZ && s.kind <= driftAlarms {
+	if strings.HasPrefix(s.name, driftPrefix) {
 		if _, own := h.position[s.a]; !own {
 			return
 		}
@@ -81,8 +82,8 @@ func (h *history) readHistogram(class string, histogram *dto.Histogram) {
 	if !ok {
 		return
 	}
-	h.read(seriesOf{kind: classSum, a: class}, histogram.GetSampleSum())
-	h.read(seriesOf{kind: classCount, a: class}, float64(histogram.GetSampleCount()))
+	h.read(seriesOf{name: "ckd_class_epistemic_nats_sum", a: class}, histogram.GetSampleSum())
+	h.read(seriesOf{name: "ckd_class_epistemic_nats_count", a: class}, float64(histogram.GetSampleCount()))
 	h.counters.addBuckets(row, histogram)
 }
 
