@@ -17,6 +17,7 @@ import (
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/oip"
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	pb "github.com/ckd-project/ckd/proto/inference"
@@ -313,37 +314,27 @@ func (a answer) texts(name string) []string {
 func read(t tester, r *pb.ModelInferResponse) answer {
 	t.Helper()
 	raw := r.GetRawOutputContents()
-	if len(raw) != len(r.GetOutputs()) {
+	if len(raw) > 0 && len(raw) != len(r.GetOutputs()) {
 		t.Fatalf("%d raw outputs of %d", len(raw), len(r.GetOutputs()))
 	}
 	a := answer{}
 	for i, o := range r.GetOutputs() {
-		elements, is, left := 1, &pb.InferTensorContents{}, raw[i]
+		elements, is, whole := 1, o.GetContents(), true
 		for _, n := range o.GetShape() {
 			elements *= int(n)
 		}
-		for range elements {
-			size := map[string]int{"FP64": 8, "INT64": 8, "BOOL": 1, "BYTES": 4}[o.GetDatatype()]
-			if o.GetDatatype() == "BYTES" && len(left) >= 4 {
-				size += int(binary.LittleEndian.Uint32(left))
+		if len(raw) > 0 {
+			if is != nil {
+				t.Errorf("%s: raw and typed", o.GetName())
 			}
-			if size == 0 || size > len(left) {
-				t.Fatalf("%s of type %s and shape %v has %d bytes", o.GetName(), o.GetDatatype(), o.GetShape(), len(raw[i]))
-			}
-			element := left[:size]
-			switch left = left[size:]; o.GetDatatype() {
-			case "FP64":
-				is.Fp64Contents = append(is.Fp64Contents, math.Float64frombits(binary.LittleEndian.Uint64(element)))
-			case "INT64":
-				is.Int64Contents = append(is.Int64Contents, int64(binary.LittleEndian.Uint64(element)))
-			case "BOOL":
-				is.BoolContents = append(is.BoolContents, element[0] != 0)
-			case "BYTES":
-				is.BytesContents = append(is.BytesContents, element[4:])
-			}
+			is, whole = contents.Typed(raw[i], o.GetDatatype())
 		}
-		if len(left) > 0 || o.GetContents() != nil {
-			t.Errorf("%s: %d bytes left over, contents %v", o.GetName(), len(left), o.GetContents())
+		found := map[string]int{
+			"FP64": len(is.GetFp64Contents()), "INT64": len(is.GetInt64Contents()),
+			"BOOL": len(is.GetBoolContents()), "BYTES": len(is.GetBytesContents()),
+		}[o.GetDatatype()]
+		if !whole || found != elements || found != contents.Count(is) {
+			t.Errorf("%s of type %s: shape %v, %d elements of %d, whole %v", o.GetName(), o.GetDatatype(), o.GetShape(), found, contents.Count(is), whole)
 		}
 		a[o.GetName()] = is
 	}

@@ -265,13 +265,33 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestForm checks that answers are raw, whatever form the request has.
+// truth returns a parameter with a boolean.
+func truth(value bool) *pb.InferParameter {
+	return &pb.InferParameter{ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: value}}
+}
+
+// TestForm checks that answers are raw, whatever form the request has, unless it asks for typed
+// contents.
 func TestForm(t *testing.T) {
 	h := newHarness(t, server.DefaultLimits())
 	native := ctg(t, 20).native(t, h, "ctg")
 	for _, form := range []string{"FP32", "typed FP32"} {
-		response := h.infer(t, ask(ctg(t, 20).request("ctg", "", form), allOutputs...))
-		compare(t, read(t, response), native, classesOf["ctg"])
+		for name, asked := range map[string]*pb.InferParameter{"nothing asked": nil, "contents": truth(false), "raw": truth(true)} {
+			t.Run(form+" "+name, func(t *testing.T) {
+				request := ask(ctg(t, 20).request("ctg", "", form), allOutputs...)
+				if asked != nil {
+					request.Parameters["binary_data_output"] = asked
+				}
+				response := h.infer(t, request)
+				compare(t, read(t, response), native, classesOf["ctg"])
+				raw := name != "contents"
+				for i, o := range response.GetOutputs() {
+					if raw != (o.GetContents() == nil) || raw != (i < len(response.GetRawOutputContents())) {
+						t.Errorf("%s has contents %v, of %d raw", o.GetName(), o.GetContents() != nil, len(response.GetRawOutputContents()))
+					}
+				}
+			})
+		}
 	}
 }
 
@@ -300,14 +320,19 @@ func TestHandedThrough(t *testing.T) {
 	for name, c := range map[string]struct {
 		form   string
 		others []other // before the passes
+		typed  bool    // is asked for
 		asked  []string
 		want   []other
+		raw    bool // the answer
 	}{
-		"typed":   {form: "typed FP32", others: []other{label, mean, pixels, label}, want: []other{label, pixels, label}},
-		"by name": {form: "FP32", others: []other{label, mean, half}, asked: []string{"half", "decision", "c", "label"}, want: []other{half, label}},
+		"typed":                {form: "typed FP32", others: []other{label, mean, pixels, label}, want: []other{label, pixels, label}, raw: true},
+		"typed for raw":        {form: "FP32", others: []other{pixels, label}, typed: true, want: []other{pixels, label}},
+		"without a typed form": {form: "FP32", others: []other{label, half}, typed: true, want: []other{label, half}, raw: true},
+		"by name":              {form: "FP32", others: []other{label, mean, half}, asked: []string{"half", "decision", "c", "label"}, want: []other{half, label}, raw: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := ask(ctg(t, 3).request("ctg", "", c.form), c.asked...)
+			request.Parameters["binary_data_output"] = truth(!c.typed)
 			for _, o := range slices.Backward(c.others) {
 				tensor := &pb.ModelInferRequest_InferInputTensor{
 					Name: o.name, Datatype: o.datatype, Shape: []int64{3, 7}, Parameters: map[string]*pb.InferParameter{"content_type": text("str")},
@@ -325,7 +350,12 @@ func TestHandedThrough(t *testing.T) {
 				tensor := &pb.ModelInferResponse_InferOutputTensor{
 					Name: o.name, Datatype: o.datatype, Shape: []int64{3, 7}, Parameters: map[string]*pb.InferParameter{"content_type": text("str")},
 				}
-				want.Outputs, want.RawOutputContents = append(want.Outputs, tensor), append(want.RawOutputContents, []byte(o.raw))
+				if c.raw {
+					want.RawOutputContents = append(want.RawOutputContents, []byte(o.raw))
+				} else {
+					tensor.Contents = o.typed
+				}
+				want.Outputs = append(want.Outputs, tensor)
 			}
 			got := &pb.ModelInferResponse{}
 			for i, o := range response.GetOutputs() {
@@ -335,10 +365,12 @@ func TestHandedThrough(t *testing.T) {
 				if slices.Contains(allOutputs, o.GetName()) {
 					continue
 				}
-				got.Outputs, got.RawOutputContents = append(got.Outputs, o), append(got.RawOutputContents, response.GetRawOutputContents()[i])
+				if got.Outputs = append(got.Outputs, o); c.raw {
+					got.RawOutputContents = append(got.RawOutputContents, response.GetRawOutputContents()[i])
+				}
 			}
-			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-				t.Error(diff)
+			if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" || (len(response.GetRawOutputContents()) > 0) != c.raw {
+				t.Errorf("raw %v:\n%s", len(response.GetRawOutputContents()) > 0, diff)
 			}
 		})
 	}
@@ -504,7 +536,7 @@ func TestRefusals(t *testing.T) {
 		"no tensor":        {"FP32", func(r *request) { r.Inputs = nil }, codes.InvalidArgument, "WRONG_TENSOR", "inputs", "got 0 tensors, expected one, named passes"},
 		"two tensors":      {"FP32", func(r *request) { r.Inputs = append(r.Inputs, r.Inputs[0]) }, codes.InvalidArgument, "WRONG_TENSOR", "inputs", `got 2 tensors, "passes" "passes", expected one of them, and no more, named passes`},
 		"other too large":  {"FP32", func(r *request) { before(r, "x").RawInputContents[0] = make([]byte, 4096) }, codes.ResourceExhausted, "REPLY_TOO_LARGE", "inputs", "bytes of other tensors the reply would have"},
-		"another's values": {"typed FP32", func(r *request) { before(r, "x").Inputs[0].Contents = &pb.InferTensorContents{IntContents: []int32{1}} }, codes.InvalidArgument, "WRONG_TENSOR", "inputs", `"x" with contents of another datatype than its own, "BOOL"`},
+		"form of all":      {"FP32", parameter("binary_data_output", text("no")), codes.InvalidArgument, "WRONG_PARAMETER", "parameters.binary_data_output", `got "no", expected true or false`},
 		"a long name":      {"FP32", func(r *request) { r.Inputs[0].Name = long }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].name", "xxx..."},
 		"datatype":         {"FP32", func(r *request) { r.Inputs[0].Datatype = "INT32" }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].datatype", `got "INT32", expected FP32, FP64, FP16 or BF16`},
 		"rank":             {"FP32", func(r *request) { r.Inputs[0].Shape = []int64{2, 90} }, codes.InvalidArgument, "WRONG_TENSOR", "inputs[0].shape", "got [2 90], expected [inputs passes classes]"},

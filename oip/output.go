@@ -12,6 +12,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	"github.com/ckd-project/ckd/policy"
 	pb "github.com/ckd-project/ckd/proto/inference"
 	"github.com/ckd-project/ckd/server"
@@ -25,8 +26,8 @@ type output struct {
 	byName   bool // only for requests that name it
 	put      func(to *column, of *said)
 
-	// tensor is a tensor of the request that the answer returns unread, with the elements raw; nil for
-	// outputs of ckd.
+	// tensor is a tensor of the request that the answer returns unread; nil for outputs of ckd. raw
+	// holds its elements if the request has them raw.
 	tensor *pb.ModelInferRequest_InferInputTensor
 	raw    []byte
 }
@@ -181,20 +182,50 @@ func (a *answer) add(s *said) {
 	}
 }
 
-// addTo adds the tensors to the response.
+// addTo adds the tensors to the response. A tensor that is handed through always has the form that
+// it has in the request, and for most datatypes the other form too. If one of them lacks the form
+// that the request asks for, all tensors come in the other form.
 func (a *answer) addTo(r *pb.ModelInferResponse) {
+	if !a.format(r, a.request.typed) {
+		a.format(r, !a.request.typed)
+	}
+}
+
+// format adds the tensors to the response in one form, and reports whether all of them have it.
+func (a *answer) format(r *pb.ModelInferResponse, typed bool) (ok bool) {
+	r.Outputs, r.RawOutputContents = nil, nil
 	for i, o := range a.request.outputs {
-		tensor, raw := &pb.ModelInferResponse_InferOutputTensor{Name: o.name}, o.raw
-		if o.tensor == nil {
+		tensor := &pb.ModelInferResponse_InferOutputTensor{Name: o.name}
+		var raw []byte
+		isTyped := false
+		switch {
+		case o.tensor == nil:
 			tensor.Datatype, tensor.Shape = o.datatype.name, o.shape(int64(a.request.call.Tensor.Inputs), a.request.call.Classes)
 			if a.columns != nil {
 				raw = a.columns[i]
 			}
-		} else {
+		default:
 			tensor.Datatype, tensor.Shape, tensor.Parameters = o.tensor.GetDatatype(), o.tensor.GetShape(), o.tensor.GetParameters()
+			raw, isTyped = o.raw, !a.request.raw
 		}
-		r.Outputs, r.RawOutputContents = append(r.Outputs, tensor), append(r.RawOutputContents, raw)
+		switch {
+		case typed && isTyped:
+			tensor.Contents, ok = o.tensor.GetContents(), true
+		case typed:
+			tensor.Contents, ok = contents.Typed(raw, tensor.GetDatatype())
+		case isTyped:
+			raw, ok = contents.Raw(o.tensor.GetContents(), tensor.GetDatatype())
+		default:
+			ok = true
+		}
+		if !ok {
+			return false
+		}
+		if r.Outputs = append(r.Outputs, tensor); !typed {
+			r.RawOutputContents = append(r.RawOutputContents, raw)
+		}
 	}
+	return true
 }
 
 // column holds the elements of one output, as little-endian bytes.

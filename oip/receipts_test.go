@@ -27,7 +27,8 @@ func (h *harness) receiptKeys(t *testing.T) *receipt.Keys {
 	return keys
 }
 
-// TestReceipts checks that receipts say the same as those of ckd.v1, by default and by name.
+// TestReceipts checks that receipts say the same as those of ckd.v1, by default and by name, raw and
+// typed.
 func TestReceipts(t *testing.T) {
 	const inputs = 50
 	h := newHarness(t, server.DefaultLimits())
@@ -43,6 +44,9 @@ func TestReceipts(t *testing.T) {
 	for name, change := range map[string]func(*pb.ModelInferRequest){
 		"by default": func(*pb.ModelInferRequest) {},
 		"by name":    func(r *pb.ModelInferRequest) { ask(r, "receipt", "review", "error") },
+		"typed": func(r *pb.ModelInferRequest) {
+			r.Parameters["binary_data_output"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_BoolParam{}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := values.request("ctg", "", "FP32")

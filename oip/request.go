@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	pb "github.com/ckd-project/ckd/proto/inference"
@@ -37,6 +38,7 @@ type request struct {
 	tensor    int      // index of the tensor with the passes
 	outputs   []*output
 	raw       bool // whether the tensors are raw bytes
+	typed     bool // whether the tensors of the answer have typed contents
 }
 
 // read reads what needs no policy of a request. It expects the tensor with the passes under its
@@ -159,6 +161,9 @@ func enum(values map[string]int32, prefix, word string) (int32, bool) {
 	return number, number != 0
 }
 
+// binaryAll names the parameter of a request that asks for raw tensors in the answer, or for typed ones.
+const binaryAll = "binary_data_output"
+
 // readParameters reads the parameters of the request and of its tensor. Those of the tensor win.
 func (q *request) readParameters(r *pb.ModelInferRequest, t *pb.ModelInferRequest_InferInputTensor) *server.Violation {
 	q.call.Tensor.Layout = decomp.NSK
@@ -252,7 +257,7 @@ func (q *request) readValues(r *pb.ModelInferRequest, t *pb.ModelInferRequest_In
 		return q.readContents(t, element)
 	}
 	for i, one := range r.GetInputs() {
-		if n := countValues(one.GetContents()); n > 0 {
+		if n := contents.Count(one.GetContents()); n > 0 {
 			return &server.Violation{
 				Reason: ckdv1.ErrorReason_ERROR_REASON_TWO_ENCODINGS, Field: fmt.Sprintf("inputs[%d].contents", i),
 				Got: fmt.Sprintf("%d values beside raw_input_contents", n), Expected: "one of the two",
@@ -281,7 +286,7 @@ func (q *request) readContents(t *pb.ModelInferRequest_InferInputTensor, e eleme
 	if e.double {
 		got = len(double)
 	}
-	if all := countValues(t.GetContents()); all != got || !isProduct(got, t.GetShape()) {
+	if all := contents.Count(t.GetContents()); all != got || !isProduct(got, t.GetShape()) {
 		return wrongLength(q.field("contents"), fmt.Sprintf("%d values, %d of them in %s", all, got, e.contents),
 			fmt.Sprintf("those of shape %v in %s", t.GetShape(), e.contents))
 	}
@@ -301,6 +306,16 @@ func (q *request) setValues(n int, double bool, read func(*decomp.Tensor)) {
 // request. A request that names none gets the defaults and all its other tensors, except those with
 // the name of an output of ckd.
 func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_InferInputTensor) *server.Violation {
+	if p, there := r.GetParameters()[binaryAll]; there {
+		choice, ok := p.GetParameterChoice().(*pb.InferParameter_BoolParam)
+		if !ok {
+			return &server.Violation{
+				Reason: ckdv1.ErrorReason_ERROR_REASON_WRONG_PARAMETER, Field: "parameters." + binaryAll, Got: show(p),
+				Expected: "true or false",
+			}
+		}
+		q.typed = !choice.BoolParam
+	}
 	others := q.others(r)
 	for i, asked := range r.GetOutputs() {
 		field := fmt.Sprintf("outputs[%d].", i)
@@ -331,10 +346,6 @@ func (q *request) readOutputs(r *pb.ModelInferRequest, _ *pb.ModelInferRequest_I
 	q.call.AllOrNone = true
 	for _, o := range q.outputs {
 		if o.tensor != nil {
-			var ok bool
-			if o.raw, ok = q.rawElements(o); !ok {
-				return wrong("inputs", fmt.Sprintf("%q with contents of another datatype than its own, %q", o.name, o.tensor.GetDatatype()), "contents of that datatype, or raw ones")
-			}
 			q.call.Handed += proto.Size(o.tensor) + len(o.raw)
 			continue
 		}
@@ -371,15 +382,6 @@ func (q *request) others(r *pb.ModelInferRequest) []*output {
 		others = append(others, o)
 	}
 	return others
-}
-
-// rawElements returns the elements of a tensor that is handed through as bytes. It returns false if
-// there are typed values in the field of another datatype.
-func (q *request) rawElements(o *output) ([]byte, bool) {
-	if q.raw {
-		return o.raw, true
-	}
-	return rawContents(o.tensor.GetContents(), o.tensor.GetDatatype())
 }
 
 // wrongLength returns the violation of a wrong number of values.

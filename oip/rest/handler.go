@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"google.golang.org/grpc/codes"
@@ -120,9 +121,23 @@ func (h *handler) metadata(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m.Extensions = append(m.GetExtensions(), binaryExtension)
-	writeJSON(w, http.StatusOK, m)
+	extensions := slices.Clone(m.GetExtensions())
+	if !slices.Contains(extensions, binaryExtension) {
+		extensions = append(extensions, binaryExtension)
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Name       string   `json:"name"`
+		Version    string   `json:"version"`
+		Extensions []string `json:"extensions"`
+	}{m.GetName(), m.GetVersion(), extensions})
 	return nil
+}
+
+// tensor holds the protocol's metadata of a tensor.
+type tensor struct {
+	Name     string  `json:"name"`
+	Datatype string  `json:"datatype"`
+	Shape    []int64 `json:"shape"`
 }
 
 func (h *handler) modelMetadata(w http.ResponseWriter, r *http.Request) error {
@@ -130,7 +145,20 @@ func (h *handler) modelMetadata(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, m)
+	tensors := func(from []*inferencepb.ModelMetadataResponse_TensorMetadata) []tensor {
+		all := []tensor{}
+		for _, t := range from {
+			all = append(all, tensor{t.GetName(), t.GetDatatype(), t.GetShape()})
+		}
+		return all
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Name     string   `json:"name"`
+		Versions []string `json:"versions,omitempty"`
+		Platform string   `json:"platform"`
+		Inputs   []tensor `json:"inputs"`
+		Outputs  []tensor `json:"outputs"`
+	}{m.GetName(), m.GetVersions(), m.GetPlatform(), tensors(m.GetInputs()), tensors(m.GetOutputs())})
 	return nil
 }
 
@@ -212,8 +240,6 @@ func (h *handler) readInfer(r *http.Request) (*inferRequest, error) {
 	return parseInfer(text, body[len(text):], h.options.MessageBytes(), passes)
 }
 
-// writeJSON answers with a value as encoding/json has it. That gives the metadata messages the
-// protocol's form: its keys, and shapes of numbers.
 func writeJSON(w http.ResponseWriter, code int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil { // never: everything written here can be JSON

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
@@ -35,11 +36,11 @@ func formatInfer(m *inferencepb.ModelInferResponse, r *inferRequest) (text []byt
 	out := responseText{
 		ModelName: m.GetModelName(), ModelVersion: m.GetModelVersion(), ID: m.GetId(), Parameters: values(m.GetParameters()), Outputs: []outputText{},
 	}
-	if got, want := len(m.GetRawOutputContents()), len(m.GetOutputs()); got != want {
-		return nil, nil, fmt.Errorf("%d outputs have %d raw contents", want, got)
-	}
 	for i, t := range m.GetOutputs() {
-		raw := m.GetRawOutputContents()[i]
+		raw, err := rawOutput(m, i)
+		if err != nil {
+			return nil, nil, err
+		}
 		o := outputText{Name: t.GetName(), Shape: append([]int64{}, t.GetShape()...), Parameters: values(t.GetParameters())}
 		datatype, isText := strings.CutPrefix(t.GetDatatype(), asJSON)
 		isBinary := false
@@ -88,6 +89,20 @@ func inBase64(raw []byte) []byte {
 		raw = raw[4+n:]
 	}
 	return out
+}
+
+// rawOutput returns the bytes of an output, in whichever form the message has it.
+func rawOutput(m *inferencepb.ModelInferResponse, i int) ([]byte, error) {
+	all := m.GetRawOutputContents()
+	if len(all) == 0 {
+		t := m.GetOutputs()[i]
+		raw, _ := contents.Raw(t.GetContents(), t.GetDatatype())
+		return raw, nil
+	}
+	if len(all) != len(m.GetOutputs()) {
+		return nil, fmt.Errorf("%d outputs have %d raw contents", len(m.GetOutputs()), len(all))
+	}
+	return all[i], nil
 }
 
 // values returns the values of parameters; nil for a number that JSON lacks.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ckd-project/ckd/oip/internal/contents"
 	inferencepb "github.com/ckd-project/ckd/proto/inference"
 )
 
@@ -48,7 +49,7 @@ func (f *fake) ServerMetadata(context.Context, *inferencepb.ServerMetadataReques
 func (f *fake) ModelMetadata(_ context.Context, r *inferencepb.ModelMetadataRequest, _ ...grpc.CallOption) (*inferencepb.ModelMetadataResponse, error) {
 	return &inferencepb.ModelMetadataResponse{Name: r.GetName(), Versions: []string{"v1"}, Platform: "ckd", Inputs: []*inferencepb.ModelMetadataResponse_TensorMetadata{
 		{Name: "passes", Datatype: "FP32", Shape: []int64{-1, -1, 3}},
-	}, Outputs: []*inferencepb.ModelMetadataResponse_TensorMetadata{{Name: "c", Datatype: "FP64", Shape: []int64{-1, 3}}}}, f.err
+	}}, f.err
 }
 
 func (f *fake) ModelConfig(_ context.Context, r *inferencepb.ModelConfigRequest, _ ...grpc.CallOption) (*inferencepb.ModelConfigResponse, error) {
@@ -83,7 +84,7 @@ func (f *fake) do(method, path, body string, headers ...string) *httptest.Respon
 func TestGets(t *testing.T) {
 	f := &fake{ready: true}
 	metadata := `{"name":"ckd","version":"1.2.3","extensions":["model_configuration","binary_tensor_data"]}`
-	model := `{"name":"m","versions":["v1"],"platform":"ckd","inputs":[{"name":"passes","datatype":"FP32","shape":[-1,-1,3]}],"outputs":[{"name":"c","datatype":"FP64","shape":[-1,3]}]}`
+	model := `{"name":"m","versions":["v1"],"platform":"ckd","inputs":[{"name":"passes","datatype":"FP32","shape":[-1,-1,3]}],"outputs":[]}`
 	for path, want := range map[string]string{
 		"/v2":                             metadata,
 		"/v2/":                            metadata,
@@ -216,11 +217,10 @@ func TestDatatypes(t *testing.T) {
 	}
 }
 
-// TestAnswer checks an answer with values that JSON cannot express.
+// TestAnswer checks an answer in both forms, with values that JSON cannot express.
 func TestAnswer(t *testing.T) {
-	answer := &inferencepb.ModelInferResponse{
-		ModelName: "m", ModelVersion: "v1", Id: "\"7\"",
-		Outputs: []*inferencepb.ModelInferResponse_InferOutputTensor{
+	outputs := func() []*inferencepb.ModelInferResponse_InferOutputTensor {
+		return []*inferencepb.ModelInferResponse_InferOutputTensor{
 			{Name: "score", Datatype: "FP64", Shape: []int64{3}},
 			{Name: "defer", Datatype: "BOOL", Shape: []int64{3}},
 			{Name: "deciding_class", Datatype: "INT64", Shape: []int64{3}, Parameters: map[string]*inferencepb.InferParameter{
@@ -229,33 +229,40 @@ func TestAnswer(t *testing.T) {
 			}},
 			{Name: "decision", Datatype: "BYTES", Shape: []int64{3}},
 			{Name: "receipt", Datatype: "BYTES", Shape: []int64{3}},
-		},
-		Parameters: map[string]*inferencepb.InferParameter{
-			"policy_hash": {ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: "abc"}},
-			"final":       {ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: true}},
-			"n":           {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: 2}},
-		},
-	}
-	for _, values := range []any{[]float64{0.25, math.NaN(), math.Inf(1)}, []bool{true, false, true}, []int64{-1, 0, 2}} {
-		raw, err := binary.Append(nil, binary.LittleEndian, values)
-		if err != nil {
-			t.Fatal(err)
 		}
-		answer.RawOutputContents = append(answer.RawOutputContents, raw)
 	}
-	answer.RawOutputContents = append(answer.RawOutputContents,
-		[]byte("\x05\x00\x00\x00defer\x01\x00\x00\x00\xff\x00\x00\x00\x00"), []byte("\x02\x00\x00\x00\xff\xfe\x00\x00\x00\x00\x03\x00\x00\x00abc"))
+	typed := &inferencepb.ModelInferResponse{ModelName: "m", ModelVersion: "v1", Id: "\"7\"", Outputs: outputs(), Parameters: map[string]*inferencepb.InferParameter{
+		"policy_hash": {ParameterChoice: &inferencepb.InferParameter_StringParam{StringParam: "abc"}},
+		"final":       {ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: true}},
+		"n":           {ParameterChoice: &inferencepb.InferParameter_Int64Param{Int64Param: 2}},
+	}}
+	typed.Outputs[0].Contents = &inferencepb.InferTensorContents{Fp64Contents: []float64{0.25, math.NaN(), math.Inf(1)}}
+	typed.Outputs[1].Contents = &inferencepb.InferTensorContents{BoolContents: []bool{true, false, true}}
+	typed.Outputs[2].Contents = &inferencepb.InferTensorContents{Int64Contents: []int64{-1, 0, 2}}
+	typed.Outputs[3].Contents = &inferencepb.InferTensorContents{BytesContents: [][]byte{[]byte("defer"), []byte("\xff"), nil}}
+	typed.Outputs[4].Contents = &inferencepb.InferTensorContents{BytesContents: [][]byte{{0xff, 0xfe}, nil, []byte("abc")}}
+	raw := proto.CloneOf(typed)
+	for _, o := range raw.GetOutputs() {
+		bytes, _ := contents.Raw(o.GetContents(), o.GetDatatype())
+		raw.RawOutputContents = append(raw.RawOutputContents, bytes)
+		o.Contents = nil
+	}
 	want := `{"model_name":"m","model_version":"v1","id":"\"7\"","parameters":{"final":true,"n":2,"policy_hash":"abc"},"outputs":[` +
 		`{"name":"score","datatype":"FP64","shape":[3],"data":[0.25,null,null]},` +
 		`{"name":"defer","datatype":"BOOL","shape":[3],"data":[true,false,true]},` +
 		`{"name":"deciding_class","datatype":"INT64","shape":[3],"parameters":{"a":0.5,"b":7},"data":[-1,0,2]},` +
 		`{"name":"decision","datatype":"BYTES","shape":[3],"data":["defer","` + `\ufffd` + `",""]},` +
 		`{"name":"receipt","datatype":"BYTES","shape":[3],"data":["__4","","YWJj"]}]}` + "\n"
-	w := (&fake{answer: answer}).do(http.MethodPost, "/v2/models/m/infer", `{"inputs":[]}`)
-	if w.Body.String() != want || w.Header().Get("Content-Length") != fmt.Sprint(len(want)) {
-		t.Errorf("got %s, want %s", w.Body, want)
+	for name, answer := range map[string]*inferencepb.ModelInferResponse{"typed": typed, "raw": raw} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{answer: answer}
+			w := f.do(http.MethodPost, "/v2/models/m/infer", `{"inputs":[]}`)
+			if w.Body.String() != want || w.Header().Get("Content-Length") != fmt.Sprint(len(want)) {
+				t.Errorf("got %s, want %s", w.Body, want)
+			}
+		})
 	}
-	short := proto.CloneOf(answer)
+	short := proto.CloneOf(raw)
 	short.RawOutputContents[0] = short.RawOutputContents[0][:7]
 	if w := (&fake{answer: short}).do(http.MethodPost, "/v2/models/m/infer", `{"inputs":[]}`); w.Code != http.StatusInternalServerError {
 		t.Errorf("an answer that breaks off: %d %s", w.Code, w.Body)

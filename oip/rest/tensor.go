@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ckd-project/ckd/internal/httperror"
+	"github.com/ckd-project/ckd/oip/internal/contents"
 )
 
 // datatype converts elements of tensors between little-endian bytes and JSON.
@@ -183,13 +184,9 @@ func numeric(
 		what:  what,
 		read: func(to, text []byte) ([]byte, error) {
 			v, err := parse(unsafe.String(&text[0], len(text))) // saves a copy: nobody keeps it or writes to it
-			return binary.LittleEndian.AppendUint64(to, v)[:len(to)+bits/8], err
+			return contents.AppendInteger(to, bits/8, v), err
 		},
-		write: func(to, raw []byte) ([]byte, int) {
-			var element [8]byte
-			copy(element[:], raw[:bits/8])
-			return format(to, binary.LittleEndian.Uint64(element[:])), bits / 8
-		},
+		write: func(to, raw []byte) ([]byte, int) { return format(to, contents.Integer(raw[:bits/8])), bits / 8 },
 	}
 }
 
