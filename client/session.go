@@ -80,24 +80,24 @@ type Session struct {
 //
 // A session holds two goroutines and a stream until Close returns or ctx ends.
 func (c *Client) Session(ctx context.Context, config SessionConfig) (*Session, error) {
-	s, l, err := c.newSession(ctx, config)
+	s, err := c.newSession(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("session for model %q: %w", config.Model, err)
 	}
-	go s.run(l)
+	go s.run(s.link)
 	return s, nil
 }
 
-func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session, *link, error) {
+func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session, error) {
 	if config.Passes < 0 || int64(config.Passes) > math.MaxUint32 {
-		return nil, nil, fmt.Errorf("%d passes, expected 0 to %d", config.Passes, uint32(math.MaxUint32))
+		return nil, fmt.Errorf("%d passes, expected 0 to %d", config.Passes, uint32(math.MaxUint32))
 	}
 	if config.InFlight < 0 {
-		return nil, nil, fmt.Errorf("%d inputs in flight, expected 0 or more", config.InFlight)
+		return nil, fmt.Errorf("%d inputs in flight, expected 0 or more", config.InFlight)
 	}
 	reconnect, err := config.Reconnect.withDefaults()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	header := &ckdv1.StreamHeader{
@@ -121,7 +121,7 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 	}
 	if err != nil {
 		cancel()
-		return nil, nil, err
+		return nil, err
 	}
 	s := &Session{
 		client:    c,
@@ -135,7 +135,7 @@ func (c *Client) newSession(ctx context.Context, config SessionConfig) (*Session
 	}
 	s.moved.L = &s.mu
 	s.link = s.newLink(st)
-	return s, s.link, nil
+	return s, nil
 }
 
 // Info returns the daemon's first reply: classes, expected passes, limits. The caller must not

@@ -2,14 +2,19 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
 	"github.com/ckd-project/ckd/internal/pagestate"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // TestReviewList enters outcomes from the triage pages of a daemon with a ledger and of one that tells
@@ -46,11 +51,11 @@ func TestReviewList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var entered pagestate.Entered
-		err = json.NewDecoder(response.Body).Decode(&entered)
+		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || entered.Predicted == "" || entered.Decided == nil {
-			t.Fatalf("%d %+v %v", response.StatusCode, entered, err)
+		var entered ckdv1.OutcomeAnswer
+		if err = errors.Join(err, protojson.Unmarshal(answer, &entered)); err != nil || response.StatusCode != http.StatusOK || entered.Predicted == "" || entered.Decided == nil {
+			t.Fatalf("%d %s %v", response.StatusCode, answer, err)
 		}
 		if after, _ := f.figures(t, keeper); after.GetProvisional().GetDecided() != before.GetProvisional().GetDecided()+1 {
 			t.Errorf("%d outcomes, want one more than %d", after.GetProvisional().GetDecided(), before.GetProvisional().GetDecided())
@@ -83,8 +88,15 @@ func TestReviewList(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			t.Fatal(err)
 		}
-		promises := state.Model.Promises
-		return len(promises) == 1 && promises[0].Decided > 0 && len(promises[0].Strata) == 3 && promises[0].Strata[0].Decisions > 0
+		if len(state.Model.Promises) != 1 {
+			return false
+		}
+		promise := &ckdv1.PromiseFigures{}
+		if err := protojson.Unmarshal(state.Model.Promises[0], promise); err != nil {
+			t.Fatal(err)
+		}
+		strata := promise.GetStrata()
+		return promise.GetProvisional().GetDecided() > 0 && len(strata) == 3 && strata[0].GetDecisions() > 0
 	})
 	if r := other.mustAsk(http.MethodGet, "/v1/promises", ""); r.code != http.StatusNotImplemented || !strings.Contains(r.body, "ask the one at "+listen) {
 		t.Errorf("without a ledger of its own: %d %s", r.code, r.body)

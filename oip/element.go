@@ -25,26 +25,22 @@ type element struct {
 var elements = map[string]element{
 	"FP32": {4, 0, false, "fp32_contents", func(to *decomp.Tensor, raw []byte) {
 		to.Float32 = make([]float32, len(raw)/4)
-		for i := range to.Float32 {
-			to.Float32[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-		}
+		_, _ = binary.Decode(raw, binary.LittleEndian, to.Float32) // never fails: raw has as many
 	}},
 	"FP64": {8, 0, true, "fp64_contents", func(to *decomp.Tensor, raw []byte) {
 		to.Float64 = make([]float64, len(raw)/8)
-		for i := range to.Float64 {
-			to.Float64[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
-		}
+		_, _ = binary.Decode(raw, binary.LittleEndian, to.Float64) // never fails: raw has as many
 	}},
-	"FP16": {2, 0x1p-10, false, "", func(to *decomp.Tensor, raw []byte) {
+	"FP16": {2, 0x1p-10, false, "", readHalves(record.Widen)},
+	"BF16": {2, 0x1p-7, false, "", readHalves(func(half uint16) float32 { return math.Float32frombits(uint32(half) << 16) })},
+}
+
+// readHalves returns a function that reads elements of two bytes.
+func readHalves(widen func(uint16) float32) func(*decomp.Tensor, []byte) {
+	return func(to *decomp.Tensor, raw []byte) {
 		to.Float32 = make([]float32, len(raw)/2)
 		for i := range to.Float32 {
-			to.Float32[i] = record.Widen(binary.LittleEndian.Uint16(raw[2*i:]))
+			to.Float32[i] = widen(binary.LittleEndian.Uint16(raw[2*i:]))
 		}
-	}},
-	"BF16": {2, 0x1p-7, false, "", func(to *decomp.Tensor, raw []byte) {
-		to.Float32 = make([]float32, len(raw)/2)
-		for i := range to.Float32 {
-			to.Float32[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16)
-		}
-	}},
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // scrapes at a time, with the values of the last scrape while those are less than a second old.
 type scrapes struct {
 	registry *prometheus.Registry
-	places   chan struct{}
+	places   *semaphore.Weighted
 
 	mu       sync.Mutex
 	gathered time.Time // time of the values; zero to gather anew
@@ -42,7 +43,7 @@ type scrapes struct {
 
 // newScrapes returns a handler that serves what a registry gathers, and counts scrapes there.
 func newScrapes(registry *prometheus.Registry, log *zap.Logger) http.Handler {
-	s := &scrapes{registry: registry, places: make(chan struct{}, scrapesAtOnce)}
+	s := &scrapes{registry: registry, places: semaphore.NewWeighted(scrapesAtOnce)}
 	encode := promhttp.HandlerFor(prometheus.GathererFunc(s.gather), promhttp.HandlerOpts{
 		EnableOpenMetrics: true, ErrorLog: zap.NewStdLog(log), OfferedCompressions: []promhttp.Compression{promhttp.Gzip},
 	})
@@ -63,14 +64,16 @@ func (s *scrapes) gather() ([]*dto.MetricFamily, error) {
 // serve returns the handler of /metrics, which answers by another one.
 func (s *scrapes) serve(encode http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !s.enter(r.Context()) {
+		waiting, cancel := context.WithTimeout(r.Context(), scrapeWait)
+		err := s.places.Acquire(waiting, 1)
+		if cancel(); err != nil {
 			if r.Context().Err() == nil {
 				w.Header().Set("Retry-After", strconv.Itoa(int(scrapeWait.Seconds())))
 				reply(w, http.StatusServiceUnavailable, fmt.Sprintf("%d scrapes are being answered, which is the limit; try again in a second\n", scrapesAtOnce))
 			}
 			return
 		}
-		defer time.AfterFunc(scrapePause, func() { <-s.places })
+		defer time.AfterFunc(scrapePause, func() { s.places.Release(1) })
 		if strings.Contains(r.Header.Get("Cache-Control"), "no-cache") {
 			s.mu.Lock()
 			s.gathered = time.Time{}
@@ -78,17 +81,5 @@ func (s *scrapes) serve(encode http.Handler) http.HandlerFunc {
 		}
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeWrite)) // the recorder of tests has no deadlines
 		encode.ServeHTTP(w, r)
-	}
-}
-
-// enter takes a place, and reports whether one was free in time.
-func (s *scrapes) enter(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, scrapeWait)
-	defer cancel()
-	select {
-	case s.places <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

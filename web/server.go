@@ -7,35 +7,25 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/ckd-project/ckd/web/gateway"
 )
 
 // Server serves one HTTP address.
 type Server struct {
-	server   *http.Server
-	listener net.Listener
-	secure   bool // read from the TLSConfig once, which net/http sets while it serves
+	URL   string       // the address as clients ask for it
+	Serve func() error // serves until Shutdown, and then returns http.ErrServerClosed
+
+	server *http.Server
 }
 
 // NewServer returns a server that serves s at l. It speaks TLS if s has a TLSConfig, which
 // must bring the certificates.
 func NewServer(s *http.Server, l net.Listener) *Server {
-	return &Server{server: s, listener: l, secure: s.TLSConfig != nil}
-}
-
-// URL returns the address as clients ask for it.
-func (s *Server) URL() string {
-	if s.secure {
-		return "https://" + s.listener.Addr().String()
+	if s.TLSConfig != nil {
+		return &Server{"https://" + l.Addr().String(), func() error { return s.ServeTLS(l, "", "") }, s}
 	}
-	return "http://" + s.listener.Addr().String()
-}
-
-// Serve serves until Shutdown, and then returns http.ErrServerClosed.
-func (s *Server) Serve() error {
-	if s.secure {
-		return s.server.ServeTLS(s.listener, "", "")
-	}
-	return s.server.Serve(s.listener)
+	return &Server{"http://" + l.Addr().String(), func() error { return s.Serve(l) }, s}
 }
 
 // Shutdown closes the address. Requests that are under way may finish until ctx ends.
@@ -48,13 +38,5 @@ func (s *Server) Shutdown(ctx context.Context) {
 // NewHTTP returns an http.Server for a handler whose requests and answers are short, as
 // those of the admin address are.
 func NewHTTP(handler http.Handler, log *zap.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ErrorLog:          zap.NewStdLog(log),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      2 * time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    1 << 16,
-	}
+	return gateway.NewServer(handler, zap.NewStdLog(log), 10*time.Second, 110*time.Second)
 }

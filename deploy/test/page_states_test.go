@@ -139,18 +139,21 @@ func TestPagePromise(t *testing.T) {
 		t.Errorf("without a ledger the section and its link are not hidden: %d, want both, twice", n)
 	}
 	state := acted("a", "b")
-	state.Model.Promises = []pagestate.Promise{}
+	state.Model.Promises = []json.RawMessage{}
 	d.show(state)
 	b.until(`document.querySelector("#promise").innerText.includes("No outcome")`, "an empty ledger is said to be")
 
-	line, evidence, needed := 0.12, 0.4, 250.2
-	promise := pagestate.Promise{
-		ModelVersion: "7", Verdict: "too_few_outcomes", Why: []string{"the upper limit lies above the line"}, Period: 86400, Due: 14 * 86400, Decided: 12,
-		Figures: []pagestate.Figure{{Name: "critical_fnr", Line: &line, Evidence: &evidence, Needed: &needed}, {Name: "critical_miss_rate"}},
-		Strata:  []pagestate.Stratum{{Name: "called_safe", Decisions: 1000, Reviews: 52}},
-		Yield:   []pagestate.Yield{}, History: []pagestate.PromisePoint{},
-	}
-	state.Model.Promises = []pagestate.Promise{promise}
+	const promise = `{
+		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t}, "why": ["the upper limit lies above the line"],
+		"cohort_period": "86400s", "due": "1209600s", "mature_cohorts": 2, "open_cohorts": 0, "provisional": {"decided": "12", "figures": []},
+		"mature": {"yield_by_reason": [], "figures": [
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0"}
+		]},
+		"strata": [{"stratum": "STRATUM_CALLED_SAFE", "decisions": "1000", "reviews": "52", "due": "0", "arrived": "0", "overdue": "0"}],
+		"history": [%s]
+	}`
+	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "TOO_FEW_OUTCOMES", false, "", ""))}
 	d.show(state)
 	b.until(`document.querySelector("#promise-state")?.dataset.verdict === "too_few_outcomes"`, "the verdict is shown")
 	if got := b.text("#promise"); !strings.Contains(got, "About 251 more would do") || strings.Contains(got, "NaN") {
@@ -160,16 +163,16 @@ func TestPagePromise(t *testing.T) {
 		t.Errorf("of a risk that nobody knows it says %q", got)
 	}
 
-	average, at := pagestate.Interval{Value: 0.2, Low: 0.15, High: 0.25}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	f := &promise.Figures[0]
-	evidence, f.Raised, f.Average = 1.1, true, &average
-	promise.Verdict, promise.Alarm, promise.Defers, promise.Mature = "violated", true, true, 2
-	for i := range int64(3) {
-		promise.History = append(promise.History, pagestate.PromisePoint{
-			At: at.UnixMilli() + i*86400000, Value: &average.Value, Low: &average.Low, High: &average.High, Line: &line, Evidence: &evidence,
-		})
+	const average = `"average": {"value": 0.2, "low": 0.15, "high": 0.25}`
+	var points []string
+	for day := range 3 {
+		points = append(points, fmt.Sprintf(`{"start": "2026-01-0%dT00:00:00Z", "critical_fnr": {%s, "line": 0.12, "log_evidence": 1.1}}`, day+1, average))
 	}
-	state.Model.Promises = []pagestate.Promise{{ModelVersion: "6", Verdict: "holding", Decided: 100}, promise}
+	state.Model.Policy.DefersOnAlarm = true
+	state.Model.Promises = []json.RawMessage{
+		json.RawMessage(`{"promise": {"model_version": "6", "verdict": "VERDICT_HOLDING"}, "provisional": {"decided": "100"}}`),
+		json.RawMessage(fmt.Sprintf(promise, "VIOLATED", true, `, "monitor": {"log_evidence": 1.1, "run_length": 1000, "raised": true}, `+average, strings.Join(points, ", "))),
+	}
 	d.show(state)
 	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
 	b.equals(`[data-key="critical_fnr "] b data`, 0.2)

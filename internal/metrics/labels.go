@@ -58,6 +58,13 @@ func newClassLabels(p *policy.Policy, most int) classLabels {
 	return l
 }
 
+// Labels returns the labels of a policy's classes, in the policy's order, and how many classes share
+// the last one; 0 if each has its own.
+func (m *Metrics) Labels(p *policy.Policy) (labels []string, shared int) {
+	l := newClassLabels(p, m.options.ClassLabels)
+	return l.names, l.cut
+}
+
 // isCut reports whether class k shares its label.
 func (l *classLabels) isCut(k int) bool { return l.cut > 0 && l.byClass[k] == len(l.names)-1 }
 

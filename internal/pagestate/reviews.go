@@ -49,13 +49,3 @@ type Entry struct {
 	Source   string `json:"source"` // who says so; ignored where the daemon knows
 	SawModel bool   `json:"saw_model"`
 }
-
-// Entered is the ledger's answer to an Entry.
-type Entered struct {
-	Status string `json:"status"` // as in ckd.v1.OutcomeStatus, in lower case
-	Wanted string `json:"wanted"` // as in ckd.v1.Wanted; empty for no other reading
-	Note   string `json:"note"`
-	// Predicted and Decided tell whether it was the right case.
-	Predicted string     `json:"predicted"`
-	Decided   *time.Time `json:"decided"`
-}

@@ -41,8 +41,7 @@ type Model struct {
 	Name   string `json:"name"`
 	Policy Policy `json:"policy"`
 	// Classes lists the classes with a row, in the order of the policy. The last one may stand for
-	// ClassesCut others: classes without series of their own, and classes beyond 128 rows. Critical
-	// classes are left out last. Wherever a class is a number, it is an index of this list.
+	// ClassesCut others, without series of their own. Critical classes are left out last. Wherever a class is a number, it is an index of this list.
 	Classes    []Class `json:"classes"`
 	ClassesCut int     `json:"classes_cut"`
 	// PairsCut is how many computed pairs are not in Span.Pairs, which has the pairs of the first 64
@@ -59,9 +58,10 @@ type Model struct {
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
 	EarlyStop *EarlyStop `json:"settling"`
-	// Promises is the evidence on the policy in force, by model version; null without a ledger.
-	Promises []Promise `json:"promises"`
-	Recent   *Recent   `json:"recent"` // null if they are not kept, or not allowed to be seen
+	// Promises holds a ckd.v1.PromiseFigures for each model version under the policy in force; null
+	// without a ledger.
+	Promises []json.RawMessage `json:"promises"`
+	Recent   *Recent           `json:"recent"` // null if they are not kept, or not allowed to be seen
 	// RecentWhy says why Recent is null: "off" or "not allowed".
 	RecentWhy string `json:"recent_why"`
 }
@@ -85,6 +85,8 @@ type Policy struct {
 	Fewest         int      `json:"fewest"`
 	Pairs          string   `json:"pairs"`    // safe-critical or all
 	Warnings       []string `json:"warnings"` // as ckd check prints them
+	// DefersOnAlarm says that all inputs called safe are deferred while outcomes raise the alarm.
+	DefersOnAlarm bool `json:"defers_on_alarm"`
 	// Calibration is null if the policy names no recording of its calibration.
 	Calibration *Calibration `json:"calibration"`
 }
@@ -333,90 +335,6 @@ func (n Number) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return json.Marshal(float64(n))
-}
-
-// Promise is the evidence of outcomes on the policy in force, with one version of the model. Counts are
-// of reviewed inputs, without weights; every share has weights.
-type Promise struct {
-	ModelVersion string `json:"model_version"`
-	Verdict      string `json:"verdict"` // no_line, too_few_outcomes, holding or violated
-	Alarm        bool   `json:"alarm"`   // of the figures over all critical classes
-	Defers       bool   `json:"defers"`  // the policy defers all that is called safe while it is up
-	// Why lists the reasons against the verdict holding.
-	Why []string `json:"why"`
-	// Period is the length of a cohort, and Due how long after its end outcomes are due, in seconds.
-	Period  float64    `json:"period"`
-	Due     float64    `json:"due"`
-	Mature  int        `json:"mature_cohorts"`
-	Open    int        `json:"open_cohorts"`
-	Since   *time.Time `json:"since"`       // begin of the first cohort; null before
-	Next    *time.Time `json:"next_mature"` // when the next cohort matures; null if none is open
-	Decided float64    `json:"decided"`     // inputs with an outcome, in all cohorts
-	Figures []Figure   `json:"figures"`     // of mature cohorts: figures with a line, pooled ones first
-	// Provisional is the critical FNR over all cohorts, where outcomes that come fast count before
-	// others; null if nothing was seen.
-	Provisional *Interval `json:"provisional"`
-	Strata      []Stratum `json:"strata"`
-	// Traffic is the share of the decisions whose clients take receipts; audits are drawn there only.
-	Traffic *Interval `json:"traffic"`
-	// Worth is the share of the deferred that was worth a person's look: predicted wrong. Critical is
-	// the share that is critical and was called safe. Null where nothing was seen.
-	Worth    *Interval `json:"yield_worth"`
-	Critical *Interval `json:"yield_critical"`
-	Yield    []Yield   `json:"yield"` // by reason
-	// History has one point for each mature cohort, the last ones.
-	History []PromisePoint `json:"history"`
-}
-
-// Figure is a risk with its interval, its line and its alarm.
-type Figure struct {
-	Name     string  `json:"name"`  // critical_fnr or critical_miss_rate
-	Class    string  `json:"class"` // a critical class; empty for all
-	Outcomes float64 `json:"outcomes"`
-	// Average is since the policy came into force; its 95% interval is valid at all times at once.
-	Average *Interval `json:"average"`
-	// Lately is over the last cohorts, with an interval for one look.
-	Lately     *Interval `json:"lately"`
-	Unweighted *float64  `json:"unweighted"` // misses over critical ones: too good, and shown as a warning
-	// OverdueLow and OverdueHigh are the average if no overdue outcome, or every one, were a miss.
-	OverdueLow  *float64 `json:"overdue_low"`
-	OverdueHigh *float64 `json:"overdue_high"`
-	Line        *float64 `json:"line"`
-	// Evidence is on a logarithmic scale on which 1 raises the alarm.
-	Evidence        *float64 `json:"evidence"`
-	RunLength       *float64 `json:"run_length"`        // outcomes between false alarms, on average
-	RunLengthInputs *float64 `json:"run_length_inputs"` // the same in inputs
-	Raised          bool     `json:"raised"`
-	Needed          *float64 `json:"needed"` // further outcomes until it may be holding; null if none would do
-}
-
-// Stratum counts issued, due and arrived reviews of one stratum.
-type Stratum struct {
-	Name      string    `json:"name"`
-	Decisions float64   `json:"decisions"`
-	Reviews   float64   `json:"reviews"`
-	Expected  *float64  `json:"expected"` // reviews, by the probabilities that they were drawn with; null if unknown, or no Review is asked for
-	Due       float64   `json:"due"`
-	Arrived   float64   `json:"arrived"`
-	Overdue   float64   `json:"overdue"`
-	Late      *Interval `json:"late"` // share of the due that is overdue
-}
-
-// Yield is the worth of deferring for one reason.
-type Yield struct {
-	Reason   string    `json:"reason"`
-	Worth    *Interval `json:"worth"`
-	Critical *Interval `json:"critical"`
-}
-
-// PromisePoint is the critical FNR as it was known when a cohort matured.
-type PromisePoint struct {
-	At       int64    `json:"at"` // begin of the cohort, in ms since 1970
-	Value    *float64 `json:"value"`
-	Low      *float64 `json:"low"`
-	High     *float64 `json:"high"`
-	Line     *float64 `json:"line"`
-	Evidence *float64 `json:"evidence"`
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -86,8 +86,8 @@ func raised(s *ledger.Summary) (names []string) {
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
-// figuresMessage returns all figures of a promise.
-func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
+// Figures returns all figures of a promise.
+func Figures(p *ledger.Promise) *ckdv1.PromiseFigures {
 	m := &ckdv1.PromiseFigures{
 		Promise: promiseMessage(p), Why: p.Why,
 		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
@@ -109,6 +109,14 @@ func figuresMessage(p *ledger.Promise) *ckdv1.PromiseFigures {
 		})
 	}
 	return m
+}
+
+// ShortFigures returns the figures that a state has.
+func ShortFigures(p *ckdv1.Promise) *ckdv1.PromiseFigures {
+	return &ckdv1.PromiseFigures{Promise: p, Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{
+		{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Average: p.GetCriticalFnr(), Line: p.CriticalFnrLine, Verdict: p.GetVerdict()},
+		{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, Average: p.GetCriticalMissRate(), Line: p.CriticalMissRateLine, Verdict: p.GetVerdict()},
+	}}}
 }
 
 func pointMessage(p ledger.PointRisk) *ckdv1.RiskPoint {

@@ -156,7 +156,7 @@ func (s *Service) ListPromises(ctx context.Context, r *ckdv1.ListPromisesRequest
 	response := &ckdv1.ListPromisesResponse{}
 	for _, p := range promises {
 		if who.MayUse(p.Model) && (r.GetModel() == "" || r.GetModel() == p.Model) {
-			response.Promises = append(response.Promises, figuresMessage(p))
+			response.Promises = append(response.Promises, Figures(p))
 		}
 	}
 	return response, nil

@@ -91,7 +91,7 @@ func (p *Page) serveEntry(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, entered)
 }
 
-func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*pagestate.Entered, error) {
+func (p *Page) enter(w http.ResponseWriter, r *http.Request) (json.RawMessage, error) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if kind != "application/json" {
 		return nil, &entryFault{http.StatusUnsupportedMediaType, "Content-Type: expected application/json"}
@@ -131,7 +131,7 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (*pagestate.Entered
 		return nil, &entryFault{http.StatusUnprocessableEntity, "the ledger did not keep it: " + why.GetMessage()}
 	}
 	p.options.Inputs.Reported([]*ckdv1.Outcome{outcome}, []*ckdv1.OutcomeAnswer{answer})
-	return enteredOf(answer), nil
+	return apiJSON(answer)
 }
 
 // checkEntry checks an entry about an input.
@@ -147,20 +147,6 @@ func checkEntry(e *pagestate.Entry, kept *input) error {
 		return &entryFault{http.StatusConflict, fmt.Sprintf("source: %.80q has read this input, and another source should", e.Source)}
 	}
 	return nil
-}
-
-func enteredOf(a *ckdv1.OutcomeAnswer) *pagestate.Entered {
-	e := &pagestate.Entered{
-		Status: strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "OUTCOME_STATUS_")), Note: a.GetNote(), Predicted: a.GetPredicted(),
-	}
-	if a.GetWanted() != ckdv1.Wanted_WANTED_UNSPECIFIED {
-		e.Wanted = strings.ToLower(strings.TrimPrefix(a.GetWanted().String(), "WANTED_"))
-	}
-	if a.GetDecided() != nil {
-		at := a.GetDecided().AsTime()
-		e.Decided = &at
-	}
-	return e
 }
 
 func writeJSON(w http.ResponseWriter, code int, value any) {

@@ -32,7 +32,7 @@ var headers = map[string]string{
 //     a State that the sender has, of the history only what is new.
 //   - /triage/reviews?model=NAME is a ReviewList as JSON, of all models without a name; with since=VERSION,
 //     204 if it has not changed. /triage/reviews.csv is the same as a file, of one state with state=STATE.
-//   - POST /triage/outcome enters an Entry, and answers with what is Entered.
+//   - POST /triage/outcome enters an Entry, and answers with a ckd.v1.OutcomeAnswer.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { p.serveAsset(w, r, "index.html") })
@@ -57,13 +57,9 @@ func (p *Page) Handler() http.Handler {
 }
 
 func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
-	p.refresh()
 	query := r.URL.Query()
-	p.mu.Lock()
-	model := p.models.look(query.Get("model"), p.now())
-	p.mu.Unlock()
 	since, _ := time.Parse(time.RFC3339Nano, query.Get("since")) // none, or no time, asks for the whole history
-	writeJSON(w, http.StatusOK, p.state(model, since, p.maySeeRecent(r, model)))
+	writeJSON(w, http.StatusOK, p.state(r, query.Get("model"), since))
 }
 
 // serveAsset serves a file. Browsers revalidate it each time, so that they never mix files of two

@@ -1,6 +1,7 @@
 package triage
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,9 +64,20 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	}
 	d.clock.nanos.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	o.Gatherer = registry
+	o.Labels = m.Labels
 	o.Policies = func() []*policy.Policy { return *d.policies.Load() }
 	if o.Daemon == nil {
 		o.Daemon = func() pagestate.Daemon { return pagestate.Daemon{Version: "v1"} }
+	}
+	anyone := func(context.Context, string) bool { return true }
+	if o.MaySeeRecent == nil {
+		o.MaySeeRecent = anyone
+	}
+	if o.MayEnter == nil {
+		o.MayEnter = anyone
+	}
+	if o.Source == nil {
+		o.Source = func(context.Context) string { return "" }
 	}
 	d.put(t, policies...)
 	d.page = New(o)

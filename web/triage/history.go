@@ -2,6 +2,7 @@ package triage
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -18,10 +19,7 @@ const maxSteps = int(15*time.Minute/stepTime) + 1
 type history struct {
 	from time.Time // when its counters were 0; zero if unknown: then it begins at their first values
 
-	scraped scrapedLabels
-	skip    bool // ignores the current scrape, which is of another policy
-
-	policy *policy.Policy // nil before the first scrape
+	policy *policy.Policy // nil before the first sample
 	about  pagestate.Policy
 	rows
 
@@ -30,12 +28,6 @@ type history struct {
 
 	latest time.Time // time of the last scrape
 	steps  []step    // the oldest first
-}
-
-// scrapedLabels holds the labels of classes in a scrape.
-type scrapedLabels struct {
-	names []string
-	cut   int // classes without a label of their own
 }
 
 // gauges holds the gauges of a model in the last scrape.
@@ -49,15 +41,8 @@ func (g gauges) value(s seriesOf) float64 {
 	return 0
 }
 
-// begin begins a scrape under the policy in force.
-func (h *history) begin(p *policy.Policy) {
-	labels, ok := orderOf(h.scraped.names, h.scraped.cut, p.Classes)
-	if h.skip = !ok; h.skip {
-		return
-	}
-	if h.policy != p || !slices.Equal(labels, h.classes) {
-		h.follow(p, newRows(labels, h.scraped.cut))
-	}
+// begin begins a scrape.
+func (h *history) begin() {
 	h.counters.begin()
 	clear(h.gauges)
 }
@@ -69,24 +54,21 @@ func (h *history) follow(p *policy.Policy, r rows) {
 		if h.policy != nil {
 			from = time.Time{}
 		}
-		*h = history{from: from, scraped: h.scraped, counters: newCounters(len(r.classes)), gauges: make(gauges)}
+		*h = history{from: from, counters: newCounters(len(r.classes)), gauges: make(gauges)}
 	}
 	h.rows, h.policy, h.about = r, p, describe(p)
 }
 
 // read adds the value of a counter.
 func (h *history) read(s seriesOf, v float64) {
-	if !h.skip && finite(v) {
+	if finite(v) {
 		h.counters.add(s, v)
 	}
 }
 
 // readGauge sets a gauge, unless its class has no row.
 func (h *history) readGauge(s seriesOf, v float64) {
-	if h.skip {
-		return
-	}
-	if s.kind >= driftZ && s.kind <= driftAlarms {
+	if strings.HasPrefix(s.name, driftPrefix) {
 		if _, own := h.position[s.a]; !own {
 			return
 		}
@@ -94,29 +76,20 @@ func (h *history) readGauge(s seriesOf, v float64) {
 	h.gauges[s] = v
 }
 
-// readHistogram adds the C_k of a class.
+// readHistogram adds the C_k of a class. During a reload a scrape may have classes of another policy.
 func (h *history) readHistogram(class string, histogram *dto.Histogram) {
-	if h.skip {
+	row, ok := h.position[class]
+	if !ok {
 		return
 	}
-	h.read(seriesOf{kind: classSum, a: class}, histogram.GetSampleSum())
-	h.read(seriesOf{kind: classCount, a: class}, float64(histogram.GetSampleCount()))
-	h.counters.addBuckets(h.row(class), histogram)
-}
-
-// readCreated notes when the counters of the model began.
-func (h *history) readCreated(at time.Time) {
-	if !h.skip {
-		h.counters.createdAt(at)
-	}
+	h.read(seriesOf{name: "ckd_class_epistemic_nats_sum", a: class}, histogram.GetSampleSum())
+	h.read(seriesOf{name: "ckd_class_epistemic_nats_count", a: class}, float64(histogram.GetSampleCount()))
+	h.counters.addBuckets(row, histogram)
 }
 
 // end ends a scrape: it adds the counts since the scrape before to the current step. over ends
 // the step, too.
 func (h *history) end(scraped time.Time, over bool) {
-	if h.skip || h.policy == nil {
-		return
-	}
 	if h.latest.IsZero() {
 		if h.from.IsZero() {
 			h.latest = scraped

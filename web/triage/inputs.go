@@ -41,30 +41,29 @@ func (list *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed [
 	if list == nil {
 		return
 	}
-	referred := input{
-		added: list.now(), policy: p.Hash, classes: p.Classes, decision: o.Decision,
-		predicted: p.Classes[o.Predicted], passes: o.Passes, prints: fingerprintOf(o.C),
-		priority: o.Percentile, audited: p.Audit != nil,
-		predictedCritical: has(p.Critical, o.Predicted),
-	}
-	if k := o.Decision.Class; k >= 0 {
-		referred.deciding, referred.decidingCritical = p.Classes[k], has(p.Critical, k)
-	}
-	for i := range referred.prints.n {
-		s := &referred.prints.shares[i]
-		s.name, s.critical = p.Classes[s.class], has(p.Critical, s.class)
-		s.unreliable = o.Skewness[s.class] > p.ReliabilityThreshold
-	}
-	referred.review = len(sealed) == receipt.Size
-	if referred.review {
-		referred.receipt = [receipt.Size]byte(sealed)
-	}
-
 	kept, ok := list.models.Load(p.Name)
 	if !ok {
 		kept, _ = list.models.LoadOrStore(p.Name, &ring{keep: list.keep})
 	}
-	kept.(*ring).add(&referred, cut(id))
+	r := kept.(*ring)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slot := r.next()
+	*slot = input{
+		Deferred: pagestate.Deferred{
+			At: list.now().UTC(), Policy: p.Hash, Passes: o.Passes, Predicted: p.Classes[o.Predicted], PredictedCritical: has(p.Critical, o.Predicted),
+			Score: string(o.Decision.Score), Value: pagestate.Number(o.Decision.Value), Reason: o.Decision.Reason.String(),
+			Priority: pagestate.Number(o.Percentile), Fingerprint: slot.Fingerprint[:0],
+		},
+		id: append(slot.id[:0], cut(id)...), classes: p.Classes, decision: o.Decision, audited: p.Audit != nil, review: len(sealed) == receipt.Size,
+	}
+	if k := o.Decision.Class; k >= 0 {
+		slot.Deciding, slot.DecidingCritical = p.Classes[k], has(p.Critical, k)
+	}
+	slot.addFingerprint(p, o)
+	if slot.review {
+		slot.receipt = [receipt.Size]byte(sealed)
+	}
 }
 
 // Reported notes the answers to outcomes of inputs to be reviewed, from the page or from elsewhere.
@@ -129,19 +128,14 @@ type ring struct {
 	read   int // number of noted outcomes
 }
 
-// input is an input that went to a person. It holds names, and of its policy the classes alone.
+// input is an input that went to a person.
 type input struct {
-	added    time.Time
-	policy   string // its hash
-	classes  []string
-	id       []byte // reuses the memory of the input that it replaces
+	// Deferred lacks the id and the threshold. Its fingerprint and id reuse the memory of the input that
+	// this one replaces.
+	pagestate.Deferred
+	id       []byte
+	classes  []string // of its policy
 	decision policy.Decision
-
-	predicted, deciding                 string
-	predictedCritical, decidingCritical bool
-	passes                              int
-	priority                            float64 // NaN: unknown
-	prints                              fingerprint
 
 	audited bool // its policy draws audits
 	review  bool // it is to be reviewed, with the receipt
@@ -151,19 +145,14 @@ type input struct {
 	truth   string               // of the last outcome
 }
 
-// add adds an input in the place of the oldest one. It takes over the input's slices.
-func (r *ring) add(referred *input, id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// next returns the place of another input, which has the oldest one if the ring is full.
+func (r *ring) next() *input {
 	slot := r.added % r.keep
-	if slot == len(r.inputs) {
-		r.inputs = append(r.inputs, input{})
-	}
-	kept := &r.inputs[slot]
-	kept.id = append(kept.id[:0], id...)
-	referred.id = kept.id
-	*kept = *referred
 	r.added++
+	if slot == len(r.inputs) {
+		r.inputs = append(r.inputs, input{Deferred: pagestate.Deferred{Fingerprint: make([]pagestate.Share, 0, numShares)}})
+	}
+	return &r.inputs[slot]
 }
 
 // each calls do with the inputs, the latest first, while it returns true. It unlocks after each input,
@@ -185,61 +174,37 @@ func (r *ring) each(do func(*input) bool) {
 	}
 }
 
-// describe returns the details of a deferred input.
+// describe returns the details of a deferred input, which share no memory with it.
 func (d *input) describe() pagestate.Deferred {
-	decision := &d.decision
-	found := pagestate.Deferred{
-		At: d.added.UTC(), ID: string(d.id), Passes: d.passes, Policy: d.policy,
-		Predicted: d.predicted, PredictedCritical: d.predictedCritical, Deciding: d.deciding, DecidingCritical: d.decidingCritical,
-		Score: string(decision.Score), Value: pagestate.Number(decision.Value), Reason: decision.Reason.String(),
-		Priority:    pagestate.Number(d.priority),
-		Fingerprint: make([]pagestate.Share, d.prints.n), Rest: pagestate.Number(d.prints.rest),
-	}
-	if decision.HasThreshold && (decision.Reason == policy.AboveThreshold || decision.Reason == policy.Unfamiliar) {
-		threshold := decision.Threshold
+	found, threshold := d.Deferred, d.decision.Threshold
+	found.ID, found.Fingerprint = string(d.id), slices.Clone(d.Fingerprint)
+	if d.decision.HasThreshold && (d.decision.Reason == policy.AboveThreshold || d.decision.Reason == policy.Unfamiliar) {
 		found.Threshold = &threshold
-	}
-	for i := range found.Fingerprint {
-		s := &d.prints.shares[i]
-		found.Fingerprint[i] = pagestate.Share{Class: s.name, Critical: s.critical, C: s.c, Unreliable: s.unreliable}
 	}
 	return found
 }
 
-// fingerprint holds the largest C_k of an input, in descending order.
-type fingerprint struct {
-	shares [numShares]share
-	n      int
-	rest   float64 // sum of all other C_k
-}
-
-type share struct {
-	class                int
-	name                 string
-	critical, unreliable bool
-	c                    float64
-}
-
-// fingerprintOf returns the largest elements of C above 0; of equal ones the first.
-func fingerprintOf(c []float64) (f fingerprint) {
-	for k, v := range c {
-		full := f.n == numShares
-		if !(v > 0) || full && v <= f.shares[numShares-1].c {
-			f.rest += v
+// addFingerprint adds the classes with the largest C above 0, of equal ones the first, and the sum of
+// all others.
+func (d *input) addFingerprint(p *policy.Policy, o *engine.Outcome) {
+	for k, c := range o.C {
+		full := len(d.Fingerprint) == numShares
+		if !(c > 0) || full && c <= d.Fingerprint[numShares-1].C {
+			d.Rest += pagestate.Number(c)
 			continue
 		}
 		if full {
-			f.rest += f.shares[numShares-1].c
-		} else {
-			f.n++
+			d.Rest += pagestate.Number(d.Fingerprint[numShares-1].C)
+			d.Fingerprint = d.Fingerprint[:numShares-1]
 		}
-		last := f.n - 1
-		for ; last > 0 && f.shares[last-1].c < v; last-- {
-			f.shares[last] = f.shares[last-1]
+		place := slices.IndexFunc(d.Fingerprint, func(s pagestate.Share) bool { return s.C < c })
+		if place < 0 {
+			place = len(d.Fingerprint)
 		}
-		f.shares[last] = share{class: k, c: v}
+		d.Fingerprint = slices.Insert(d.Fingerprint, place, pagestate.Share{
+			Class: p.Classes[k], Critical: has(p.Critical, k), C: c, Unreliable: o.Skewness[k] > p.ReliabilityThreshold,
+		})
 	}
-	return f
 }
 
 // cut returns the kept part of an id: at most maxIDSize bytes of whole characters.

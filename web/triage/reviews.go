@@ -77,13 +77,13 @@ func (list *Inputs) reviews(models []string, template string) (all []pagestate.R
 				return true
 			}
 			r := pagestate.Review{
-				Key: referred.key(), At: referred.added.UTC(), Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
-				Policy: referred.policy, State: referred.state(), Receipt: slices.Clone(referred.receipt[:]),
+				Key: referred.key(), At: referred.At, Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
+				Policy: referred.Policy, State: referred.state(), Receipt: slices.Clone(referred.receipt[:]),
 			}
 			if r.State == enteredState {
 				r.Outcome = &pagestate.EnteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
-			classes[referred.policy] = referred.classes
+			classes[referred.Policy] = referred.classes
 			all = append(all, r)
 			return true
 		})
@@ -113,7 +113,7 @@ func (list *Inputs) find(key string) (model string, found input, ok bool) {
 		kept.(*ring).each(func(one *input) bool {
 			if one.review && one.key() == key {
 				model, found, ok = name.(string), *one, true
-				found.id = nil // its memory is reused
+				found.id, found.Fingerprint = nil, nil // their memory is reused
 			}
 			return !ok
 		})

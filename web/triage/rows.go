@@ -1,11 +1,5 @@
 package triage
 
-import (
-	"slices"
-
-	"github.com/ckd-project/ckd/policy"
-)
-
 // rows says which classes the page shows by themselves: the ones with a label of their own in the
 // metrics. All others count together, in the last row.
 type rows struct {
@@ -20,15 +14,6 @@ func newRows(labels []string, rest int) rows {
 		r.position[class] = i
 	}
 	return r
-}
-
-// rowsBefore returns the rows of a policy before its metrics are scraped.
-func rowsBefore(p *policy.Policy) rows {
-	const most = 128 // a policy may have thousands of classes
-	if rest := len(p.Classes) - most; rest > 0 {
-		return newRows(append(slices.Clone(p.Classes[:most]), "other"), rest)
-	}
-	return newRows(p.Classes, 0)
 }
 
 // row returns the position of the row that counts a class.

@@ -2,123 +2,58 @@ package triage
 
 import (
 	"math"
-	"slices"
+	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 )
 
-// kind is the quantity that a series counts or shows.
-type kind uint8
+// seriesOf identifies a series of a model by its name and remaining labels.
+type seriesOf struct{ name, a, b, c string }
 
-const (
-	decided kind = iota + 1 // by action, score and reason
-	byFallback
-	rejected // by reason
-	passes
-	late
-	degenerate
-	saturated
-	expectedMisses // sum of risk, not inputs
-	abandoned
-	mismatched // by what does not match
-	usedPasses // this and the next of inputs that may be stopped early
-	usedInputs
-	savedPasses
-	checked
-	disagreed // by verdict
-	checkLost
-	classSum // kinds from here on are by class
-	classCount
-	classUnreliable
-	classPredicted
-	classDominant
-	classDeciding
-	pairSum // by both classes
+// The histograms that the page reads.
+const epistemic, passesUsed = "ckd_class_epistemic_nats", "ckd_passes_used"
 
-	inputsOpen   // kinds from here on are gauges
-	driftZ       // by class, signal and window
-	driftShift   // the same labels
-	driftAlarm   // by class and signal
-	driftAlarms  // the same labels
-	disagreement // by the inputs that the share is of, and by bound
-	checkEvidence
-	halted
-)
-
-// seriesOf identifies a series of a model by its kind and remaining labels.
-type seriesOf struct {
-	kind    kind
-	a, b, c string
-}
-
-const (
-	epistemic, labelsCut = "ckd_class_epistemic_nats", "ckd_class_labels_cut"
-	passesUsed           = "ckd_passes_used"
-)
+// driftPrefix begins the names of what the page shows as it stands, counters or not.
+const driftPrefix = "ckd_drift_"
 
 // sources lists the families that the page reads, save histograms, with the labels that distinguish
 // the series of one model.
-var sources = map[string]struct {
-	kind   kind
-	labels []string
-}{
-	"ckd_decisions_total":              {decided, []string{"action", "score", "reason"}},
-	"ckd_inputs_fallback_total":        {byFallback, nil},
-	"ckd_inputs_rejected_total":        {rejected, []string{"reason"}},
-	"ckd_passes_total":                 {passes, nil},
-	"ckd_passes_late_total":            {late, nil},
-	"ckd_inputs_degenerate_total":      {degenerate, nil},
-	"ckd_inputs_saturated_total":       {saturated, nil},
-	"ckd_expected_misses_total":        {expectedMisses, nil},
-	"ckd_inputs_abandoned_total":       {abandoned, nil},
-	"ckd_calibration_mismatches_total": {mismatched, []string{"what"}},
-	"ckd_class_unreliable_total":       {classUnreliable, []string{"class"}},
-	"ckd_class_predicted_total":        {classPredicted, []string{"class"}},
-	"ckd_class_dominant_total":         {classDominant, []string{"class"}},
-	"ckd_class_deciding_total":         {classDeciding, []string{"class"}},
-	"ckd_pair_confusion_nats_total":    {pairSum, []string{"class_a", "class_b"}},
-	"ckd_inputs_open":                  {inputsOpen, nil},
-	"ckd_drift_z":                      {driftZ, []string{"class", "signal", "window"}},
-	"ckd_drift_shift":                  {driftShift, []string{"class", "signal", "window"}},
-	"ckd_drift_alarm":                  {driftAlarm, []string{"class", "signal"}},
-	"ckd_drift_alarms_total":           {driftAlarms, []string{"class", "signal"}},
+var sources = map[string][]string{
+	"ckd_decisions_total":              {"action", "score", "reason"},
+	"ckd_inputs_fallback_total":        nil,
+	"ckd_inputs_rejected_total":        {"reason"},
+	"ckd_passes_total":                 nil,
+	"ckd_passes_late_total":            nil,
+	"ckd_inputs_degenerate_total":      nil,
+	"ckd_inputs_saturated_total":       nil,
+	"ckd_expected_misses_total":        nil, // a sum of risks
+	"ckd_inputs_abandoned_total":       nil,
+	"ckd_calibration_mismatches_total": {"what"},
+	"ckd_class_unreliable_total":       {"class"},
+	"ckd_class_predicted_total":        {"class"},
+	"ckd_class_dominant_total":         {"class"},
+	"ckd_class_deciding_total":         {"class"},
+	"ckd_pair_confusion_nats_total":    {"class_a", "class_b"},
+	"ckd_inputs_open":                  nil,
+	"ckd_drift_z":                      {"class", "signal", "window"},
+	"ckd_drift_shift":                  {"class", "signal", "window"},
+	"ckd_drift_alarm":                  {"class", "signal"},
+	"ckd_drift_alarms_total":           {"class", "signal"},
 
-	"ckd_passes_saved_total":             {savedPasses, nil},
-	"ckd_early_stop_checked_total":       {checked, nil},
-	"ckd_early_stop_disagreements_total": {disagreed, []string{"verdict"}},
-	"ckd_early_stop_checks_lost_total":   {checkLost, nil},
-	"ckd_early_stop_disagreement":        {disagreement, []string{"inputs", "bound"}},
-	"ckd_early_stop_evidence":            {checkEvidence, nil},
-	"ckd_early_stop_halted":              {halted, nil},
-}
-
-// readLabels sets the labels of classes that each history has in a scrape.
-func readLabels(scrape []*dto.MetricFamily, histories map[string]*history) {
-	for _, h := range histories {
-		h.scraped.names, h.scraped.cut = h.scraped.names[:0], 0
-	}
-	for _, f := range scrape {
-		name := f.GetName()
-		if name != epistemic && name != labelsCut {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			switch h := histories[label(m, "model")]; {
-			case h == nil:
-			case name == epistemic:
-				h.scraped.names = append(h.scraped.names, label(m, "class"))
-			default:
-				h.scraped.cut = int(m.GetGauge().GetValue())
-			}
-		}
-	}
+	"ckd_passes_saved_total":             nil,
+	"ckd_early_stop_checked_total":       nil,
+	"ckd_early_stop_disagreements_total": {"verdict"},
+	"ckd_early_stop_checks_lost_total":   nil,
+	"ckd_early_stop_disagreement":        {"inputs", "bound"},
+	"ckd_early_stop_evidence":            nil,
+	"ckd_early_stop_halted":              nil,
 }
 
 // readValues passes each history its values in a scrape.
 func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 	for _, f := range scrape {
 		name := f.GetName()
-		source, ok := sources[name]
+		labels, ok := sources[name]
 		if !ok && name != epistemic && name != passesUsed {
 			continue
 		}
@@ -132,21 +67,21 @@ func readValues(scrape []*dto.MetricFamily, histories map[string]*history) {
 				h.readHistogram(label(m, "class"), m.GetHistogram())
 				continue
 			case passesUsed:
-				h.read(seriesOf{kind: usedPasses}, m.GetHistogram().GetSampleSum())
-				h.read(seriesOf{kind: usedInputs}, float64(m.GetHistogram().GetSampleCount()))
+				h.read(seriesOf{name: "ckd_passes_used_sum"}, m.GetHistogram().GetSampleSum())
+				h.read(seriesOf{name: "ckd_passes_used_count"}, float64(m.GetHistogram().GetSampleCount()))
 				continue
 			}
-			s := seriesOf{kind: source.kind}
-			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(source.labels)] {
-				*to = label(m, source.labels[i])
+			s := seriesOf{name: name}
+			for i, to := range []*string{&s.a, &s.b, &s.c}[:len(labels)] {
+				*to = label(m, labels[i])
 			}
-			if source.kind >= inputsOpen {
+			if m.Gauge != nil || strings.HasPrefix(name, driftPrefix) {
 				h.readGauge(s, value(m))
 			} else {
 				h.read(s, value(m))
 			}
-			if source.kind == passes && m.GetCounter().GetCreatedTimestamp() != nil {
-				h.readCreated(m.GetCounter().GetCreatedTimestamp().AsTime())
+			if name == "ckd_passes_total" && m.GetCounter().GetCreatedTimestamp() != nil {
+				h.counters.createdAt(m.GetCounter().GetCreatedTimestamp().AsTime())
 			}
 		}
 	}
@@ -169,27 +104,3 @@ func value(m *dto.Metric) float64 {
 }
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
-
-// orderOf returns the labels of classes in the order of the policy, the shared one last. ok is
-// false if they are not the policy's labels: a scrape may be from before or after a reload.
-func orderOf(labels []string, cut int, classes []string) (order []string, ok bool) {
-	have := make(map[string]bool, len(labels))
-	for _, l := range labels {
-		have[l] = true
-	}
-	for _, class := range classes {
-		if have[class] {
-			order = append(order, class)
-			delete(have, class)
-		}
-	}
-	own := len(order)
-	for l := range have {
-		order = append(order, l)
-	}
-	shared := 0
-	if cut > 0 {
-		shared = 1
-	}
-	return order, own+cut == len(classes) && len(have) == shared && !slices.Contains(order, "")
-}

@@ -125,3 +125,7 @@ export function lasting(seconds) {
 
 // words returns a name of the API in readable form.
 export const words = (name) => name.replaceAll("_", " ");
+
+// term returns a value of an enum of the API without its prefix, in lower case: called_safe for
+// STRATUM_CALLED_SAFE.
+export const term = (name, prefix) => name.slice(prefix.length + 1).toLowerCase();

@@ -2,7 +2,7 @@
 // the part of the page that says more.
 import { h, part, show, visible } from "./dom.js";
 import { count, known, lasting, of, share, when } from "./format.js";
-import { mainPromise } from "./promise.js";
+import { mainPromise, riskOf, stratumOf, verdictOf } from "./promise.js";
 import { judge } from "./traffic.js";
 
 const DAY = 86400;
@@ -47,14 +47,14 @@ export function notices(state, span, asked) {
     say("changed", "alarm", "policy", "The policy is not as it was calibrated. Nothing that its calibration says holds.");
   }
   const promise = mainPromise(model);
-  if (promise?.verdict === "violated") {
-    const raised = promise.figures.filter((f) => f.raised);
-    const which = raised.map((f) => (f.class ? `critical FNR of ${visible(f.class)}` : f.name.replaceAll("_", " ").replace("fnr", "FNR"))).join(", ");
+  if (promise && verdictOf(promise) === "violated") {
+    const raised = (promise.mature?.figures ?? []).filter((f) => f.monitor?.raised);
+    const which = raised.map((f) => (f.critical_class ? `critical FNR of ${visible(f.critical_class)}` : riskOf(f).replaceAll("_", " ").replace("fnr", "FNR"))).join(", ");
     say("promise", "alarm", "promise", `The policy does not keep its promise: outcomes raised the alarm${which ? ` (${which})` : ""}.` +
-      (promise.alarm && promise.defers ? " All that is called safe is deferred until it is cleared." : ""));
+      (promise.promise.alarm && policy.defers_on_alarm ? " All that is called safe is deferred until it is cleared." : ""));
   }
   for (const s of promise?.strata ?? []) {
-    if (s.late?.value > 0.05) say(`overdue-${s.name}`, "warn", "promise", `${share(s.late.value)} of the outcomes of inputs ${s.name.replaceAll("_", " ")} are overdue. What is missing may be what was missed.`);
+    if (s.late?.share?.value > 0.05) say(`overdue-${stratumOf(s)}`, "warn", "promise", `${share(s.late.share.value)} of the outcomes of inputs ${stratumOf(s).replaceAll("_", " ")} are overdue. What is missing may be what was missed.`);
   }
   if (drift) {
     const moved = drift.classes.filter((c) => c.epistemic.alarm || c.skewness.alarm || c.predicted.alarm);

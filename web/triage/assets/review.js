@@ -4,7 +4,7 @@
 // Rows stay where they are while somebody points at the list or has the focus in it, so that no click
 // meets another row than the one aimed at.
 import { h, nameOf, part, show, visible } from "./dom.js";
-import { count, moment, whenBare, words, zone } from "./format.js";
+import { count, moment, term, whenBare, words, zone } from "./format.js";
 
 const EVERY = 3000; // ms
 const alone = /\/review$/.test(location.pathname);
@@ -178,7 +178,8 @@ async function confirm() {
 function echoed(e) {
   const at = e.decided ? ` at ${whenBare(e.decided)}` : "";
   const model = e.predicted ? ` The model had said ${visible(e.predicted)}${at}.` : "";
-  return `${ANSWERS[e.status] ?? words(e.status)}${WANTED[e.wanted] ?? ""}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
+  const status = term(e.status, "OUTCOME_STATUS");
+  return `${ANSWERS[status] ?? words(status)}${WANTED[term(e.wanted, "WANTED")] ?? ""}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
 }
 
 function say(text, isWrong) {

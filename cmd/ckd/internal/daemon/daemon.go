@@ -110,7 +110,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 		return nil, err
 	}
 	d.rpc = newRPC(s, log, d.shutdown)
-	d.page = newPage(c, s, d.security, d.keeper, registry, inputs, d.sockets.admin, log)
+	d.page = newPage(c, s, d.security, d.keeper, registry, m, inputs, d.sockets.admin, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
 	if d.policies.store, err = load(s); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func urlOf(s *web.Server) string {
 	if s == nil {
 		return ""
 	}
-	return s.URL()
+	return s.URL
 }
 
 // Run serves until ctx ends or a part fails, and then stops every part: the daemon says
@@ -210,7 +210,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	closeHTTP := sync.OnceFunc(d.closeHTTP)
 	for name, s := range d.httpServers() {
 		parts.Add(func() error {
-			d.log.Info("listening", zap.String("for", name), zap.String("address", s.URL()))
+			d.log.Info("listening", zap.String("for", name), zap.String("address", s.URL))
 			return s.Serve()
 		}, func(error) { closeHTTP() })
 	}

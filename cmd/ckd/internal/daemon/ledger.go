@@ -51,14 +51,14 @@ type keeper struct {
 	file   string                // keeps the state; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
-	// promises returns the promises, as last computed or told.
-	promises func() []*ledger.Promise
+	// promises returns the promises with their figures, as last computed or told.
+	promises func() []*ckdv1.PromiseFigures
 	// figures asks another process's ledger for the figures that its answers to tell lack; nil for the
 	// own ledger.
 	figures func(context.Context) ([]*ckdv1.PromiseFigures, error)
-	told    atomic.Pointer[[]*ledger.Promise] // that figures returned last
-	asked   time.Time                         // when it was last called
-	short   bool                              // figures has failed, and the failure was logged
+	told    atomic.Pointer[[]*ckdv1.PromiseFigures] // that figures returned last
+	asked   time.Time                               // when it was last called
+	short   bool                                    // figures has failed, and the failure was logged
 
 	process  string
 	began    atomic.Bool               // run was called
@@ -130,14 +130,20 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
-	k.promises = func() []*ledger.Promise {
+	recent := func() []*ledger.Promise {
 		states, err := l.Recent()
 		if err != nil {
 			k.log.Error("the ledger's state cannot be read", zap.Error(err))
 		}
 		return states
 	}
-	m.ReadPromises(k.promises)
+	m.ReadPromises(recent)
+	k.promises = func() (all []*ckdv1.PromiseFigures) {
+		for _, p := range recent() {
+			all = append(all, outcomes.Figures(p))
+		}
+		return all
+	}
 	return nil
 }
 
@@ -168,7 +174,7 @@ func (k *keeper) connect(c *config.Config) error {
 		answer, err := service.ListPromises(ctx, &ckdv1.ListPromisesRequest{})
 		return answer.GetPromises(), err
 	}
-	k.promises = func() []*ledger.Promise {
+	k.promises = func() []*ckdv1.PromiseFigures {
 		if all := k.told.Load(); all != nil {
 			return *all
 		}
@@ -421,14 +427,7 @@ func (k *keeper) readFigures(ctx context.Context) {
 		}
 	}
 	k.short = err != nil
-	promises := make([]*ledger.Promise, 0, len(all))
-	for _, p := range all {
-		if of := outcomes.ReadFigures(p); of != nil {
-			of.Audit = k.audits[p.GetPromise().GetPolicy().GetHash()]
-			promises = append(promises, of)
-		}
-	}
-	k.told.Store(&promises)
+	k.told.Store(&all)
 }
 
 // inForce puts the state in force, and has /healthz name violated promises.

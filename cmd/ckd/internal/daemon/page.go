@@ -14,6 +14,7 @@ import (
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/kernel"
+	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
@@ -33,13 +34,14 @@ type page struct {
 
 // newPage returns the page. admin is where it is served; nil for nowhere.
 func newPage(
-	c *config.Config, s *server.Server, security *security, keeper *keeper, registry *prometheus.Registry, inputs *triage.Inputs,
+	c *config.Config, s *server.Server, security *security, keeper *keeper, registry *prometheus.Registry, m *metrics.Metrics, inputs *triage.Inputs,
 	admin net.Listener, log *zap.Logger,
 ) *page {
 	p := &page{server: s, security: security, started: time.Now()}
 	options := triage.Options{
 		Gatherer: registry,
 		Policies: s.Policies,
+		Labels:   m.Labels,
 		Daemon:   p.daemon,
 		Inputs:   inputs,
 		CaseURL:  c.CaseURL,
