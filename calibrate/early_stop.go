@@ -12,6 +12,7 @@ import (
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -119,10 +120,8 @@ type ExactShare struct {
 	Interval [2]float64 `json:"interval"`
 }
 
-func newExactShare(count, inputs int) *ExactShare {
-	s := &ExactShare{Inputs: inputs, Count: count, Share: float64(count) / float64(max(inputs, 1))}
-	s.Interval = exactInterval(count, inputs)
-	return s
+func newExactShare(t clustered.Tally) *ExactShare {
+	return &ExactShare{Inputs: t.Cases, Count: t.Misses, Share: float64(t.Misses) / float64(max(t.Cases, 1)), Interval: t.Interval()}
 }
 
 // RiskCertificate says what became of a certificate about misses.
@@ -362,7 +361,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	if why := s.savesTooLittle(&got.Counts); why != "" {
+	if why := s.savesTooLittle(got.Settled(), got.MeanPasses()); why != "" {
 		return refuse(why)
 	}
 	progress(3, steps)
@@ -370,15 +369,11 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	s.HalvesDiffer = newExactShare(count(differ), len(certifies))
-	if g.grouped {
-		s.Groups, _ = got.GroupsOf(learn.Disagreements)
-		t := g.newTally()
-		for at, i := range certifies {
-			t.add(g.group[i], differ[at])
-		}
-		s.HalvesDiffer.Interval = t.interval(t.largest)
+	t := g.newTally()
+	for at, i := range certifies {
+		t.Add(g.group[i], differ[at])
 	}
+	s.HalvesDiffer, s.Groups = newExactShare(t), len(t.Groups)
 	progress(4, steps)
 	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
 	c.draft.EarlyStopping = c.earlyStopping(p.HashWithoutEarlyStop(), rule)
@@ -388,13 +383,13 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 }
 
 // savesTooLittle says why a rule that certifies is not worth having; empty where it is.
-func (s *EarlyStop) savesTooLittle(n *learn.Counts) string {
-	switch saving := n.Saving(); {
-	case n.Settled == 0:
+func (s *EarlyStop) savesTooLittle(settled int, meanPasses float64) string {
+	switch saving := float64(s.Passes) / meanPasses; {
+	case settled == 0:
 		return "no rule that stops any input early keeps to these shares"
 	case saving < leastSaving:
 		return fmt.Sprintf("the boldest rule that certifies uses %.3g of %d passes on average, which is %.3g times fewer, expected at least %v times: "+
-			"keep all passes, or allow a larger --max-disagreement", n.MeanPasses(), s.Passes, saving, leastSaving)
+			"keep all passes, or allow a larger --max-disagreement", meanPasses, s.Passes, saving, leastSaving)
 	}
 	return ""
 }
@@ -456,38 +451,31 @@ func learnable(r eval.Recording, ordered bool) learn.Recording {
 
 // fill fills in what the rule does.
 func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled bool) {
-	n := got.Counts
+	n, released := got.Tally(learn.Disagreements), got.Tally(learn.Released)
 	r := &EarlyStopRule{
-		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
-		Numbers: rule.Form.Numbers(),
+		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(got.MeanPasses()), Saving: sixDigits(float64(s.Passes) / got.MeanPasses()),
+		Settled: got.Settled(), Numbers: rule.Form.Numbers(),
 		// What is certified are the shares asked for. The bounds of the chosen rule are lower, but
 		// they were used in the choice among several rules and guarantee nothing.
-		Disagreements: BoundedShare{n.Inputs, n.Disagreements, s.Epsilon},
-		Released:      BoundedShare{n.Deferred, n.Released, s.Released},
-	}
-	if labelled {
-		r.CriticalReleased = &BoundedShare{n.CriticalDeferred, n.CriticalReleased, roundedUp(got.CriticalReleasedUpper)}
-		share := func(of learn.Share) *ExactShare {
-			s := newExactShare(of(&n))
-			if got.Groups != nil {
-				s.Interval[0], s.Interval[1] = got.Interval(of)
-			}
-			return s
-		}
-		r.CriticalFNR, r.FullCriticalFNR = share(learn.Missed), share(learn.FullMissed)
+		Disagreements: BoundedShare{n.Cases, n.Misses, s.Epsilon},
+		Released:      BoundedShare{released.Cases, released.Misses, s.Released},
 	}
 	drawn := "inputs"
-	if got.Groups != nil {
-		_, largest := got.GroupsOf(learn.Disagreements)
-		drawn = fmt.Sprintf("groups of at most %d inputs", largest)
+	if n.Grouped() {
+		drawn = fmt.Sprintf("groups of at most %d inputs", n.Most)
 	}
 	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
 		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
-		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, drawn, n.Disagreements, n.Inputs, s.Released, n.Released, n.Deferred)
-	if labelled && n.Released > 0 {
-		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
+		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, drawn, n.Misses, n.Cases, s.Released, released.Misses, released.Cases)
+	if labelled {
+		critical := got.Tally(learn.CriticalReleased)
+		r.CriticalReleased = &BoundedShare{critical.Cases, critical.Misses, roundedUp(got.CriticalReleasedUpper)}
+		r.CriticalFNR, r.FullCriticalFNR = newExactShare(got.Tally(learn.Missed)), newExactShare(got.Tally(learn.FullMissed))
+		if released.Misses > 0 {
+			r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", released.Misses, critical.Misses)
+		}
 	}
-	if got.Groups != nil {
+	if n.Grouped() {
 		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", s.Groups)
 	} else {
 		r.Statement += " This holds " + policy.IfIndependent + "."

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/policy"
@@ -190,7 +189,7 @@ func TestLeastSaving(t *testing.T) {
 	}
 	s := &EarlyStop{Passes: 30}
 	for used, refused := range map[int]bool{2700: false, 2728: true, 3000: true} {
-		why := s.savesTooLittle(&learn.Counts{Inputs: 100, Passes: 30, Used: used, Settled: 50})
+		why := s.savesTooLittle(50, float64(used)/100)
 		if refused != strings.Contains(why, "expected at least 1.1 times") {
 			t.Errorf("%d passes of 100 inputs: %q", used, why)
 		}

@@ -47,7 +47,7 @@ func (s *EarlyStop) certify(
 	ctx context.Context, d *learn.Decisions, sequence []*earlystop.Rule, inputs []int, q *learn.Request,
 ) (*earlystop.Rule, *learn.Certificate, error) {
 	rule, got, err := q.Certify(ctx, d, sequence, inputs)
-	if failed := (*learn.RiskError)(nil); errors.As(err, &failed) {
+	if failed := (*learn.RefusedError)(nil); errors.As(err, &failed) && failed.OfRisk {
 		s.Risk.Dropped = "with the rule in force it does not hold: " + failed.Error()
 		q.Risk = nil
 		return q.Certify(ctx, d, sequence, inputs)
@@ -73,21 +73,20 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 		c.report.warn("the certificate of the policy, by %s for at most %v, is dropped: %s", was.Kind, was.Target, fate.Dropped)
 		return
 	}
-	test := got.RiskTest
 	fate.Kept = true
 	renewed := *was
-	renewed.Cases, renewed.Misses, renewed.PValue = test.Cases, test.Misses, test.PValue
+	renewed.Cases, renewed.Misses, renewed.PValue = got.Missed.Cases, got.Missed.Misses, got.RiskPValue
 	bounded := "retained critical inputs are"
 	if was.Limits()[0].Bounds == policy.CriticalMissRate {
 		bounded = "critical inputs are retained and"
 	}
 	drawn := "for inputs drawn as those of the recording were, " + policy.IfIndependent
-	groups, largest := got.GroupsOf(learn.MissedOfAll)
-	if renewed.Groups = groups; got.Groups != nil {
+	critical := got.Tally(learn.MissedOfAll)
+	if renewed.Groups = len(critical.Groups); critical.Grouped() {
 		drawn = fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs "+
-			"certified)", largest, groups)
+			"certified)", critical.Most, renewed.Groups)
 	}
 	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
-		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, test.Misses, test.Cases, drawn)
+		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, renewed.Misses, renewed.Cases, drawn)
 	in.Certificate, c.report.Certificate = &renewed, reportOf(&renewed)
 }

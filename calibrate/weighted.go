@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -232,10 +233,10 @@ func (t *outcomeTest) refuse(p *plannedTest, reason string) {
 		e = &all[0]
 	}
 	if reason == "" {
-		reason = fmt.Sprintf("with weights, %d of %d %s missed do not show a %s of at most %v (p %.3g, expected at most %.3g)", e.misses, e.cases, e.population(),
+		reason = fmt.Sprintf("with weights, %d of %d %s missed do not show a %s of at most %v (p %.3g, expected at most %.3g)", e.Misses, e.Cases, e.population(),
 			figureWords[e.figure], e.target, e.pValue, t.alpha)
 	}
-	t.report.Refusal = &Refusal{Reason: reason, Cases: e.cases, Misses: e.misses, PValue: e.pValue}
+	t.report.Refusal = &Refusal{Reason: reason, Cases: e.Cases, Misses: e.Misses, PValue: e.pValue}
 }
 
 // finish writes the report and the draft of a policy that is certified.
@@ -255,9 +256,9 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 		"overdue ones taken as missed."
 	share, effective := t.coverage(&t.certifies, r, threshold)
 	n := max(int(effective), 1)
-	interval := exactInterval(int(math.Round(share*float64(n))), n)
+	low, high := binomial.Interval(int(math.Round(share*float64(n))), n, 0.95)
 	// The misses there decided how far to go, and would flatter.
-	report.Expected = &Expected{Coverage: share, CoverageInterval: [2]float64{min(interval[0], share), max(interval[1], share)}}
+	report.Expected = &Expected{Coverage: share, CoverageInterval: [2]float64{min(low, share), max(high, share)}}
 	report.note("every figure is weighted by how probably each input was reviewed; misses and cases of the certificate are counts without weights")
 	if base.EarlyStopping != nil {
 		report.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
@@ -361,7 +362,7 @@ func (t *outcomeTest) test(h *half, r *scoreRule, threshold float64) tested {
 		for _, d := range t.Overdue {
 			n := (d.Number + 1) / 2 // either half has half of them
 			b.bet((1-l.target)*d.Weight/float64(t.most), n)
-			e.cases, e.misses = e.cases+n, e.misses+n
+			e.Cases, e.Misses = e.Cases+n, e.Misses+n
 		}
 		for _, unit := range h.cases {
 			sum := 0.0
@@ -373,10 +374,10 @@ func (t *outcomeTest) test(h *half, r *scoreRule, threshold float64) tested {
 				if l.figure == policy.CriticalFNR && !retained {
 					continue
 				}
-				e.cases++
+				e.Cases++
 				z := -l.target
 				if retained && !t.called(i) {
-					e.misses++
+					e.Misses++
 					z++
 				}
 				sum += z / t.Outcomes[i].Propensity

@@ -14,6 +14,24 @@ import (
 // of deferred inputs that it releases, and of retained critical inputs that it misses.
 type rates struct{ deferred, released, missed float64 }
 
+// fates counts inputs: deferred by all passes, released of them, both first of the critical ones;
+// retained by all passes, deferred of them by the rule, and critical ones retained and missed by both.
+type fates struct{ deferred, released, criticalDeferred, retained, wronglyDeferred, critical, missed int }
+
+func (f fates) evidence() Evidence {
+	e := Evidence{passes: 10}
+	for i := range f.deferred {
+		e.outcomes = append(e.outcomes, Outcome{early: verdict{i >= f.released, true}, full: verdict{true, true}, critical: i < f.criticalDeferred})
+	}
+	for i := range f.retained {
+		called := verdict{false, i >= f.missed}
+		o := Outcome{early: called, full: called, critical: i < f.critical}
+		o.early.defers = i >= f.retained-f.wronglyDeferred
+		e.outcomes = append(e.outcomes, o)
+	}
+	return e
+}
+
 // simulate certifies many times on drawn counts, and returns how often the certified rule breaks
 // its claims about disagreements, released inputs, critical ones among them, and risk. All passes defer 100 of 400 inputs; 60
 // critical ones are retained. Counts of different rules are independent, which is the worst case
@@ -31,12 +49,8 @@ func simulate(q *Request, sequence []rates) (disagreement, released, criticalRel
 	}
 	for range repeats {
 		chosen, c, err := q.choose(len(sequence), func(i int) Evidence {
-			k := Counts{Inputs: 400, Passes: 10, Deferred: 100, CriticalRetained: 60, CriticalDeferred: 100}
-			k.Released = draw(k.Deferred, sequence[i].released)
-			k.CriticalReleased = k.Released
-			k.Disagreements = k.Released + draw(300, sequence[i].deferred)
-			k.CriticalMissed = draw(k.CriticalRetained, sequence[i].missed)
-			return Evidence{Counts: k}
+			r := sequence[i]
+			return fates{100, draw(100, r.released), 100, 300, draw(300, r.deferred), 60, draw(60, r.missed)}.evidence()
 		})
 		if err != nil {
 			continue
@@ -97,67 +111,46 @@ func TestClaimsHold(t *testing.T) {
 // failed claim.
 func TestChoose(t *testing.T) {
 	q := &Request{Epsilon: 0.01, Released: 0.05, Confidence: 0.9, Risk: &Risk{Target: 0.1, Confidence: 0.95}}
-	counts := func(disagreements, missed int) Counts {
-		return Counts{Inputs: 1000, Passes: 10, Disagreements: disagreements, Deferred: 100, CriticalDeferred: 40, CriticalRetained: 100,
-			CriticalMissed: missed}
-	}
 	// scipy 1.10: binom.cdf(4, 100, 0.1) = 0.0237, binom.cdf(5, 100, 0.1) = 0.0576;
 	// beta.ppf(0.9, k+1, 1000-k): 0.00925 of k = 5, 0.0105 of 6.
-	good, risky, wrong := counts(5, 4), counts(5, 5), counts(6, 4)
+	good, risky, wrong := fates{100, 0, 40, 900, 5, 100, 4}, fates{100, 0, 40, 900, 5, 100, 5}, fates{100, 0, 40, 900, 6, 100, 4}
 	// beta.ppf(0.9, k+1, 100-k): 0.0383 of k = 1, 0.0523 of 2.
-	few, releases := good, good
-	few.Released, releases.Released = 1, 2
+	few, releases := fates{100, 1, 0, 900, 4, 100, 4}, fates{100, 2, 0, 900, 3, 100, 4}
 	for _, c := range []struct {
-		sequence []Counts
+		sequence []fates
 		chosen   int
-	}{{[]Counts{good, good, good}, 2}, {[]Counts{good, risky, good}, 0}, {[]Counts{good, good, wrong, good}, 1},
-		{[]Counts{few, few, good}, 2}, {[]Counts{good, releases, good}, 0}} {
-		chosen, got, err := q.choose(len(c.sequence), func(i int) Evidence { return Evidence{Counts: c.sequence[i]} })
+	}{{[]fates{good, good, good}, 2}, {[]fates{good, risky, good}, 0}, {[]fates{good, good, wrong, good}, 1},
+		{[]fates{few, few, good}, 2}, {[]fates{good, releases, good}, 0}} {
+		chosen, got, err := q.choose(len(c.sequence), func(i int) Evidence { return c.sequence[i].evidence() })
 		if err != nil || chosen != c.chosen {
 			t.Fatalf("rule %d, %v: expected %d", chosen, err, c.chosen)
 		}
-		if r := got.RiskTest; r.Cases != 100 || r.Misses != 4 || math.Abs(r.PValue-0.02371) > 1e-5 {
-			t.Errorf("risk %+v", r)
-		}
-		if want := binomial.Upper(0, 100, 0.9); got.ReleasedUpper != want {
-			t.Errorf("released at most %v, expected %v", got.ReleasedUpper, want)
+		if m := got.Missed; m.Cases != 100 || m.Misses != 4 || math.Abs(got.RiskPValue-0.02371) > 1e-5 {
+			t.Errorf("risk %+v, p-value %v", m, got.RiskPValue)
 		}
 		if want := binomial.Upper(0, 40, 1-0.1/float64(len(c.sequence))); got.CriticalReleasedUpper != want {
 			t.Errorf("critical released at most %v, expected %v", got.CriticalReleasedUpper, want)
 		}
 	}
-	refusal := func(q *Request, c Counts) error {
-		_, _, err := q.choose(1, func(int) Evidence { return Evidence{Counts: c} })
-		return err
-	}
-	var refused *RefusedError
-	var risk *RiskError
-	if err := refusal(q, counts(6, 99)); !errors.As(err, &refused) || errors.As(err, &risk) {
-		t.Errorf("%v: expected a *RefusedError", err)
-	}
-	if err := refusal(q, releases); !errors.As(err, &refused) || !strings.Contains(err.Error(), "2 of 100 inputs deferred by all passes are retained") {
-		t.Errorf("%v: expected a *RefusedError of released inputs", err)
-	}
-	if err := refusal(q, risky); !errors.As(err, &risk) || errors.As(err, &refused) ||
-		!strings.Contains(err.Error(), "5 of 100 retained critical inputs are missed") {
-		t.Errorf("%v: expected a *RiskError", err)
-	}
-	if risk.Cases != 100 || risk.Misses != 5 || risk.Target != 0.1 || math.Abs(risk.PValue-0.05758) > 1e-5 {
-		t.Errorf("%+v", risk)
-	}
-	all := risky
-	all.Critical = 200
-	none := good
-	none.CriticalRetained, none.CriticalMissed = 0, 0
-	if err := refusal(q, none); !errors.As(err, &risk) || !strings.Contains(err.Error(), "no retained critical inputs with a label") {
-		t.Errorf("%v: expected a *RiskError of no cases", err)
-	}
-	q.Risk.OfAll = true // 5 of 200 critical inputs: binom.cdf(5, 200, 0.1) is 0.0000375
-	if err := refusal(q, all); err != nil {
-		t.Errorf("5 of 200 are refused: %v", err)
-	}
-	q.Risk = nil
-	if err := refusal(q, risky); err != nil {
-		t.Errorf("%v: no risk is asked for", err)
+	for name, c := range map[string]struct {
+		fates
+		risk Risk
+		of   bool // refused for the risk
+		says string
+	}{
+		"disagreements":  {fates{100, 0, 40, 900, 6, 100, 99}, Risk{0.1, 0.95, false}, false, "6 of 1000 inputs disagree"},
+		"released":       {releases, Risk{0.1, 0.95, false}, false, "2 of 100 inputs deferred by all passes are retained"},
+		"missed":         {risky, Risk{0.1, 0.95, false}, true, "5 of 100 retained critical inputs are missed under the most cautious rule, which a critical FNR of 0.1 would bring about with chance 0.0576"},
+		"no cases":       {fates{100, 0, 40, 900, 5, 0, 0}, Risk{0.1, 0.95, false}, true, "no retained critical inputs with a label"},
+		"missed of all":  {fates{100, 0, 40, 900, 5, 20, 4}, Risk{0.1, 0.95, true}, true, "4 of 60 critical inputs are missed under the most cautious rule, which a critical miss rate of 0.1"},
+		"few of all":     {fates{100, 0, 100, 900, 5, 100, 5}, Risk{0.1, 0.95, true}, false, ""}, // binom.cdf(5, 200, 0.1) is 0.0000375
+		"nothing, risky": {risky, Risk{1, 0, false}, false, ""},
+	} {
+		q.Risk = &c.risk
+		_, _, err := q.choose(1, func(int) Evidence { return c.evidence() })
+		if refused := (*RefusedError)(nil); c.says == "" && err != nil ||
+			c.says != "" && (!errors.As(err, &refused) || refused.OfRisk != c.of || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, expected %q, for the risk: %v", name, err, c.says, c.of)
+		}
 	}
 }

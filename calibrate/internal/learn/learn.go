@@ -41,7 +41,7 @@ func Learn(ctx context.Context, d *Decisions, inputs []int, orders int, seed uin
 	const least = 10 // with fewer inputs on a side, the rule would fit noise
 	deferred := d.Deferred(inputs)
 	if min(deferred, len(inputs)-deferred) < least {
-		return nil, &RefusedError{fmt.Sprintf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
+		return nil, &RefusedError{Reason: fmt.Sprintf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
 			deferred, len(inputs)-deferred, least)}
 	}
 	s, err := d.followAround(ctx, inputs, orders, rand.New(rand.NewPCG(seed, 0x5e771e)))
@@ -209,49 +209,6 @@ func rounded(v float64) float64 {
 	return short
 }
 
-// Counts says what a rule did on inputs.
-type Counts struct {
-	Inputs, Passes int // Passes is S
-	// Used counts the passes of all inputs, Settled the inputs that used fewer than S.
-	Used, Settled int
-	// Disagreements counts inputs decided otherwise than by all passes.
-	Disagreements int
-	// Deferred counts the inputs that all passes defer, Released those of them that the rule
-	// retained.
-	Deferred, Released int
-	// Critical counts critical inputs (with labels), CriticalDeferred those that all passes defer,
-	// and CriticalReleased those of the latter that the rule retained.
-	Critical, CriticalDeferred, CriticalReleased int
-	// CriticalRetained counts the critical inputs that the rule retained, CriticalMissed those of
-	// them that are predicted not critical.
-	CriticalRetained, CriticalMissed int
-	// The same counts for the full decision.
-	FullCriticalRetained, FullCriticalMissed int
-}
-
-// sum adds the counts of other inputs.
-func (c *Counts) sum(o *Counts) {
-	c.Inputs += o.Inputs
-	c.Used += o.Used
-	c.Settled += o.Settled
-	c.Disagreements += o.Disagreements
-	c.Deferred += o.Deferred
-	c.Released += o.Released
-	c.Critical += o.Critical
-	c.CriticalDeferred += o.CriticalDeferred
-	c.CriticalReleased += o.CriticalReleased
-	c.CriticalRetained += o.CriticalRetained
-	c.CriticalMissed += o.CriticalMissed
-	c.FullCriticalRetained += o.FullCriticalRetained
-	c.FullCriticalMissed += o.FullCriticalMissed
-}
-
-// MeanPasses returns the mean number of passes used.
-func (c *Counts) MeanPasses() float64 { return float64(c.Used) / max(float64(c.Inputs), 1) }
-
-// Saving returns S over the mean number of passes used, at least 1.
-func (c *Counts) Saving() float64 { return float64(c.Passes) / max(c.MeanPasses(), 1) }
-
 // run runs a rule on one sample, and returns the verdict with the number of passes used.
 func (s *samples) run(r *earlystop.Rule, i int) (verdict, int) {
 	for t := s.fewest; t < s.passes; {
@@ -263,43 +220,4 @@ func (s *samples) run(r *earlystop.Rule, i int) (verdict, int) {
 		t = again
 	}
 	return s.final[i], s.passes
-}
-
-// add counts what became of an input.
-func (c *Counts) add(v, final verdict, used int) {
-	c.Used += used
-	if used < c.Passes {
-		c.Settled++
-	}
-	if v.differs(final) {
-		c.Disagreements++
-	}
-	if final.defers {
-		c.Deferred++
-		if !v.defers {
-			c.Released++
-		}
-	}
-}
-
-// label counts what became of a critical input.
-func (c *Counts) label(v, final verdict) {
-	c.Critical++
-	for _, x := range []struct {
-		v                verdict
-		retained, missed *int
-	}{{v, &c.CriticalRetained, &c.CriticalMissed}, {final, &c.FullCriticalRetained, &c.FullCriticalMissed}} {
-		if !x.v.defers {
-			*x.retained++
-			if !x.v.critical {
-				*x.missed++
-			}
-		}
-	}
-	if final.defers {
-		c.CriticalDeferred++
-		if !v.defers {
-			c.CriticalReleased++
-		}
-	}
 }

@@ -2,11 +2,9 @@ package riskfit
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 
-	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy/risk"
 )
@@ -87,26 +85,15 @@ func (p *problem) reliability(z []float64) *Reliability {
 
 // observed returns the share of critical rows among some.
 func (p *problem) observed(rows []int) Figure {
-	byGroup := make(map[int]clustered.Group)
-	critical, most := 0, 1
+	t := clustered.NewTally(p.groups < len(p.y))
 	for _, r := range rows {
-		g := byGroup[p.group[r]]
-		g.Cases++
-		if p.y[r] {
-			critical++
-			g.Misses++
-		}
-		byGroup[p.group[r]] = g
-		most = max(most, g.Cases)
+		t.Add(p.group[r], p.y[r])
 	}
-	f := Figure{Value: float64(critical) / float64(len(rows)), Kind: Exact}
-	if p.groups < len(p.y) {
-		f.Kind = Clustered
-		f.Low, f.High = clustered.Interval(slices.Collect(maps.Values(byGroup)), most, 0.95)
-		return f
+	kind, interval := Exact, t.Interval()
+	if t.Grouped() {
+		kind = Clustered
 	}
-	f.Low, f.High = binomial.Interval(critical, len(rows), 0.95)
-	return f
+	return Figure{float64(t.Misses) / float64(t.Cases), interval[0], interval[1], kind}
 }
 
 func outcome(y bool) float64 {
