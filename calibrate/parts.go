@@ -49,9 +49,9 @@ func (p part) count(marks []bool) (n int) {
 
 // Random streams have numbers of their own, so that no two draws of a run share one.
 const (
-	streamFolds = iota + 1
-	streamSplit
+	streamSplit = iota + 2
 	streamOuter
+	streamRisk = 17
 )
 
 func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
@@ -122,13 +121,6 @@ func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
 	}
 	return r.Refusal != nil
 }
-
-type (
-	// RiskReport says what the risk of a policy is worth, on inputs held out from its fit.
-	RiskReport = riskfit.Reliability
-	// Figure is an estimate with its interval, whose kind is said in words.
-	Figure = riskfit.Figure
-)
 
 // Reread is an input whose label is to be read again: it is labelled critical, and the model is sure
 // that it is not.

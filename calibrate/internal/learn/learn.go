@@ -56,13 +56,7 @@ func (s *samples) learn(ctx context.Context) (sequence []*earlystop.Rule, err er
 	asks := asked(s.fewest, s.passes)
 	knots := knotsOf(asks, s.fewest)
 	first, last := knots[0], knots[len(knots)-1]
-	form := &earlystop.Form{}
-	if form.Retain, err = s.terms(ctx, asks, false, first, last); err != nil {
-		return nil, err
-	}
-	if form.Defer, err = s.terms(ctx, asks, true, first, last); err != nil {
-		return nil, err
-	}
+	form := &earlystop.Form{Retain: s.terms(asks, false, first, last), Defer: s.terms(asks, true, first, last)}
 	in, err := newInduction(ctx, s, s.weighed(form, knots), asks)
 	if err != nil {
 		return nil, err
@@ -152,8 +146,8 @@ func asked(fewest, passes int) []bool {
 const mostRows = 60_000
 
 // terms learns the terms of one side: of inputs that the passes so far would retain, or defer. The
-// weights that move are those after first and last passes. The error is that of ctx.
-func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, last int) ([]earlystop.Term, error) {
+// weights that move are those after first and last passes.
+func (s *samples) terms(asks []bool, defers bool, first, last int) []earlystop.Term {
 	type place struct{ at, sample int32 }
 	var rows []place
 	for at := range s.statistics {
@@ -172,10 +166,7 @@ func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, la
 		stopped := verdict{defers, s.critical[at][i]}
 		r.add(&s.statistics[at][i], s.fewest+int(at), stopped.differs(s.final[i]))
 	}
-	w, err := r.fit(ctx)
-	if err != nil {
-		return nil, err
-	}
+	w := r.fit()
 	names := earlystop.StatisticNames
 	var terms []earlystop.Term
 	for j, c := range r.columns {
@@ -200,7 +191,7 @@ func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, la
 			*t.Last = rounded(bounded(*t.Last))
 		}
 	}
-	return terms, nil
+	return terms
 }
 
 // rounded rounds to four digits, because people read rules. What is certified is what is stored.
