@@ -174,12 +174,12 @@ func (all tested) fails(alpha float64) *evidence {
 // certificate returns the certificate of limits that passed.
 func (all tested) certificate(confidence float64) *Certificate {
 	first := all[0].certified()
-	c := &Certificate{
+	c := &Certificate{Certificate: policy.Certificate{
 		Kind: policy.LearnThenTest, Bounds: first.Bounds, Class: first.Class, Target: first.Target, Confidence: confidence,
 		Cases: first.Cases, Misses: first.Misses, PValue: first.PValue, Groups: all.groups(), Statement: all.statement(confidence),
-	}
+	}}
 	for i := range all[1:] {
-		c.Further = append(c.Further, CertifiedLimit(all[1+i].certified()))
+		c.Further = append(c.Further, all[1+i].certified())
 	}
 	return c
 }

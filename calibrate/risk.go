@@ -38,7 +38,7 @@ func (c *stopping) riskToTest(labelled bool) *learn.Risk {
 	if fate.Dropped != "" {
 		return nil
 	}
-	return &learn.Risk{Target: was.Target, Confidence: was.Confidence, OfAll: was.Limits()[0].Bounds == policy.CriticalMissRate}
+	return &learn.Risk{Target: was.Target, Confidence: was.Confidence, OfAll: was.Bounds == policy.CriticalMissRate}
 }
 
 // certify certifies a rule, together with the risk where one is to be tested. If the risk fails
@@ -67,7 +67,7 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 	if fate.Dropped != "" {
 		in.Certificate = nil
 		if c.report.Certificate == nil { // the policy is kept, with a certificate of its own
-			c.report.Certificate = reportOf(was)
+			c.report.Certificate = &Certificate{Certificate: *was}
 		}
 		c.report.Certificate.Void = fmt.Sprintf("Dropped: %s. The policy is written without its certificate.", fate.Dropped)
 		c.report.warn("the certificate of the policy, by %s for at most %v, is dropped: %s", was.Kind, was.Target, fate.Dropped)
@@ -77,7 +77,7 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 	renewed := *was
 	renewed.Cases, renewed.Misses, renewed.PValue = got.Missed.Cases, got.Missed.Misses, got.RiskPValue
 	bounded := "retained critical inputs are"
-	if was.Limits()[0].Bounds == policy.CriticalMissRate {
+	if was.Bounds == policy.CriticalMissRate {
 		bounded = "critical inputs are retained and"
 	}
 	drawn := "for inputs drawn as those of the recording were, " + policy.IfIndependent
@@ -88,5 +88,5 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 	}
 	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
 		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, renewed.Misses, renewed.Cases, drawn)
-	in.Certificate, c.report.Certificate = &renewed, reportOf(&renewed)
+	in.Certificate, c.report.Certificate = &renewed, &Certificate{Certificate: renewed}
 }
