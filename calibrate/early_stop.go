@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 
@@ -314,7 +313,9 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		recording.Groups = g.group
 	}
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
-	learns, certifies := g.halves(c.Seed)
+	const streamHalves = 0x4a1f
+	learning, certifying := g.split(g.groups/2, newRand(c.Seed, streamHalves))
+	learns, certifies := slices.Concat(learning...), slices.Concat(certifying...)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
 
 	progress := c.Progress.stageProgress("learning when inputs stop early")
@@ -403,23 +404,6 @@ func wholeRecording(want, deferred, of int) string {
 	return fmt.Sprintf("%.0f inputs", math.Ceil(2*float64(want)*float64(of)/float64(deferred)))
 }
 
-// halves divides the inputs at random. Groups stay whole: half of them learn.
-func (g *grouping) halves(seed uint64) (learns, certifies []int) {
-	all := make([]int, len(g.group))
-	for i := range all {
-		all[i] = i
-	}
-	members := g.members(all)
-	for at, group := range rand.New(rand.NewPCG(seed, 0x4a1f)).Perm(g.groups) {
-		if at < g.groups/2 {
-			learns = append(learns, members[group]...)
-		} else {
-			certifies = append(certifies, members[group]...)
-		}
-	}
-	return learns, certifies
-}
-
 // learnable returns the passes of a recording as [passes][inputs][classes] of float32, as they come
 // to a daemon. Passes that were recorded so are not copied. Dirichlet concentrations do not come in
 // passes, so that there is nothing to be learned from them.
@@ -430,20 +414,17 @@ func learnable(r eval.Recording, ordered bool) learn.Recording {
 		learned.Values = t.Float32
 		return learned
 	}
-	learned.Values = make([]float32, 0, t.Passes*t.Inputs*k)
-	for s := range t.Passes {
-		for n := range t.Inputs {
-			at := (s*t.Inputs + n) * k
-			if t.Layout == decomp.NSK {
-				at = (n*t.Passes + s) * k
-			}
-			if t.Float32 != nil {
-				learned.Values = append(learned.Values, t.Float32[at:at+k]...)
-				continue
-			}
-			for _, v := range t.Float64[at : at+k] {
-				learned.Values = append(learned.Values, float32(v))
-			}
+	learned.Values = make([]float32, t.Passes*t.Inputs*k)
+	for at := range learned.Values {
+		from := at
+		if t.Layout == decomp.NSK {
+			pass, input := at/k/t.Inputs, at/k%t.Inputs
+			from = (input*t.Passes+pass)*k + at%k
+		}
+		if t.Float32 != nil {
+			learned.Values[at] = t.Float32[from]
+		} else {
+			learned.Values[at] = float32(t.Float64[from])
 		}
 	}
 	return learned

@@ -50,7 +50,9 @@ func TestHalvesByGroup(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		groups := rapid.SliceOfN(rapid.IntRange(-3, 20), 1, 60).Draw(t, "groups")
-		learns, certifies := newGrouping(groups, len(groups)).halves(rapid.Uint64().Draw(t, "seed"))
+		g := newGrouping(groups, len(groups))
+		drawn, others := g.split(g.groups/2, newRand(rapid.Uint64().Draw(t, "seed"), 1))
+		learns, certifies := slices.Concat(drawn...), slices.Concat(others...)
 		in := map[int]bool{}
 		for _, i := range learns {
 			in[groups[i]] = true

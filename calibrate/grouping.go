@@ -1,6 +1,10 @@
 package calibrate
 
-import "github.com/ckd-project/ckd/internal/clustered"
+import (
+	"math/rand/v2"
+
+	"github.com/ckd-project/ckd/internal/clustered"
+)
 
 // grouping says which inputs are not independent. Inputs of one group never part: they are all in
 // one fold, and in one part of a split.
@@ -26,13 +30,20 @@ func newGrouping(given []int, n int) *grouping {
 	return g
 }
 
-// members returns some inputs by group.
-func (g *grouping) members(inputs []int) [][]int {
+// split draws n groups at random, and returns the inputs of each of them and of each of the others.
+func (g *grouping) split(n int, rng *rand.Rand) (drawn, others [][]int) {
 	members := make([][]int, g.groups)
-	for _, i := range inputs {
-		members[g.group[i]] = append(members[g.group[i]], i)
+	for i, group := range g.group {
+		members[group] = append(members[group], i)
 	}
-	return members
+	for at, group := range rng.Perm(g.groups) {
+		if at < n {
+			drawn = append(drawn, members[group])
+		} else {
+			others = append(others, members[group])
+		}
+	}
+	return drawn, others
 }
 
 func (g *grouping) newTally() clustered.Tally { return clustered.NewTally(g.grouped) }

@@ -44,30 +44,16 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		t.critical[k] = true
 	}
 	t.limits = o.Objective.limits(o.Base)
-	groups, all := make([]int, len(r.Outcomes)), make([]int, len(r.Outcomes))
+	groups := make([]int, len(r.Outcomes))
 	for i := range r.Outcomes {
-		groups[i], all[i] = int(r.Outcomes[i].Group), i
+		groups[i] = int(r.Outcomes[i].Group)
 		if groups[i] == 0 {
 			groups[i] = -1 - i // a group of its own
 		}
 	}
 	g := newGrouping(groups, len(groups))
-	first := make([]bool, g.groups)
-	for _, group := range newRand(o.Seed, streamSplit).Perm(g.groups)[:g.groups/2] {
-		first[group] = true
-	}
-	for group, inputs := range g.members(all) {
-		h := &t.certifies
-		if first[group] {
-			h = &t.chooses
-		}
-		h.groups++
-		h.inputs = append(h.inputs, inputs...)
-		if cases := slices.DeleteFunc(slices.Clone(inputs), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
-			h.cases = append(h.cases, cases)
-			t.most = max(t.most, len(cases))
-		}
-	}
+	first, second := g.split(g.groups/2, newRand(o.Seed, streamSplit))
+	t.chooses, t.certifies = t.half(first), t.half(second)
 	t.report = newReport(o.Objective.String(), o.Scope, o.Seed)
 	t.report.Inputs, t.report.Passes, t.report.FromOutcomes = len(r.Outcomes), o.Base.ExpectedPasses, true
 	for i := range r.Outcomes {
@@ -75,6 +61,18 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		t.report.Missed += index(t.isCritical(i) && !t.called(i))
 	}
 	return t
+}
+
+// half returns the half of some groups.
+func (t *outcomeTest) half(groups [][]int) half {
+	h := half{groups: len(groups), inputs: slices.Concat(groups...)}
+	for _, inputs := range groups {
+		if cases := slices.DeleteFunc(slices.Clone(inputs), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
+			h.cases = append(h.cases, cases)
+			t.most = max(t.most, len(cases))
+		}
+	}
+	return h
 }
 
 func (t *outcomeTest) called(i int) bool { return t.critical[t.Outcomes[i].Predicted] }
