@@ -55,10 +55,11 @@ func (t *Tally) PValue(a float64) float64 {
 	return binomial.Tail(t.Misses, t.Cases, a)
 }
 
-// Upper returns the upper end of a one-sided interval of the share of misses.
+// Upper returns the upper end of a one-sided interval of the share of misses: the least share at which the
+// p-value is at most 1 - confidence.
 func (t *Tally) Upper(confidence float64) float64 {
 	if t.Grouped() {
-		return Upper(t.Groups, t.Most, confidence)
+		return upper(t.Groups, t.Most, 1-confidence)
 	}
 	return binomial.Upper(t.Misses, t.Cases, confidence)
 }
