@@ -145,7 +145,7 @@ func (l *limitTest) predict(s *search, rule candidate) promise {
 		for _, limit := range l.limits {
 			e := limit.test(s.sample, s.part, retained)
 			scale := float64(l.certifies.n) / float64(max(s.part.n, 1)) / e.casesOfGroup()
-			predicted[c] = max(predicted[c], binomial.Tail(float64(e.misses)*scale*(1+margin), float64(e.cases)*scale, limit.target))
+			predicted[c] = max(predicted[c], binomial.Tail(float64(e.Misses)*scale*(1+margin), float64(e.Cases)*scale, limit.target))
 		}
 	}
 	at := promise{last: -1}
@@ -244,19 +244,19 @@ func (l *limitTest) refuse(all tested) {
 	worst := all.fails(l.alpha)
 	if worst == nil { // only deferring everything passes
 		worst = &all[0]
-		l.report.Refusal = &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
+		l.report.Refusal = &Refusal{Cases: worst.Cases, Misses: worst.Misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha),
 			Reason: "only a policy that defers every input keeps to that"}
 		return
 	}
-	f := shareOf(float64(worst.misses), float64(worst.cases))
-	refusal := &Refusal{Cases: worst.cases, Misses: worst.misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha)}
+	f := shareOf(float64(worst.Misses), float64(worst.Cases))
+	refusal := &Refusal{Cases: worst.Cases, Misses: worst.Misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha)}
 	figure := figureWords[worst.figure]
-	interval := worst.interval(worst.most)
+	interval := worst.Interval()
 	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%.3g, 95%% interval %.3g to %.3g), which a %s of %v would "+
-		"bring about with chance %.3g, and at most %.3g is allowed", worst.misses, worst.cases, worst.population(), f, interval[0], interval[1], figure, worst.target,
+		"bring about with chance %.3g, and at most %.3g is allowed", worst.Misses, worst.Cases, worst.population(), f, interval[0], interval[1], figure, worst.target,
 		worst.pValue, l.alpha)
 	switch {
-	case worst.cases == 0:
+	case worst.Cases == 0:
 		verb := "are among those that certify"
 		if worst.figure == policy.CriticalFNR {
 			verb = "are retained where the rule should be safest"
@@ -267,7 +267,7 @@ func (l *limitTest) refuse(all tested) {
 	case refusal.SmallestCases == 0:
 		refusal.Reason += fmt.Sprintf("; at that share more than %d %s would be needed", mostCases, worst.population())
 	default:
-		factor := float64(refusal.SmallestCases) / float64(worst.cases)
+		factor := float64(refusal.SmallestCases) / float64(worst.Cases)
 		refusal.SmallestInputs = int(math.Ceil(factor * float64(l.n)))
 		refusal.Reason += fmt.Sprintf("; at that share %d %s could certify, about %.0f %s or %d labelled inputs in the whole recording",
 			refusal.SmallestCases, worst.population(), math.Ceil(factor*float64(worst.casesIn(l.sample, l.all()))), worst.inputs(),
@@ -293,7 +293,7 @@ func (l *limitTest) wouldCertify(ranked []*ranking) {
 				continue
 			}
 			*would = append(*would, fmt.Sprintf("coverage %.2g in scope %s, by %s: it misses %d of %d %s", got.Coverage(), own.scope,
-				own.chosen.inWords(), all[0].misses, all[0].cases, all[0].population()))
+				own.chosen.inWords(), all[0].Misses, all[0].Cases, all[0].population()))
 			break
 		}
 	}

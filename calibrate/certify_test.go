@@ -243,7 +243,7 @@ func TestPointOfMissRate(t *testing.T) {
 		at := &choice{s, rule.chosen, way.thresholds(float64(last) / float64(l.chooses.n))}
 		got, all := at.selective(l.certifies), l.test(at)
 		c := found.Certificate
-		if !found.Chosen.isAt(at.thresholds) || c.Misses != all[0].misses || c.Cases != all[0].cases ||
+		if !found.Chosen.isAt(at.thresholds) || c.Misses != all[0].Misses || c.Cases != all[0].Cases ||
 			c.PValue != all[0].pValue || len(c.Further) != len(l.limits)-1 || found.Expected.Coverage != got.Coverage() {
 			t.Errorf("seed %d: certified %+v at %+v, want %+v", seed, c, found.Chosen, all)
 		}

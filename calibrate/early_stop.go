@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 
 	"github.com/ckd-project/ckd/calibrate/internal/learn"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
@@ -70,9 +70,6 @@ type EarlyStop struct {
 	// HalvesDiffer counts the certifying inputs whose decision by one half of their passes differs
 	// from that by the other; nil where it did not come to that.
 	HalvesDiffer *ExactShare `json:"halves_differ"`
-	// Risk says what became of the certificate about misses; nil where the policy would have had
-	// none.
-	Risk *RiskCertificate `json:"risk_certificate"`
 	// Refusal says why nothing certifies; nil where something does.
 	Refusal *EarlyStopRefusal `json:"refusal"`
 }
@@ -119,20 +116,8 @@ type ExactShare struct {
 	Interval [2]float64 `json:"interval"`
 }
 
-func newExactShare(count, inputs int) *ExactShare {
-	s := &ExactShare{Inputs: inputs, Count: count, Share: float64(count) / float64(max(inputs, 1))}
-	s.Interval = exactInterval(count, inputs)
-	return s
-}
-
-// RiskCertificate says what became of a certificate about misses.
-type RiskCertificate struct {
-	Kind   policy.CertificateKind `json:"kind"`
-	Target float64                `json:"target"`
-	// Kept certificates were tested anew, with the rule in force, and hold. Dropped says why one
-	// was not kept.
-	Kept    bool   `json:"kept"`
-	Dropped string `json:"dropped,omitempty"`
+func newExactShare(t clustered.Tally) *ExactShare {
+	return &ExactShare{Inputs: t.Cases, Count: t.Misses, Share: float64(t.Misses) / float64(max(t.Cases, 1)), Interval: t.Interval()}
 }
 
 // EarlyStopRefusal says why no rule certifies.
@@ -315,7 +300,9 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		recording.Groups = g.group
 	}
 	r.Passes = decomp.Tensor{} // frees the passes if they were copied
-	learns, certifies := g.halves(c.Seed)
+	const streamHalves = 0x4a1f
+	learning, certifying := g.split(g.groups/2, newRand(c.Seed, streamHalves))
+	learns, certifies := slices.Concat(learning...), slices.Concat(certifying...)
 	s.LearnedFrom, s.CertifiedOn = len(learns), len(certifies)
 
 	progress := c.Progress.stageProgress("learning when inputs stop early")
@@ -325,7 +312,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return named(r, err)
 	}
 	progress(1, steps)
-	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: c.riskToTest(r.Labels != nil), Seed: c.Seed}
+	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Seed: c.Seed}
 	least, leastDeferred := q.Fewest(d, certifies)
 	refuse := func(reason string) error {
 		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
@@ -355,14 +342,14 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	progress(2, steps)
-	rule, got, err := s.certify(ctx, d, sequence, certifies, &q)
+	rule, got, err := q.Certify(ctx, d, sequence, certifies)
 	if refused := (*learn.RefusedError)(nil); errors.As(err, &refused) {
 		return refuse(refused.Reason)
 	}
 	if err != nil {
 		return err
 	}
-	if why := s.savesTooLittle(&got.Counts); why != "" {
+	if why := s.savesTooLittle(got.Settled(), got.MeanPasses()); why != "" {
 		return refuse(why)
 	}
 	progress(3, steps)
@@ -370,31 +357,40 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	if err != nil {
 		return err
 	}
-	s.HalvesDiffer = newExactShare(count(differ), len(certifies))
-	if g.grouped {
-		s.Groups, _ = got.GroupsOf(learn.Disagreements)
-		t := g.newTally()
-		for at, i := range certifies {
-			t.add(g.group[i], differ[at])
-		}
-		s.HalvesDiffer.Interval = t.interval(t.largest)
+	t := g.newTally()
+	for at, i := range certifies {
+		t.Add(g.group[i], differ[at])
 	}
+	s.HalvesDiffer, s.Groups = newExactShare(t), len(t.Groups)
 	progress(4, steps)
 	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
 	c.draft.EarlyStopping = c.earlyStopping(p.HashWithoutEarlyStop(), rule)
-	c.renewRiskCertificate(got)
+	c.dropCertificate()
 	c.noteOnEarlyStop()
 	return nil
 }
 
+// dropCertificate takes a certificate about misses out of the policy, and warns of it.
+func (c *stopping) dropCertificate() {
+	in := c.draft.Calibration
+	if in == nil || in.Certificate == nil {
+		return
+	}
+	const why = "it is about decisions of all passes, some of which the rule changes"
+	was := *in.Certificate
+	in.Certificate = nil
+	c.report.Certificate = &Certificate{was, "Dropped: " + why + ". The policy is written without its certificate."}
+	c.report.warn("the certificate of the policy, by %s for at most %v, is dropped: %s", was.Kind, was.Target, why)
+}
+
 // savesTooLittle says why a rule that certifies is not worth having; empty where it is.
-func (s *EarlyStop) savesTooLittle(n *learn.Counts) string {
-	switch saving := n.Saving(); {
-	case n.Settled == 0:
+func (s *EarlyStop) savesTooLittle(settled int, meanPasses float64) string {
+	switch saving := float64(s.Passes) / meanPasses; {
+	case settled == 0:
 		return "no rule that stops any input early keeps to these shares"
 	case saving < leastSaving:
 		return fmt.Sprintf("the boldest rule that certifies uses %.3g of %d passes on average, which is %.3g times fewer, expected at least %v times: "+
-			"keep all passes, or allow a larger --max-disagreement", n.MeanPasses(), s.Passes, saving, leastSaving)
+			"keep all passes, or allow a larger --max-disagreement", meanPasses, s.Passes, saving, leastSaving)
 	}
 	return ""
 }
@@ -408,23 +404,6 @@ func wholeRecording(want, deferred, of int) string {
 	return fmt.Sprintf("%.0f inputs", math.Ceil(2*float64(want)*float64(of)/float64(deferred)))
 }
 
-// halves divides the inputs at random. Groups stay whole: half of them learn.
-func (g *grouping) halves(seed uint64) (learns, certifies []int) {
-	all := make([]int, len(g.group))
-	for i := range all {
-		all[i] = i
-	}
-	members := g.members(all)
-	for at, group := range rand.New(rand.NewPCG(seed, 0x4a1f)).Perm(g.groups) {
-		if at < g.groups/2 {
-			learns = append(learns, members[group]...)
-		} else {
-			certifies = append(certifies, members[group]...)
-		}
-	}
-	return learns, certifies
-}
-
 // learnable returns the passes of a recording as [passes][inputs][classes] of float32, as they come
 // to a daemon. Passes that were recorded so are not copied. Dirichlet concentrations do not come in
 // passes, so that there is nothing to be learned from them.
@@ -435,20 +414,17 @@ func learnable(r eval.Recording, ordered bool) learn.Recording {
 		learned.Values = t.Float32
 		return learned
 	}
-	learned.Values = make([]float32, 0, t.Passes*t.Inputs*k)
-	for s := range t.Passes {
-		for n := range t.Inputs {
-			at := (s*t.Inputs + n) * k
-			if t.Layout == decomp.NSK {
-				at = (n*t.Passes + s) * k
-			}
-			if t.Float32 != nil {
-				learned.Values = append(learned.Values, t.Float32[at:at+k]...)
-				continue
-			}
-			for _, v := range t.Float64[at : at+k] {
-				learned.Values = append(learned.Values, float32(v))
-			}
+	learned.Values = make([]float32, t.Passes*t.Inputs*k)
+	for at := range learned.Values {
+		from := at
+		if t.Layout == decomp.NSK {
+			pass, input := at/k/t.Inputs, at/k%t.Inputs
+			from = (input*t.Passes+pass)*k + at%k
+		}
+		if t.Float32 != nil {
+			learned.Values[at] = t.Float32[from]
+		} else {
+			learned.Values[at] = float32(t.Float64[from])
 		}
 	}
 	return learned
@@ -456,38 +432,31 @@ func learnable(r eval.Recording, ordered bool) learn.Recording {
 
 // fill fills in what the rule does.
 func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled bool) {
-	n := got.Counts
+	n, released := got.Tally(learn.Disagreements), got.Tally(learn.Released)
 	r := &EarlyStopRule{
-		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(n.MeanPasses()), Saving: sixDigits(n.Saving()), Settled: n.Settled,
-		Numbers: rule.Form.Numbers(),
+		FirstAfter: rule.Fewest, LastAfter: rule.Last(), MeanPasses: sixDigits(got.MeanPasses()), Saving: sixDigits(float64(s.Passes) / got.MeanPasses()),
+		Settled: got.Settled(), Numbers: rule.Form.Numbers(),
 		// What is certified are the shares asked for. The bounds of the chosen rule are lower, but
 		// they were used in the choice among several rules and guarantee nothing.
-		Disagreements: BoundedShare{n.Inputs, n.Disagreements, s.Epsilon},
-		Released:      BoundedShare{n.Deferred, n.Released, s.Released},
-	}
-	if labelled {
-		r.CriticalReleased = &BoundedShare{n.CriticalDeferred, n.CriticalReleased, roundedUp(got.CriticalReleasedUpper)}
-		share := func(of learn.Share) *ExactShare {
-			s := newExactShare(of(&n))
-			if got.Groups != nil {
-				s.Interval[0], s.Interval[1] = got.Interval(of)
-			}
-			return s
-		}
-		r.CriticalFNR, r.FullCriticalFNR = share(learn.Missed), share(learn.FullMissed)
+		Disagreements: BoundedShare{n.Cases, n.Misses, s.Epsilon},
+		Released:      BoundedShare{released.Cases, released.Misses, s.Released},
 	}
 	drawn := "inputs"
-	if got.Groups != nil {
-		_, largest := got.GroupsOf(learn.Disagreements)
-		drawn = fmt.Sprintf("groups of at most %d inputs", largest)
+	if n.Grouped() {
+		drawn = fmt.Sprintf("groups of at most %d inputs", n.Most)
 	}
 	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
 		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
-		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, drawn, n.Disagreements, n.Inputs, s.Released, n.Released, n.Deferred)
-	if labelled && n.Released > 0 {
-		r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", n.Released, n.CriticalReleased)
+		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, drawn, n.Misses, n.Cases, s.Released, released.Misses, released.Cases)
+	if labelled {
+		critical := got.Tally(learn.CriticalReleased)
+		r.CriticalReleased = &BoundedShare{critical.Cases, critical.Misses, roundedUp(got.CriticalReleasedUpper)}
+		r.CriticalFNR, r.FullCriticalFNR = newExactShare(got.Tally(learn.Missed)), newExactShare(got.Tally(learn.FullMissed))
+		if released.Misses > 0 {
+			r.Statement += fmt.Sprintf(" Of these %d, %d are critical.", released.Misses, critical.Misses)
+		}
 	}
-	if got.Groups != nil {
+	if n.Grouped() {
 		r.Statement += fmt.Sprintf(" The tests count groups, of which %d certified.", s.Groups)
 	} else {
 		r.Statement += " This holds " + policy.IfIndependent + "."

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 )
@@ -12,29 +11,21 @@ import (
 // fit returns the sample with a guard and the risk, which are learned from a part before rules are
 // compared, and the model of risk; nil for none. Risk rises with p_critical, so that the labels it was
 // fitted to decide no comparison. The same part gives the same fit.
-func (r *run) fit(p part) (*sample, *riskfit.Fit) {
-	s, inputs := *r.sample, p.inputs()
+func (r *run) fit(p part) (*sample, *riskModel) {
+	s := *r.sample
 	s.guard = math.Inf(1)
 	if share := r.guardShare(); share > 0 {
-		mi := make([]float64, len(inputs))
-		for at, i := range inputs {
-			mi[at] = r.table.Scores[decomp.MI][i]
+		mi := make([]float64, 0, p.n)
+		for _, i := range p.inputs() {
+			mi = append(mi, r.table.Scores[decomp.MI][i])
 		}
 		s.guard = eval.Threshold(mi, 1-share)
 	}
 	if r.table.Mean == nil { // without mean predictions there is nothing to fit
 		return &s, nil
 	}
-	labels, groups := make([]int, len(inputs)), make([]int, len(inputs))
-	for at, i := range inputs {
-		labels[at], groups[at] = r.label[i], r.group[i]
-	}
-	model := riskfit.New(r.table.Select(inputs), labels, riskfit.Options{Groups: groups, Seed: r.Seed, Prevalence: r.Prevalence})
-	if model == nil {
-		return &s, nil
-	}
-	s.risk = riskfit.Risks(r.table, model.Risk)
-	s.order[riskScore] = ascending(s.risk)
+	model, risks := fitRisk(r.sample, p, r.Seed, r.Prevalence)
+	s.risk, s.order[riskScore] = risks, ascending(risks)
 	return &s, model
 }
 
@@ -45,7 +36,7 @@ func (s *search) tooFewForRisk() string {
 		others += index(inside && !s.predictedCritical[i] && !s.critical[i])
 	}
 	return fmt.Sprintf("%d critical and %d non-critical inputs are called safe among those that it would be fitted to, expected %d or more of each",
-		s.part.count(s.missed), others, riskfit.FewestMissed)
+		s.part.count(s.missed), others, fewestMissed)
 }
 
 // guardShare returns the share of inputs above the guard, which is never more than the objective lets

@@ -1,7 +1,8 @@
 package calibrate
 
 import (
-	"github.com/ckd-project/ckd/internal/binomial"
+	"math/rand/v2"
+
 	"github.com/ckd-project/ckd/internal/clustered"
 )
 
@@ -29,58 +30,20 @@ func newGrouping(given []int, n int) *grouping {
 	return g
 }
 
-// members returns some inputs by group.
-func (g *grouping) members(inputs []int) [][]int {
+// split draws n groups at random, and returns the inputs of each of them and of each of the others.
+func (g *grouping) split(n int, rng *rand.Rand) (drawn, others [][]int) {
 	members := make([][]int, g.groups)
-	for _, i := range inputs {
-		members[g.group[i]] = append(members[g.group[i]], i)
+	for i, group := range g.group {
+		members[group] = append(members[group], i)
 	}
-	return members
+	for at, group := range rng.Perm(g.groups) {
+		if at < n {
+			drawn = append(drawn, members[group])
+		} else {
+			others = append(others, members[group])
+		}
+	}
+	return drawn, others
 }
 
-// tally counts cases and the misses among them, by group where inputs come in groups.
-type tally struct {
-	cases, misses int
-	largest       int         // cases of the largest group
-	place         map[int]int // of a group among groups; nil where inputs are independent
-	groups        []clustered.Group
-}
-
-func (g *grouping) newTally() tally {
-	if !g.grouped {
-		return tally{}
-	}
-	return tally{place: map[int]int{}}
-}
-
-func (t *tally) add(group int, miss bool) {
-	t.cases++
-	t.misses += index(miss)
-	if t.place == nil {
-		return
-	}
-	at, seen := t.place[group]
-	if !seen {
-		at = len(t.groups)
-		t.place[group] = at
-		t.groups = append(t.groups, clustered.Group{})
-	}
-	t.groups[at].Cases++
-	t.groups[at].Misses += float64(index(miss))
-	t.largest = max(t.largest, t.groups[at].Cases)
-}
-
-// interval returns the 95% interval of the share of misses, where no group has more than most cases.
-func (t *tally) interval(most int) [2]float64 {
-	if t.place == nil {
-		return exactInterval(t.misses, t.cases)
-	}
-	low, high := clustered.Interval(t.groups, most, 0.95)
-	return [2]float64{low, high}
-}
-
-// exactInterval returns the 95% interval of a share of which k of n were seen.
-func exactInterval(k, n int) [2]float64 {
-	low, high := binomial.Interval(k, n, 0.95)
-	return [2]float64{low, high}
-}
+func (g *grouping) newTally() clustered.Tally { return clustered.NewTally(g.grouped) }

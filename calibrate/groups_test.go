@@ -41,7 +41,7 @@ func TestParts(t *testing.T) {
 			}
 		}
 		p, k := drawPart(t, s), rapid.IntRange(1, 7).Draw(t, "folds")
-		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamFolds))
+		parts := s.foldsOf(p, k, newRand(rapid.Uint64().Draw(t, "seed"), streamOuter))
 		divided(parts, p)
 		for _, fold := range parts {
 			for _, share := range []struct{ got, all int }{

@@ -103,63 +103,56 @@ func (l limit) mostOf(s *sample) int {
 // evidence holds what the inputs of a part show of a limit.
 type evidence struct {
 	limit
-	tally
+	clustered.Tally
 	// pValue is the chance of so few misses if the share were above the target.
 	pValue float64
 }
 
 // test tests the limit on the inputs of a part, of which a policy retains some.
 func (l limit) test(s *sample, p part, retained []bool) evidence {
-	e := evidence{limit: l, tally: s.newTally()}
+	e := evidence{limit: l, Tally: s.newTally()}
+	e.Most = l.most
 	for i, inside := range p.holds {
 		if inside && l.counts(s, i) && (retained[i] || l.figure != policy.CriticalFNR) {
-			e.add(s.group[i], retained[i] && s.missed[i])
+			e.Add(s.group[i], retained[i] && s.missed[i])
 		}
 	}
-	e.pValue = e.chanceAt(l.target)
+	e.pValue = e.PValue(l.target)
 	return e
 }
 
 // casesOfGroup returns the mean number of cases in a group that has some.
 func (e *evidence) casesOfGroup() float64 {
-	if len(e.groups) == 0 {
+	if len(e.Groups) == 0 {
 		return 1
 	}
-	return max(float64(e.cases)/float64(len(e.groups)), 1)
-}
-
-// chanceAt returns the p-value for another target.
-func (e *evidence) chanceAt(target float64) float64 {
-	if e.place != nil {
-		return clustered.Tail(e.groups, target, e.most)
-	}
-	return binomial.Tail(e.misses, e.cases, target)
+	return max(float64(e.Cases)/float64(len(e.Groups)), 1)
 }
 
 // attainable returns the smallest target that would be certified; 1 if none would.
 func (e *evidence) attainable(alpha float64) float64 {
 	const steps = 1000
-	i := sort.Search(steps-1, func(i int) bool { return e.chanceAt(float64(i+1)/steps) <= alpha })
+	i := sort.Search(steps-1, func(i int) bool { return e.PValue(float64(i+1)/steps) <= alpha })
 	return float64(i+1) / steps
 }
 
 // enough returns the least number of cases, at the same share of misses, that could certify; 0 if
 // no number could.
 func (e *evidence) enough(alpha float64) int {
-	if e.place == nil || e.cases == 0 {
-		return smallestCases(shareOf(float64(e.misses), float64(e.cases)), e.target, alpha)
+	if !e.Grouped() || e.Cases == 0 {
+		return smallestCases(shareOf(float64(e.Misses), float64(e.Cases)), e.target, alpha)
 	}
-	times := clustered.Enough(e.groups, e.target, e.most, alpha)
-	if times*float64(e.cases) > mostCases {
+	times := clustered.Enough(e.Groups, e.target, e.Most, alpha)
+	if times*float64(e.Cases) > mostCases {
 		return 0
 	}
-	return int(math.Ceil(times * float64(e.cases)))
+	return int(math.Ceil(times * float64(e.Cases)))
 }
 
 // certified returns the limit as a certificate has it.
 func (e *evidence) certified() policy.CertifiedLimit {
 	return policy.CertifiedLimit{
-		Bounds: e.figure, Class: e.name, Target: e.target, Cases: e.cases, Misses: e.misses, PValue: e.pValue,
+		Bounds: e.figure, Class: e.name, Target: e.target, Cases: e.Cases, Misses: e.Misses, PValue: e.pValue,
 	}
 }
 
@@ -181,12 +174,12 @@ func (all tested) fails(alpha float64) *evidence {
 // certificate returns the certificate of limits that passed.
 func (all tested) certificate(confidence float64) *Certificate {
 	first := all[0].certified()
-	c := &Certificate{
+	c := &Certificate{Certificate: policy.Certificate{
 		Kind: policy.LearnThenTest, Bounds: first.Bounds, Class: first.Class, Target: first.Target, Confidence: confidence,
 		Cases: first.Cases, Misses: first.Misses, PValue: first.PValue, Groups: all.groups(), Statement: all.statement(confidence),
-	}
+	}}
 	for i := range all[1:] {
-		c.Further = append(c.Further, CertifiedLimit(all[1+i].certified()))
+		c.Further = append(c.Further, all[1+i].certified())
 	}
 	return c
 }
@@ -205,7 +198,7 @@ func (all tested) boundsInWords(confidence float64) string {
 		if e.figure == policy.CriticalFNR {
 			verb = "are called safe"
 		}
-		bounds = append(bounds, fmt.Sprintf("at most %v of the %s %s (%d of %d were)", e.target, e.population(), verb, e.misses, e.cases))
+		bounds = append(bounds, fmt.Sprintf("at most %v of the %s %s (%d of %d were)", e.target, e.population(), verb, e.Misses, e.Cases))
 	}
 	s := fmt.Sprintf("With confidence %v, ", confidence)
 	if len(all) > 1 {
@@ -217,12 +210,12 @@ func (all tested) boundsInWords(confidence float64) string {
 
 // drawn says of which inputs a certificate holds.
 func (all tested) drawn() string {
-	if all[0].place == nil {
+	if !all[0].Grouped() {
 		return "for inputs drawn as those of the recording were, " + policy.IfIndependent + "."
 	}
 	most := 0
 	for i := range all {
-		most = max(most, all[i].most)
+		most = max(most, all[i].Most)
 	}
 	return fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs certified).", most,
 		all.groups())
@@ -233,7 +226,7 @@ func (all tested) drawn() string {
 func (all tested) groups() int {
 	most := 0
 	for i := range all {
-		most = max(most, len(all[i].groups))
+		most = max(most, len(all[i].Groups))
 	}
 	return most
 }

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // part is a subset of the inputs of a sample.
@@ -49,9 +50,9 @@ func (p part) count(marks []bool) (n int) {
 
 // Random streams have numbers of their own, so that no two draws of a run share one.
 const (
-	streamFolds = iota + 1
-	streamSplit
+	streamSplit = iota + 2
 	streamOuter
+	streamRisk = 17
 )
 
 func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
@@ -59,7 +60,10 @@ func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed,
 // foldsOf parts a part at random, with the missed and the other critical inputs shared out evenly.
 // Inputs of one group stay together.
 func (s *sample) foldsOf(p part, k int, rng *rand.Rand) []part {
-	members := s.members(p.inputs())
+	members := make([][]int, s.groups)
+	for _, i := range p.inputs() {
+		members[s.group[i]] = append(members[s.group[i]], i)
+	}
 	inFolds := make([][]int, k)
 	at := 0
 	for _, stratum := range s.strata(members, rng) {
@@ -111,11 +115,7 @@ func (p part) without(out part) part {
 // draw is plain: if the critical inputs were shared out evenly, the parts would not be independent.
 func (r *run) split() (chooses, certifies part) {
 	const share = 1. / 3
-	members := r.members(r.all().inputs())
-	var first []int
-	for _, g := range newRand(r.Seed, streamSplit).Perm(r.groups)[:int(math.Round(share*float64(r.groups)))] {
-		first = append(first, members[g]...)
-	}
-	chooses = r.partOf(first)
+	drawn, _ := r.grouping.split(int(math.Round(share*float64(r.groups))), newRand(r.Seed, streamSplit))
+	chooses = r.partOf(slices.Concat(drawn...))
 	return chooses, r.all().without(chooses)
 }

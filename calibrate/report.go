@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
@@ -123,13 +122,6 @@ func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
 	return r.Refusal != nil
 }
 
-type (
-	// RiskReport says what the risk of a policy is worth, on inputs held out from its fit.
-	RiskReport = riskfit.Reliability
-	// Figure is an estimate with its interval, whose kind is said in words.
-	Figure = riskfit.Figure
-)
-
 // Reread is an input whose label is to be read again: it is labelled critical, and the model is sure
 // that it is not.
 type Reread struct {
@@ -210,62 +202,20 @@ type Expected struct {
 
 // Certificate states a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
-	Kind policy.CertificateKind `json:"kind"`
-	// Bounds is what it bounds, Class the critical class whose inputs are counted; empty for all.
-	Bounds     policy.Figure `json:"bounds"`
-	Class      string        `json:"class,omitempty"`
-	Target     float64       `json:"target"`
-	Confidence float64       `json:"confidence,omitempty"`
-	// Groups counts the groups that it rests on; 0 if every input was counted as independent.
-	Groups int     `json:"groups,omitempty"`
-	Cases  int     `json:"cases"`  // critical inputs that it rests on
-	Misses int     `json:"misses"` // of them, those missed
-	PValue float64 `json:"p_value,omitempty"`
-	// Further limits hold at the same time, with the same confidence for all together.
-	Further   []CertifiedLimit `json:"further,omitempty"`
-	Statement string           `json:"statement"`
+	policy.Certificate
 	// Void says why nothing is guaranteed after all; empty if the certificate holds.
 	Void string `json:"void,omitempty"`
-}
-
-// CertifiedLimit is one share that a certificate bounds beside its first.
-type CertifiedLimit struct {
-	Bounds policy.Figure `json:"bounds"`
-	Class  string        `json:"class,omitempty"`
-	Target float64       `json:"target"`
-	Cases  int           `json:"cases"`
-	Misses int           `json:"misses"`
-	PValue float64       `json:"p_value"`
 }
 
 // forPolicy returns the certificate as a policy has it. A policy puts it into words itself where the
 // statement is too long to hold.
 func (c *Certificate) forPolicy() *policy.Certificate {
 	const mostStatement = 2048
-	p := &policy.Certificate{
-		Kind: c.Kind, Bounds: c.Bounds, Class: c.Class, Target: c.Target, Confidence: c.Confidence, Groups: c.Groups, Cases: c.Cases,
-		Misses: c.Misses, PValue: c.PValue,
+	p := c.Certificate
+	if len(p.Statement) > mostStatement {
+		p.Statement = ""
 	}
-	for _, l := range c.Further {
-		p.Further = append(p.Further, policy.CertifiedLimit(l))
-	}
-	if len(c.Statement) <= mostStatement {
-		p.Statement = c.Statement
-	}
-	return p
-}
-
-// reportOf returns a policy's certificate as reports have it.
-func reportOf(c *policy.Certificate) *Certificate {
-	first := c.Limits()[0]
-	r := &Certificate{
-		Kind: c.Kind, Bounds: first.Bounds, Class: c.Class, Target: c.Target, Confidence: c.Confidence, Groups: c.Groups, Cases: c.Cases,
-		Misses: c.Misses, PValue: c.PValue, Statement: c.Statement,
-	}
-	for _, l := range c.Further {
-		r.Further = append(r.Further, CertifiedLimit(l))
-	}
-	return r
+	return &p
 }
 
 // Refusal says how far off a certificate is.

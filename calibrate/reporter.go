@@ -43,7 +43,7 @@ func (r *run) compareNone() {
 func (r *run) choose(c *choice) {
 	r.report.Chosen, r.report.Gain, r.report.Reread = c.chosen(), r.gain(c.rule), c.reread(r.Base.Classes)
 	if c.model != nil {
-		r.report.Risk = c.model.Reliability
+		r.report.Risk = c.model.reliability
 		return
 	}
 	r.report.note("no probability of being critical is given: %s", c.tooFewForRisk())

@@ -159,13 +159,13 @@ func (s *sample) share(p part, counts, hits []bool) (*float64, *[2]float64) {
 	t := s.newTally()
 	for i, inside := range p.holds {
 		if inside && counts[i] {
-			t.add(s.group[i], hits[i])
+			t.Add(s.group[i], hits[i])
 		}
 	}
-	if t.cases == 0 {
+	if t.Cases == 0 {
 		return nil, nil
 	}
-	share, interval := float64(t.misses)/float64(t.cases), t.interval(t.largest)
+	share, interval := float64(t.Misses)/float64(t.Cases), t.Interval()
 	return &share, &interval
 }
 

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"math"
 
-	"github.com/ckd-project/ckd/calibrate/internal/riskfit"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -11,7 +10,7 @@ import (
 // search compares the candidates on a part of a sample. Inputs outside the part have no influence.
 type search struct {
 	*sample
-	model      *riskfit.Fit // nil where too few critical inputs are called safe
+	model      *riskModel // nil where too few critical inputs are called safe
 	part       part
 	scope      policy.Scope
 	candidates []candidate

@@ -83,7 +83,7 @@ func TestCertificatesAreKept(t *testing.T) {
 				retained, exceeded := retainedBy(found.Policy, p.table), false
 				for _, l := range o.Objective.limits(o.Base) {
 					e := l.test(whole, whole.all(), retained)
-					exceeded = exceeded || float64(e.misses) > l.target*float64(e.cases)
+					exceeded = exceeded || float64(e.Misses) > l.target*float64(e.Cases)
 				}
 				violated += index(exceeded)
 				covered += whole.selective(whole.all(), retained).Coverage() / float64(c.recordings)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -43,30 +44,16 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		t.critical[k] = true
 	}
 	t.limits = o.Objective.limits(o.Base)
-	groups, all := make([]int, len(r.Outcomes)), make([]int, len(r.Outcomes))
+	groups := make([]int, len(r.Outcomes))
 	for i := range r.Outcomes {
-		groups[i], all[i] = int(r.Outcomes[i].Group), i
+		groups[i] = int(r.Outcomes[i].Group)
 		if groups[i] == 0 {
 			groups[i] = -1 - i // a group of its own
 		}
 	}
 	g := newGrouping(groups, len(groups))
-	first := make([]bool, g.groups)
-	for _, group := range newRand(o.Seed, streamSplit).Perm(g.groups)[:g.groups/2] {
-		first[group] = true
-	}
-	for group, inputs := range g.members(all) {
-		h := &t.certifies
-		if first[group] {
-			h = &t.chooses
-		}
-		h.groups++
-		h.inputs = append(h.inputs, inputs...)
-		if cases := slices.DeleteFunc(slices.Clone(inputs), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
-			h.cases = append(h.cases, cases)
-			t.most = max(t.most, len(cases))
-		}
-	}
+	first, second := g.split(g.groups/2, newRand(o.Seed, streamSplit))
+	t.chooses, t.certifies = t.half(first), t.half(second)
 	t.report = newReport(o.Objective.String(), o.Scope, o.Seed)
 	t.report.Inputs, t.report.Passes, t.report.FromOutcomes = len(r.Outcomes), o.Base.ExpectedPasses, true
 	for i := range r.Outcomes {
@@ -74,6 +61,18 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		t.report.Missed += index(t.isCritical(i) && !t.called(i))
 	}
 	return t
+}
+
+// half returns the half of some groups.
+func (t *outcomeTest) half(groups [][]int) half {
+	h := half{groups: len(groups), inputs: slices.Concat(groups...)}
+	for _, inputs := range groups {
+		if cases := slices.DeleteFunc(slices.Clone(inputs), func(i int) bool { return !t.isCritical(i) }); len(cases) > 0 {
+			h.cases = append(h.cases, cases)
+			t.most = max(t.most, len(cases))
+		}
+	}
+	return h
 }
 
 func (t *outcomeTest) called(i int) bool { return t.critical[t.Outcomes[i].Predicted] }
@@ -232,10 +231,10 @@ func (t *outcomeTest) refuse(p *plannedTest, reason string) {
 		e = &all[0]
 	}
 	if reason == "" {
-		reason = fmt.Sprintf("with weights, %d of %d %s missed do not show a %s of at most %v (p %.3g, expected at most %.3g)", e.misses, e.cases, e.population(),
+		reason = fmt.Sprintf("with weights, %d of %d %s missed do not show a %s of at most %v (p %.3g, expected at most %.3g)", e.Misses, e.Cases, e.population(),
 			figureWords[e.figure], e.target, e.pValue, t.alpha)
 	}
-	t.report.Refusal = &Refusal{Reason: reason, Cases: e.cases, Misses: e.misses, PValue: e.pValue}
+	t.report.Refusal = &Refusal{Reason: reason, Cases: e.Cases, Misses: e.Misses, PValue: e.pValue}
 }
 
 // finish writes the report and the draft of a policy that is certified.
@@ -255,9 +254,9 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 		"overdue ones taken as missed."
 	share, effective := t.coverage(&t.certifies, r, threshold)
 	n := max(int(effective), 1)
-	interval := exactInterval(int(math.Round(share*float64(n))), n)
+	low, high := binomial.Interval(int(math.Round(share*float64(n))), n, 0.95)
 	// The misses there decided how far to go, and would flatter.
-	report.Expected = &Expected{Coverage: share, CoverageInterval: [2]float64{min(interval[0], share), max(interval[1], share)}}
+	report.Expected = &Expected{Coverage: share, CoverageInterval: [2]float64{min(low, share), max(high, share)}}
 	report.note("every figure is weighted by how probably each input was reviewed; misses and cases of the certificate are counts without weights")
 	if base.EarlyStopping != nil {
 		report.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
@@ -361,7 +360,7 @@ func (t *outcomeTest) test(h *half, r *scoreRule, threshold float64) tested {
 		for _, d := range t.Overdue {
 			n := (d.Number + 1) / 2 // either half has half of them
 			b.bet((1-l.target)*d.Weight/float64(t.most), n)
-			e.cases, e.misses = e.cases+n, e.misses+n
+			e.Cases, e.Misses = e.Cases+n, e.Misses+n
 		}
 		for _, unit := range h.cases {
 			sum := 0.0
@@ -373,10 +372,10 @@ func (t *outcomeTest) test(h *half, r *scoreRule, threshold float64) tested {
 				if l.figure == policy.CriticalFNR && !retained {
 					continue
 				}
-				e.cases++
+				e.Cases++
 				z := -l.target
 				if retained && !t.called(i) {
-					e.misses++
+					e.Misses++
 					z++
 				}
 				sum += z / t.Outcomes[i].Propensity

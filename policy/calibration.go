@@ -83,45 +83,45 @@ func (i *Interval) Known() bool { return i.Low > 0 || i.High < 1 }
 // Certificate states a guarantee for inputs drawn as those of the recording were.
 type Certificate struct {
 	// The method that certified.
-	Kind CertificateKind `key:"kind,required"`
+	Kind CertificateKind `key:"kind,required" json:"kind"`
 	// What it bounds: the share that is retained and called safe of all critical inputs
 	// (critical-miss-rate) or of those that are retained (critical-fnr).
-	Bounds Figure `key:"bounds,required"`
+	Bounds Figure `key:"bounds,required" json:"bounds"`
 	// The critical class whose inputs alone are counted; none for all critical classes.
-	Class string `key:"class" form:"class"`
+	Class string `key:"class" form:"class" json:"class,omitempty"`
 	// The share that is not exceeded.
-	Target float64 `key:"target,required" range:"(0..1)"`
+	Target float64 `key:"target,required" range:"(0..1)" json:"target"`
 	// With what probability it holds.
-	Confidence float64 `key:"confidence,required" range:"(0..1)"`
+	Confidence float64 `key:"confidence,required" range:"(0..1)" json:"confidence,omitempty"`
 	// How many groups of inputs, such as patients, it rests on; none if all inputs were counted as
 	// independent.
-	Groups int `key:"groups" range:"0..2147483647"`
+	Groups int `key:"groups" range:"0..2147483647" json:"groups,omitempty"`
 	// The critical inputs that it rests on: of critical-fnr those retained, of critical-miss-rate all.
-	Cases int `key:"cases" range:"0..2147483647"`
+	Cases int `key:"cases" range:"0..2147483647" json:"cases"`
 	// How many of the cases were missed.
-	Misses int `key:"misses" range:"0..2147483647"`
+	Misses int `key:"misses" range:"0..2147483647" json:"misses"`
 	// The chance of so few misses if the target were exceeded.
-	PValue float64 `key:"p_value" range:"0..1"`
+	PValue float64 `key:"p_value" range:"0..1" json:"p_value,omitempty"`
 	// Further shares that it bounds at the same time, with the same confidence for all together.
-	Further []CertifiedLimit `key:"further"`
+	Further []CertifiedLimit `key:"further" json:"further,omitempty"`
 	// The certificate in one plain sentence.
-	Statement string `key:"statement" form:"sentence"`
+	Statement string `key:"statement" form:"sentence" json:"statement"`
 }
 
 // CertifiedLimit is one share that a certificate bounds, with fields as those of Certificate.
 type CertifiedLimit struct {
 	// What it bounds.
-	Bounds Figure `key:"bounds,required"`
+	Bounds Figure `key:"bounds,required" json:"bounds"`
 	// The critical class whose inputs alone are counted; none for all critical classes.
-	Class string `key:"class" form:"class"`
+	Class string `key:"class" form:"class" json:"class,omitempty"`
 	// The share that is not exceeded.
-	Target float64 `key:"target,required" range:"(0..1)"`
+	Target float64 `key:"target,required" range:"(0..1)" json:"target"`
 	// The critical inputs that it rests on.
-	Cases int `key:"cases" range:"0..2147483647"`
+	Cases int `key:"cases" range:"0..2147483647" json:"cases"`
 	// How many of them were missed.
-	Misses int `key:"misses" range:"0..2147483647"`
+	Misses int `key:"misses" range:"0..2147483647" json:"misses"`
 	// The chance of so few misses if the target were exceeded.
-	PValue float64 `key:"p_value" range:"0..1"`
+	PValue float64 `key:"p_value" range:"0..1" json:"p_value"`
 }
 
 // Figure names what a certificate bounds.

@@ -45,7 +45,7 @@ const confidence = 0.9
 
 // violations prints, for some recordings, some bounds, and the drawings whose names contain drawn,
 // how often certificates are violated: on draws of as many inputs as the recording has, a certificate
-// counts as violated if any of its bounds is exceeded on the whole recording.
+// counts as violated if its bound is exceeded on the whole recording.
 func violations(only, drawn string, n int) error {
 	const may = 1 - confidence
 	chosen := slices.DeleteFunc(slices.Clone(drawings), func(d drawing) bool { return !strings.Contains(d.name, drawn) })
@@ -74,32 +74,16 @@ func violations(only, drawn string, n int) error {
 }
 
 // bounds returns what is to be certified: half of the misses without deferral, of all critical
-// inputs, of the retained ones, and of each critical class that has 100 inputs or more.
-func bounds(r *labelled.Recording) []calibrate.Objective {
-	half := func(counts func(label int) bool) (target float64, cases int) {
-		missed := 0
-		for i, label := range r.Labels {
-			if counts(label) {
-				cases++
-				missed += index(!r.IsCritical(r.Table.Predicted[i]))
-			}
-		}
-		return math.Round(50*float64(missed)/float64(cases)) / 100, cases
+// inputs, and of the retained ones.
+func bounds(r *labelled.Recording) (objectives []calibrate.Objective) {
+	missed, cases := 0, 0
+	for i, label := range r.Labels {
+		cases += index(r.IsCritical(label))
+		missed += index(r.IsCritical(label) && !r.IsCritical(r.Table.Predicted[i]))
 	}
-	all, _ := half(r.IsCritical)
-	objectives := []calibrate.Objective{
-		{Limits: []calibrate.Limit{{Bounds: policy.CriticalMissRate, Most: all}}, Confidence: confidence},
-		{Limits: []calibrate.Limit{{Bounds: policy.CriticalFNR, Most: all}}, Confidence: confidence},
-	}
-	classes := calibrate.Objective{Confidence: confidence}
-	const fewest = 100
-	for _, k := range r.Base.Critical {
-		if most, cases := half(func(label int) bool { return label == k }); cases >= fewest {
-			classes.Limits = append(classes.Limits, calibrate.Limit{Class: r.Base.Classes[k], Bounds: policy.CriticalMissRate, Most: most})
-		}
-	}
-	if len(r.Base.Critical) > 1 && classes.Limits != nil {
-		objectives = append(objectives, classes)
+	half := math.Round(50*float64(missed)/float64(cases)) / 100
+	for _, figure := range []policy.Figure{policy.CriticalMissRate, policy.CriticalFNR} {
+		objectives = append(objectives, calibrate.Objective{Limits: []calibrate.Limit{{Bounds: figure, Most: half}}, Confidence: confidence})
 	}
 	return objectives
 }
@@ -168,21 +152,15 @@ func (d drawing) mislabel(t *eval.Table, labels []int, rng *rand.Rand) {
 	}
 }
 
-// exceeds reports whether a bound of a policy's certificate is exceeded on the whole recording.
+// exceeds reports whether the bound of a policy's certificate is exceeded on the whole recording.
 func exceeds(r *labelled.Recording, p *policy.Policy, decisions []policy.Decision) bool {
-	for _, l := range p.Calibration.Certificate.Limits() {
-		misses, cases := 0, 0
-		for i, label := range r.Labels {
-			retained := decisions[i].Action == policy.Retain
-			if !r.IsCritical(label) || l.Class != "" && p.Classes[label] != l.Class || l.Bounds == policy.CriticalFNR && !retained {
-				continue
-			}
+	c, misses, cases := p.Calibration.Certificate, 0, 0
+	for i, label := range r.Labels {
+		retained := decisions[i].Action == policy.Retain
+		if r.IsCritical(label) && (retained || c.Bounds == policy.CriticalMissRate) {
 			cases++
 			misses += index(retained && !r.IsCritical(r.Table.Predicted[i]))
 		}
-		if float64(misses) > l.Target*float64(cases) {
-			return true
-		}
 	}
-	return false
+	return float64(misses) > c.Target*float64(cases)
 }

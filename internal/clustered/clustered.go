@@ -44,12 +44,6 @@ func Interval(groups []Group, most int, confidence float64) (low, high float64) 
 	return 1 - upper(hits, most, tail), upper(groups, most, tail)
 }
 
-// Upper returns the upper end of a one-sided interval by the test of Tail: the least share at which the
-// p-value is at most 1 - confidence. If every group is one case, it is binomial.Upper.
-func Upper(groups []Group, most int, confidence float64) float64 {
-	return upper(groups, most, 1-confidence)
-}
-
 // upper returns the least share at which the p-value is at most tail, to 1e-12; 1 where there is none.
 // The logarithm of the p-value falls with the share, smoothly, so that regula falsi takes far fewer
 // steps than bisection.

@@ -39,7 +39,7 @@ func TestRegression(t *testing.T) {
 		}
 		r.add(x, passes, rng.Float64() < 1/(1+math.Exp(-z)))
 	}
-	got := must(r.fit(t.Context()))
+	got := r.fit()
 	for j, c := range columns {
 		most := 0.08 // about 4 standard errors
 		if c.of == earlystop.Own && c.times < 0 {
@@ -116,7 +116,7 @@ func TestBoundaries(t *testing.T) {
 	d := made(newPolicy(), 300, 10)
 	s := must(d.followAround(t.Context(), upTo(300), 4, rand.New(rand.NewPCG(1, 1))))
 	asks := asked(s.fewest, s.passes)
-	form := &earlystop.Form{Retain: must(s.terms(t.Context(), asks, false, 2, 9)), Defer: must(s.terms(t.Context(), asks, true, 2, 9))}
+	form := &earlystop.Form{Retain: s.terms(asks, false, 2, 9), Defer: s.terms(asks, true, 2, 9)}
 	steps := s.weighed(form, []int{2, 9})
 	in := must(newInduction(t.Context(), s, steps, asks))
 	for _, price := range []float64{100, 1000, 100} {

@@ -56,13 +56,7 @@ func (s *samples) learn(ctx context.Context) (sequence []*earlystop.Rule, err er
 	asks := asked(s.fewest, s.passes)
 	knots := knotsOf(asks, s.fewest)
 	first, last := knots[0], knots[len(knots)-1]
-	form := &earlystop.Form{}
-	if form.Retain, err = s.terms(ctx, asks, false, first, last); err != nil {
-		return nil, err
-	}
-	if form.Defer, err = s.terms(ctx, asks, true, first, last); err != nil {
-		return nil, err
-	}
+	form := &earlystop.Form{Retain: s.terms(asks, false, first, last), Defer: s.terms(asks, true, first, last)}
 	in, err := newInduction(ctx, s, s.weighed(form, knots), asks)
 	if err != nil {
 		return nil, err
@@ -152,8 +146,8 @@ func asked(fewest, passes int) []bool {
 const mostRows = 60_000
 
 // terms learns the terms of one side: of inputs that the passes so far would retain, or defer. The
-// weights that move are those after first and last passes. The error is that of ctx.
-func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, last int) ([]earlystop.Term, error) {
+// weights that move are those after first and last passes.
+func (s *samples) terms(asks []bool, defers bool, first, last int) []earlystop.Term {
 	type place struct{ at, sample int32 }
 	var rows []place
 	for at := range s.statistics {
@@ -172,10 +166,7 @@ func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, la
 		stopped := verdict{defers, s.critical[at][i]}
 		r.add(&s.statistics[at][i], s.fewest+int(at), stopped.differs(s.final[i]))
 	}
-	w, err := r.fit(ctx)
-	if err != nil {
-		return nil, err
-	}
+	w := r.fit()
 	names := earlystop.StatisticNames
 	var terms []earlystop.Term
 	for j, c := range r.columns {
@@ -200,7 +191,7 @@ func (s *samples) terms(ctx context.Context, asks []bool, defers bool, first, la
 			*t.Last = rounded(bounded(*t.Last))
 		}
 	}
-	return terms, nil
+	return terms
 }
 
 // rounded rounds to four digits, because people read rules. What is certified is what is stored.
@@ -208,49 +199,6 @@ func rounded(v float64) float64 {
 	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
 	return short
 }
-
-// Counts says what a rule did on inputs.
-type Counts struct {
-	Inputs, Passes int // Passes is S
-	// Used counts the passes of all inputs, Settled the inputs that used fewer than S.
-	Used, Settled int
-	// Disagreements counts inputs decided otherwise than by all passes.
-	Disagreements int
-	// Deferred counts the inputs that all passes defer, Released those of them that the rule
-	// retained.
-	Deferred, Released int
-	// Critical counts critical inputs (with labels), CriticalDeferred those that all passes defer,
-	// and CriticalReleased those of the latter that the rule retained.
-	Critical, CriticalDeferred, CriticalReleased int
-	// CriticalRetained counts the critical inputs that the rule retained, CriticalMissed those of
-	// them that are predicted not critical.
-	CriticalRetained, CriticalMissed int
-	// The same counts for the full decision.
-	FullCriticalRetained, FullCriticalMissed int
-}
-
-// sum adds the counts of other inputs.
-func (c *Counts) sum(o *Counts) {
-	c.Inputs += o.Inputs
-	c.Used += o.Used
-	c.Settled += o.Settled
-	c.Disagreements += o.Disagreements
-	c.Deferred += o.Deferred
-	c.Released += o.Released
-	c.Critical += o.Critical
-	c.CriticalDeferred += o.CriticalDeferred
-	c.CriticalReleased += o.CriticalReleased
-	c.CriticalRetained += o.CriticalRetained
-	c.CriticalMissed += o.CriticalMissed
-	c.FullCriticalRetained += o.FullCriticalRetained
-	c.FullCriticalMissed += o.FullCriticalMissed
-}
-
-// MeanPasses returns the mean number of passes used.
-func (c *Counts) MeanPasses() float64 { return float64(c.Used) / max(float64(c.Inputs), 1) }
-
-// Saving returns S over the mean number of passes used, at least 1.
-func (c *Counts) Saving() float64 { return float64(c.Passes) / max(c.MeanPasses(), 1) }
 
 // run runs a rule on one sample, and returns the verdict with the number of passes used.
 func (s *samples) run(r *earlystop.Rule, i int) (verdict, int) {
@@ -263,43 +211,4 @@ func (s *samples) run(r *earlystop.Rule, i int) (verdict, int) {
 		t = again
 	}
 	return s.final[i], s.passes
-}
-
-// add counts what became of an input.
-func (c *Counts) add(v, final verdict, used int) {
-	c.Used += used
-	if used < c.Passes {
-		c.Settled++
-	}
-	if v.differs(final) {
-		c.Disagreements++
-	}
-	if final.defers {
-		c.Deferred++
-		if !v.defers {
-			c.Released++
-		}
-	}
-}
-
-// label counts what became of a critical input.
-func (c *Counts) label(v, final verdict) {
-	c.Critical++
-	for _, x := range []struct {
-		v                verdict
-		retained, missed *int
-	}{{v, &c.CriticalRetained, &c.CriticalMissed}, {final, &c.FullCriticalRetained, &c.FullCriticalMissed}} {
-		if !x.v.defers {
-			*x.retained++
-			if !x.v.critical {
-				*x.missed++
-			}
-		}
-	}
-	if final.defers {
-		c.CriticalDeferred++
-		if !v.defers {
-			c.CriticalReleased++
-		}
-	}
 }

@@ -37,8 +37,7 @@ type Decisions struct {
 	// primary and fallback are the scores of all passes that the policy's thresholds apply to, by
 	// input.
 	primary, fallback []float64
-	// largest has the largest counts of any group, under the full decision.
-	largest Counts
+	all               []Outcome // see Evidence; nil where inputs do not come in groups
 }
 
 // verdict is the decision on an input.
@@ -78,7 +77,13 @@ func Decide(ctx context.Context, p *policy.Policy, r Recording) (*Decisions, err
 		d.final[i] = verdict{o.Decision.Action == policy.Defer, d.isCritical(o.Predicted)}
 		d.primary[i], d.fallback[i] = o.Primary, o.Fallback
 	}
-	d.measureGroups()
+	if r.Groups != nil {
+		every := make([]int, r.Inputs)
+		for i := range every {
+			every[i] = i
+		}
+		d.all = d.evidence(every, func(int) (verdict, int) { return verdict{}, r.Passes }).outcomes
+	}
 	return d, nil
 }
 

@@ -87,7 +87,7 @@ func TestCalibrationGuarantees(t *testing.T) {
 		says   string
 	}{
 		"Certificate": {func(r *calibrate.Report) {
-			r.Certificate = &calibrate.Certificate{Kind: policy.LearnThenTest, Statement: "It holds.", PValue: 0.0123}
+			r.Certificate = &calibrate.Certificate{Certificate: policy.Certificate{Kind: policy.LearnThenTest, Statement: "It holds.", PValue: 0.0123}}
 		}, "by learn-then-test (p = 0.012): It holds."},
 		"No certificate": {func(r *calibrate.Report) { r.Certificate = &calibrate.Certificate{Void: "Void: tried before."} }, "tried before"},
 		"Nothing certifies": {func(r *calibrate.Report) {

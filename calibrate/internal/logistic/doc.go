@@ -1,0 +1,2 @@
+// Package logistic fits penalised logistic regressions.
+package logistic
