@@ -54,7 +54,8 @@ func (o *Options) earlierBy(was *policy.Policy, r *Report) string {
 }
 
 // noticeEarlierRule warns if the policy that is completed, or the one that is replaced, has a rule
-// that was certified on the same passes with another share of either kind, confidence or seed.
+// that was certified on the same passes with another share of either kind, confidence or seed. A
+// certificate about misses is then void, because it was tested with the new rule in force.
 func (c *stopping) noticeEarlierRule() {
 	r, now := c.report, c.draft.EarlyStopping
 	if now.PassesSHA256 == "" {
@@ -76,6 +77,10 @@ func (c *stopping) noticeEarlierRule() {
 			old.Certificate.Released.AtMost, old.Certificate.Confidence, old.Seed)
 		r.warn("a rule was certified on the same passes before (%s): of several attempts the one that succeeds may do so by chance, so "+
 			"that the confidence is less than it says; certify on fresh passes", earlier)
+		if r.Certificate != nil && r.Certificate.Void == "" {
+			c.draft.Calibration.EarlierAttempt = earlier
+			r.void(c.draft, "a certificate was sought on the same passes before ("+earlier+")")
+		}
 		return
 	}
 }

@@ -70,6 +70,9 @@ type EarlyStop struct {
 	// HalvesDiffer counts the certifying inputs whose decision by one half of their passes differs
 	// from that by the other; nil where it did not come to that.
 	HalvesDiffer *ExactShare `json:"halves_differ"`
+	// Risk says what became of the certificate about misses; nil where the policy would have had
+	// none.
+	Risk *RiskCertificate `json:"risk_certificate"`
 	// Refusal says why nothing certifies; nil where something does.
 	Refusal *EarlyStopRefusal `json:"refusal"`
 }
@@ -118,6 +121,16 @@ type ExactShare struct {
 
 func newExactShare(t clustered.Tally) *ExactShare {
 	return &ExactShare{Inputs: t.Cases, Count: t.Misses, Share: float64(t.Misses) / float64(max(t.Cases, 1)), Interval: t.Interval()}
+}
+
+// RiskCertificate says what became of a certificate about misses.
+type RiskCertificate struct {
+	Kind   policy.CertificateKind `json:"kind"`
+	Target float64                `json:"target"`
+	// Kept certificates were tested anew, with the rule in force, and hold. Dropped says why one
+	// was not kept.
+	Kept    bool   `json:"kept"`
+	Dropped string `json:"dropped,omitempty"`
 }
 
 // EarlyStopRefusal says why no rule certifies.
@@ -312,7 +325,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return named(r, err)
 	}
 	progress(1, steps)
-	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Seed: c.Seed}
+	q := learn.Request{Epsilon: s.Epsilon, Released: s.Released, Confidence: s.Confidence, Risk: c.riskToTest(r.Labels != nil), Seed: c.Seed}
 	least, leastDeferred := q.Fewest(d, certifies)
 	refuse := func(reason string) error {
 		s.Refusal = &EarlyStopRefusal{reason, least, leastDeferred}
@@ -342,7 +355,7 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		return err
 	}
 	progress(2, steps)
-	rule, got, err := q.Certify(ctx, d, sequence, certifies)
+	rule, got, err := s.certify(ctx, d, sequence, certifies, &q)
 	if refused := (*learn.RefusedError)(nil); errors.As(err, &refused) {
 		return refuse(refused.Reason)
 	}
@@ -365,22 +378,9 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 	progress(4, steps)
 	s.fill(rule, got, r.Labels != nil && len(p.Critical) > 0)
 	c.draft.EarlyStopping = c.earlyStopping(p.HashWithoutEarlyStop(), rule)
-	c.dropCertificate()
+	c.renewRiskCertificate(got)
 	c.noteOnEarlyStop()
 	return nil
-}
-
-// dropCertificate takes a certificate about misses out of the policy, and warns of it.
-func (c *stopping) dropCertificate() {
-	in := c.draft.Calibration
-	if in == nil || in.Certificate == nil {
-		return
-	}
-	const why = "it is about decisions of all passes, some of which the rule changes"
-	was := *in.Certificate
-	in.Certificate = nil
-	c.report.Certificate = &Certificate{was, "Dropped: " + why + ". The policy is written without its certificate."}
-	c.report.warn("the certificate of the policy, by %s for at most %v, is dropped: %s", was.Kind, was.Target, why)
 }
 
 // savesTooLittle says why a rule that certifies is not worth having; empty where it is.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/ckd-project/ckd/internal/clustered"
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
@@ -17,13 +18,29 @@ type Request struct {
 	// Released, between 0 and 1, bounds the share of the inputs deferred by all passes that are
 	// retained instead, with Confidence too.
 	Released float64
+	// Risk has to hold too; nil for none.
+	Risk *Risk
 	// Seed draws the order of the passes of each input.
 	Seed uint64
 }
 
+// Risk bounds the critical FNR with a rule in force: at Confidence, between 0 and 1, at most the
+// share Target, in [0,1), of the retained critical inputs is predicted not critical. OfAll bounds the
+// critical miss rate instead: the share of all critical inputs that is retained and predicted not
+// critical. Both need labels.
+type Risk struct {
+	Target, Confidence float64
+	OfAll              bool
+}
+
 // RefusedError says why no rule could be learned or certified: too few inputs, or too many
 // disagreements or released inputs even under the most cautious rule.
-type RefusedError struct{ Reason string }
+type RefusedError struct {
+	Reason string
+	// OfRisk says that the most cautious rule keeps the bounds on disagreements and released inputs,
+	// but not the risk.
+	OfRisk bool
+}
 
 func (e *RefusedError) Error() string { return e.Reason }
 
@@ -38,6 +55,10 @@ type Certificate struct {
 	// confidence 1 - (1-Confidence)/R for R rules in the sequence, so that it holds for all of them
 	// at once.
 	CriticalReleasedUpper float64
+	// Missed counts what a Request.Risk is a share of, and the misses among it. RiskPValue is the
+	// p-value of "the share is above the target", 1 without cases. Both are empty without a risk.
+	Missed     clustered.Tally
+	RiskPValue float64
 }
 
 // FewestInputs returns the least number of inputs that can certify, ln(1/delta)/epsilon: with no
@@ -53,12 +74,14 @@ func FewestInputs(epsilon, confidence float64) int {
 }
 
 // Certify returns the boldest rule up to which all rules of the sequence keep the bounds on
-// disagreements and on released inputs. No rule may have been learned from the inputs. The error is a *RefusedError, or that of ctx.
+// disagreements and on released inputs, and the risk if one is asked for. No rule may have been learned from the inputs.
+// The error is a *RefusedError, or that of ctx.
 //
-// A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon and
-// binomial.Upper(released, deferred, Confidence) <= Released. With groups, the bounds are those of
-// package clustered. Each test has its full confidence, without a correction for the other, because
-// both must pass (intersection-union). The first rule that fails ends the sequence. A claim is false of the returned
+// A rule passes if binomial.Upper(disagreements, inputs, Confidence) <= Epsilon,
+// binomial.Upper(released, deferred, Confidence) <= Released and, with a risk,
+// RiskPValue <= 1-Risk.Confidence. With groups, the bounds are those of package clustered. Each test has
+// its full confidence, without a correction for the others, because all must pass
+// (intersection-union). The first rule that fails ends the sequence. A claim is false of the returned
 // rule only if the first rule of which it is false passed, and the chance of that is at most 1 - its
 // confidence.
 func (q *Request) Certify(ctx context.Context, d *Decisions, sequence []*earlystop.Rule, inputs []int) (
@@ -106,12 +129,30 @@ func (q *Request) test(e Evidence, rules int) (*Certificate, error) {
 	}{{Disagreements, q.Epsilon, "inputs disagree"}, {Released, q.Released, "inputs deferred by all passes are retained"}} {
 		t := e.Tally(bound.of)
 		if upper := t.Upper(q.Confidence); upper > bound.most {
-			return nil, &RefusedError{fmt.Sprintf("%d of %d %s under the most cautious rule, so that the share is at most %.3g with "+
+			return nil, &RefusedError{Reason: fmt.Sprintf("%d of %d %s under the most cautious rule, so that the share is at most %.3g with "+
 				"confidence %v: expected at most %v", t.Misses, t.Cases, bound.what, upper, q.Confidence, bound.most)}
 		}
 	}
 	critical := e.Tally(CriticalReleased)
-	return &Certificate{e, critical.Upper(1 - (1-q.Confidence)/float64(rules))}, nil
+	c := &Certificate{Evidence: e, CriticalReleasedUpper: critical.Upper(1 - (1-q.Confidence)/float64(rules))}
+	if q.Risk == nil {
+		return c, nil
+	}
+	missed, figure, inputs := Missed, "critical FNR", "retained critical inputs"
+	if q.Risk.OfAll {
+		missed, figure, inputs = MissedOfAll, "critical miss rate", "critical inputs"
+	}
+	c.Missed = e.Tally(missed)
+	c.RiskPValue = c.Missed.PValue(q.Risk.Target)
+	switch {
+	case c.RiskPValue <= 1-q.Risk.Confidence:
+		return c, nil
+	case c.Missed.Cases == 0:
+		return nil, &RefusedError{fmt.Sprintf("there are no %s with a label under the most cautious rule: expected enough to show "+
+			"that at most %v are missed", inputs, q.Risk.Target), true}
+	}
+	return nil, &RefusedError{fmt.Sprintf("%d of %d %s are missed under the most cautious rule, which a %s of %v would bring about with "+
+		"chance %.3g: expected at most %.3g", c.Missed.Misses, c.Missed.Cases, inputs, figure, q.Risk.Target, c.RiskPValue, 1-q.Risk.Confidence), true}
 }
 
 // ruled returns what a rule does on samples of one order each.

@@ -28,8 +28,10 @@
 // So the last rule that passed holds with the stated confidence, without a correction for having
 // tried several. Nor is there one for the two tests, since both must pass (intersection-union).
 //
-// The share of critical deferred inputs that are retained instead does not choose the rule. Its bound
-// holds for all rules of the sequence at once, hence for the one chosen.
+// A risk, the critical FNR of what is retained with the rule in force, can be part of the same
+// sequence; it then holds with its own confidence. The share of critical deferred inputs that are
+// retained instead does not choose the rule. Its bound holds for all rules of the sequence at once,
+// hence for the one chosen.
 //
 // A disagreement is a different action, or the same retain with the predicted class on the other
 // side of the critical boundary.

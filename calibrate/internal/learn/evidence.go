@@ -22,9 +22,11 @@ var (
 	Disagreements    Share = func(o *Outcome) (bool, bool) { return true, o.early.differs(o.full) }
 	Released         Share = func(o *Outcome) (bool, bool) { return o.full.defers, !o.early.defers }
 	CriticalReleased Share = func(o *Outcome) (bool, bool) { return o.critical && o.full.defers, !o.early.defers }
-	// Missed is the critical FNR with the rule in force, FullMissed that of the full decision.
-	Missed     Share = func(o *Outcome) (bool, bool) { return o.critical && !o.early.defers, !o.early.critical }
-	FullMissed Share = func(o *Outcome) (bool, bool) { return o.critical && !o.full.defers, !o.full.critical }
+	// Missed is the critical FNR with the rule in force, FullMissed that of the full decision, and
+	// MissedOfAll the critical miss rate.
+	Missed      Share = func(o *Outcome) (bool, bool) { return o.critical && !o.early.defers, !o.early.critical }
+	FullMissed  Share = func(o *Outcome) (bool, bool) { return o.critical && !o.full.defers, !o.full.critical }
+	MissedOfAll Share = func(o *Outcome) (bool, bool) { return o.critical, !o.early.defers && !o.early.critical }
 )
 
 // Evidence has what became, by a rule, of inputs that certify it.

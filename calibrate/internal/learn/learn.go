@@ -41,7 +41,7 @@ func Learn(ctx context.Context, d *Decisions, inputs []int, orders int, seed uin
 	const least = 10 // with fewer inputs on a side, the rule would fit noise
 	deferred := d.Deferred(inputs)
 	if min(deferred, len(inputs)-deferred) < least {
-		return nil, &RefusedError{fmt.Sprintf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
+		return nil, &RefusedError{Reason: fmt.Sprintf("%d inputs deferred and %d retained to learn from: expected at least %d of each",
 			deferred, len(inputs)-deferred, least)}
 	}
 	s, err := d.followAround(ctx, inputs, orders, rand.New(rand.NewPCG(seed, 0x5e771e)))
