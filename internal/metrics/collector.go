@@ -33,13 +33,13 @@ type collector struct {
 
 func newCollector(o Options) *collector {
 	shards := sharded.NewShards()
-	c := &collector{shards: shards, table: table{shards: len(shards), classBuckets: o.ClassBuckets}}
+	c := &collector{shards: shards, table: table{classBuckets: o.ClassBuckets}}
 	t := &c.table
 	c.inputs = declareInputs(t)
 	c.risks = declareRisks(t)
 	c.reviews = declareReviews(t)
 	c.classes = declareClasses(t)
-	c.drift = declareDrift(t)
+	c.drift = declareDrift(t, len(shards))
 	c.traffic = declareTraffic(t, o.RejectReasons)
 	c.earlyStop = declareEarlyStops(t)
 	c.policies = declarePolicies(t)

@@ -15,11 +15,15 @@ import (
 // Loops over many values may count them into Cells and Sum directly, and call Counted at the end;
 // all else calls Observe.
 type Counts struct {
+	layout    *Layout
 	exemplars []exemplar // by classic bucket; nil until there is one
 
 	Sum   float64
 	Cells [maxCells]uint64 // by Layout.Cell
 }
+
+// NewCounts returns counts without values.
+func NewCounts(l *Layout) *Counts { return &Counts{layout: l} }
 
 // exemplar holds the latest value of a bucket that belongs to a trace.
 type exemplar struct {
@@ -29,11 +33,11 @@ type exemplar struct {
 }
 
 // Exemplify makes the trace the exemplar of the bucket of a value that was observed.
-func (c *Counts) Exemplify(l *Layout, v float64, trace string) {
+func (c *Counts) Exemplify(v float64, trace string) {
 	if c.exemplars == nil {
-		c.exemplars = make([]exemplar, len(l.Edges)+1)
+		c.exemplars = make([]exemplar, len(c.layout.Edges)+1)
 	}
-	c.exemplars[sort.SearchFloat64s(l.Edges, v)] = exemplar{trace, v, time.Now()}
+	c.exemplars[sort.SearchFloat64s(c.layout.Edges, v)] = exemplar{trace, v, time.Now()}
 }
 
 // message returns the exemplar as a scrape sends it; nil for none.
@@ -47,57 +51,42 @@ func (e exemplar) message() *dto.Exemplar {
 }
 
 // Observe counts a value. NaN is left out.
-func (c *Counts) Observe(l *Layout, v float64) {
-	if cell := l.Cell(math.Float64bits(v)); cell >= FirstCell {
+func (c *Counts) Observe(v float64) {
+	if cell := c.layout.Cell(math.Float64bits(v)); cell >= FirstCell {
 		c.Cells[cell]++
 		c.Sum += v
 		return
 	}
-	c.observeOutside(l, v)
-}
-
-// ObserveUnlessNaN counts a value that is within the layout, or NaN, and returns what it adds to Sum: 0
-// for NaN. Where either is as likely as the other, it takes less time than Observe, for it has no
-// branch: NaN is counted in a cell before FirstCell, which no scrape reads.
-func (c *Counts) ObserveUnlessNaN(l *Layout, v float64) float64 {
-	bits := math.Float64bits(v)
-	cell := l.Cell(bits)
-	c.Cells[cell]++
-	if cell < FirstCell {
-		bits = 0
-	}
-	counted := math.Float64frombits(bits)
-	c.Sum += counted
-	return counted
+	c.observeOutside(v)
 }
 
 // observeOutside counts a value that is outside the layout as the nearest that is within. It ignores
 // NaN, which would make the sum NaN for good.
-func (c *Counts) observeOutside(l *Layout, v float64) {
+func (c *Counts) observeOutside(v float64) {
 	switch {
 	case math.IsNaN(v):
-	case v < l.Top: // below 0
+	case v < c.layout.Top: // below 0
 		c.Cells[FirstCell]++
 	default:
-		c.Cells[l.cells-1]++
-		c.Sum += l.Top
+		c.Cells[c.layout.cells-1]++
+		c.Sum += c.layout.Top
 	}
 }
 
 // Counted ends a loop that has counted values into Cells itself. sum is the sum of these values.
 // Values outside the layout were counted in the cells before FirstCell and may have spoilt the sum:
 // if there are any, Counted observes them one by one and sums the others again.
-func (c *Counts) Counted(l *Layout, values []float64, sum float64) {
+func (c *Counts) Counted(values []float64, sum float64) {
 	if c.Cells[0]|c.Cells[1] == 0 {
 		c.Sum += sum
 		return
 	}
 	c.Cells[0], c.Cells[1] = 0, 0
 	for _, v := range values {
-		if l.Cell(math.Float64bits(v)) >= FirstCell {
+		if c.layout.Cell(math.Float64bits(v)) >= FirstCell {
 			c.Sum += v
 		} else {
-			c.observeOutside(l, v)
+			c.observeOutside(v)
 		}
 	}
 }
