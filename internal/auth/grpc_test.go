@@ -35,7 +35,7 @@ const (
 func TestAuthentication(t *testing.T) {
 	ca, src, _ := secure(t)
 	var refused refusals
-	s, _ := open(t, auth.Options{Refused: refused.add, CheckCertificate: src.Check}, `
+	s, _ := open(t, auth.Options{Refused: refused.add}, `
 identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], models: [m], certificates: [spiffe://c/ns/eye/sa/a, a.eye.svc, CN=a of eye]}
 - {name: b, tokens: [{sha256: `+sumOf(tokenB)+`}], models: ["*"], certificates: [b.eye.svc, spiffe://c/ns/eye/sa/b]}
