@@ -14,7 +14,6 @@ type session struct {
 	origin     origin
 	need       Need // must be met as long as the call goes on
 	open       bool // the call is open to all, and needs no credential
-	tapped     bool // Tap made it
 	identity   atomic.Pointer[Identity]
 	judged     *roster                // where identity was found
 	model      atomic.Pointer[string] // the model asked for last
