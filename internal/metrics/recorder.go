@@ -50,7 +50,7 @@ func (r *Recorder) Done() { r.shard.Unlock() }
 // policy.
 func (r *Recorder) Observe(res *decomp.Result, d *policy.Decision) {
 	r.ObserveUnsampled(res, d)
-	if r.model.drift != nil && !off {
+	if r.model.drift != nil {
 		r.model.drift.observe(r.index, res)
 	}
 }
@@ -59,9 +59,6 @@ func (r *Recorder) Observe(res *decomp.Result, d *policy.Decision) {
 // the calibration: an input that was decided early lacks passes, and those that run on to their last
 // pass are a selection.
 func (r *Recorder) ObserveUnsampled(res *decomp.Result, d *policy.Decision) {
-	if off {
-		return
-	}
 	r.model.inputs.observe(r.shard, res, d)
 	r.classes.observe(res, d)
 }
@@ -69,9 +66,6 @@ func (r *Recorder) ObserveUnsampled(res *decomp.Result, d *policy.Decision) {
 // Exemplify makes the trace of an observed input the exemplar of the C_k of the class that decided
 // it, or of its mutual information if no class did.
 func (r *Recorder) Exemplify(trace string, res *decomp.Result, d *policy.Decision) {
-	if off {
-		return
-	}
 	if d.Class < 0 {
 		r.model.inputs.mutualInformation.Part(r.shard).Exemplify(res.MI, trace)
 		return

@@ -60,7 +60,7 @@ func (f *reviews) model(p *policy.Policy, o *Options) *modelReviews {
 // counted. The propensity is that of being drawn for a review.
 func (r *Recorder) ObserveReview(s receipt.Stratum, review, exceeded bool, propensity float64) {
 	m := r.model.reviews
-	if off || m == nil || m.strata[s].eligible == nil {
+	if m == nil || m.strata[s].eligible == nil {
 		return
 	}
 	n := &m.strata[s]

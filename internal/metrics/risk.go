@@ -59,7 +59,7 @@ func (f *risks) dropStale(model string, next *modelRisks) {
 // or NaN, which means that it has none.
 func (r *Recorder) ObserveRisk(risk float64, a policy.Action) {
 	m := r.model.risks
-	if off || m == nil || math.IsNaN(risk) {
+	if m == nil || math.IsNaN(risk) {
 		return
 	}
 	m.risk.Part(r.shard).Observe(risk)
