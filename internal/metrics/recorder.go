@@ -62,13 +62,3 @@ func (r *Recorder) ObserveUnsampled(res *decomp.Result, d *policy.Decision) {
 	r.model.inputs.observe(r.shard, res, d)
 	r.classes.observe(res, d)
 }
-
-// Exemplify makes the trace of an observed input the exemplar of the C_k of the class that decided
-// it, or of its mutual information if no class did.
-func (r *Recorder) Exemplify(trace string, res *decomp.Result, d *policy.Decision) {
-	if d.Class < 0 {
-		r.model.inputs.mutualInformation.Part(r.shard).Exemplify(res.MI, trace)
-		return
-	}
-	r.classes.class(d.Class).epistemic.Exemplify(res.C[d.Class], trace)
-}

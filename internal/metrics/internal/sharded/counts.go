@@ -2,9 +2,6 @@ package sharded
 
 import (
 	"math"
-	"slices"
-	"sort"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,8 +12,7 @@ import (
 // Loops over many values may count them into Cells and Sum directly, and call Counted at the end;
 // all else calls Observe.
 type Counts struct {
-	layout    *Layout
-	exemplars []exemplar // by classic bucket; nil until there is one
+	layout *Layout
 
 	Sum   float64
 	Cells [maxCells]uint64 // by Layout.Cell
@@ -24,31 +20,6 @@ type Counts struct {
 
 // NewCounts returns counts without values.
 func NewCounts(l *Layout) *Counts { return &Counts{layout: l} }
-
-// exemplar holds the latest value of a bucket that belongs to a trace.
-type exemplar struct {
-	trace string // empty without an exemplar
-	value float64
-	at    time.Time
-}
-
-// Exemplify makes the trace the exemplar of the bucket of a value that was observed.
-func (c *Counts) Exemplify(v float64, trace string) {
-	if c.exemplars == nil {
-		c.exemplars = make([]exemplar, len(c.layout.Edges)+1)
-	}
-	c.exemplars[sort.SearchFloat64s(c.layout.Edges, v)] = exemplar{trace, v, time.Now()}
-}
-
-// message returns the exemplar as a scrape sends it; nil for none.
-func (e exemplar) message() *dto.Exemplar {
-	if e.trace == "" {
-		return nil
-	}
-	return &dto.Exemplar{
-		Label: []*dto.LabelPair{{Name: new("trace_id"), Value: &e.trace}}, Value: &e.value, Timestamp: timestamppb.New(e.at),
-	}
-}
 
 // Observe counts a value. NaN is left out.
 func (c *Counts) Observe(v float64) {
@@ -97,18 +68,10 @@ func (c *Counts) add(other *Counts) {
 	for cell, n := range other.Cells {
 		c.Cells[cell] += n
 	}
-	if c.exemplars == nil && other.exemplars != nil {
-		c.exemplars = make([]exemplar, len(other.exemplars))
-	}
-	for bucket, e := range other.exemplars {
-		if e.at.After(c.exemplars[bucket].at) {
-			c.exemplars[bucket] = e
-		}
-	}
 }
 
 // histogram returns the counts as client_golang would: with native buckets and, if asked for, classic
-// ones beside them. Without classic buckets the exemplars are those of the native ones.
+// ones beside them.
 func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Timestamp) *dto.Histogram {
 	var native nativeBuckets
 	classic := make([]uint64, len(l.Edges)+1)
@@ -126,21 +89,13 @@ func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Time
 		ZeroCount:        &c.Cells[FirstCell],
 	}
 	samples := uint64(0)
-	for i, edge := range append(slices.Clone(l.Edges), math.Inf(1)) {
+	for i, edge := range l.Edges { // the bucket up to infinity is implied
 		samples += classic[i]
-		var exemplar *dto.Exemplar
-		if c.exemplars != nil {
-			exemplar = c.exemplars[i].message()
-		}
-		if exemplar != nil {
-			h.Exemplars = append(h.Exemplars, exemplar)
-		}
-		// The bucket up to infinity is implied unless it has an exemplar.
-		if classicToo && (i < len(l.Edges) || exemplar != nil) {
-			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(edge), Exemplar: exemplar})
+		if classicToo {
+			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(edge)})
 		}
 	}
-	h.SampleCount = new(samples)
+	h.SampleCount = new(samples + classic[len(l.Edges)])
 	h.PositiveSpan, h.PositiveDelta = native.encode()
 	return h
 }
