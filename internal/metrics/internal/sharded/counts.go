@@ -3,6 +3,7 @@ package sharded
 import (
 	"math"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -70,76 +71,29 @@ func (c *Counts) add(other *Counts) {
 	}
 }
 
-// histogram returns the counts as client_golang would: with native buckets and, if asked for, classic
-// ones beside them.
+// unnamed describes histograms until they get the name and labels of their series.
+var unnamed = prometheus.NewDesc("unnamed", "", nil, nil)
+
+// histogram returns the counts with native buckets and, if asked for, classic ones beside them.
 func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Timestamp) *dto.Histogram {
-	var native nativeBuckets
-	classic := make([]uint64, len(l.Edges)+1)
+	native, classic, samples := make(map[int]int64), make([]uint64, len(l.Edges)+1), uint64(0)
 	for cell := FirstCell; cell < l.cells; cell++ {
-		classic[l.classic[cell]] += c.Cells[cell]
-		if cell > FirstCell {
-			native.add(l.keys[cell], c.Cells[cell])
+		n := c.Cells[cell]
+		samples += n
+		classic[l.classic[cell]] += n
+		if n > 0 && cell > FirstCell {
+			native[l.keys[cell]] += int64(n)
 		}
 	}
-	h := &dto.Histogram{
-		SampleSum:        &c.Sum,
-		CreatedTimestamp: created,
-		Schema:           new(int32(nativeSchema)),
-		ZeroThreshold:    new(l.ZeroThreshold),
-		ZeroCount:        &c.Cells[FirstCell],
-	}
-	samples := uint64(0)
-	for i, edge := range l.Edges { // the bucket up to infinity is implied
-		samples += classic[i]
-		if classicToo {
-			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(edge)})
+	var m dto.Metric
+	_ = prometheus.MustNewConstNativeHistogram(unnamed, samples, c.Sum, native, nil, c.Cells[FirstCell],
+		nativeSchema, l.ZeroThreshold, created.AsTime()).Write(&m) // it never fails
+	if classicToo {
+		upTo := uint64(0)
+		for i, edge := range l.Edges { // the bucket up to infinity is implied
+			upTo += classic[i]
+			m.Histogram.Bucket = append(m.Histogram.Bucket, &dto.Bucket{CumulativeCount: new(upTo), UpperBound: new(edge)})
 		}
 	}
-	h.SampleCount = new(samples + classic[len(l.Edges)])
-	h.PositiveSpan, h.PositiveDelta = native.encode()
-	return h
-}
-
-// nativeBuckets lists native buckets by ascending number, without empty ones.
-type nativeBuckets []struct {
-	key int
-	n   int64
-}
-
-// add adds to the last bucket, or appends one with a higher number.
-func (b *nativeBuckets) add(key int, n uint64) {
-	if n == 0 {
-		return
-	}
-	if last := len(*b) - 1; last < 0 || (*b)[last].key != key {
-		*b = append(*b, struct {
-			key int
-			n   int64
-		}{key, 0})
-	}
-	(*b)[len(*b)-1].n += int64(n)
-}
-
-// encode returns the spans of buckets and the differences of their counts. Like client_golang it
-// bridges a gap of one or two empty buckets.
-func (b nativeBuckets) encode() (spans []*dto.BucketSpan, deltas []int64) {
-	before, next := int64(0), 0
-	push := func(n int64) {
-		*spans[len(spans)-1].Length++
-		deltas = append(deltas, n-before)
-		before = n
-	}
-	for i, bucket := range b {
-		gap := bucket.key - next
-		if i == 0 || gap > 2 {
-			spans = append(spans, &dto.BucketSpan{Offset: new(int32(gap)), Length: new(uint32(0))})
-		} else {
-			for range gap {
-				push(0)
-			}
-		}
-		push(bucket.n)
-		next = bucket.key + 1
-	}
-	return spans, deltas
+	return m.Histogram
 }
