@@ -264,7 +264,7 @@ func (st *state) warnings(now time.Time) []string {
 }
 
 // check returns ErrUntrusted unless the client certificate, if there is one, leads to a trusted CA
-// without passing a revoked certificate.
+// without passing a revoked certificate. Expiry is left to the next handshake.
 func (st *state) check(c tls.ConnectionState) error {
 	if len(c.PeerCertificates) == 0 {
 		return nil
