@@ -20,7 +20,6 @@ type answerer struct {
 	issuer    issuer
 	posterior string // stated by the client
 	hint      uint32 // chooses the shard of the metrics
-	trace     string // for the exemplars of deferred inputs; empty for none
 
 	// Inputs are counted a few at a time: taking a shard of the metrics for each costs as much as
 	// counting it, but others must not wait for the shard while much is computed.
@@ -36,7 +35,7 @@ type answerer struct {
 
 // newAnswerer returns the answerer of a stream or call whose client states a posterior.
 func (d *decider) newAnswerer(ctx context.Context, i issuer, posterior string) answerer {
-	return answerer{ctx: ctx, decider: d, issuer: i, posterior: posterior, hint: d.hints.Add(1), trace: sampledTrace(ctx)}
+	return answerer{ctx: ctx, decider: d, issuer: i, posterior: posterior, hint: d.hints.Add(1)}
 }
 
 // decided settles an input that was decided; x is what its client says of it. The result is valid until
@@ -89,9 +88,6 @@ func (a *answerer) count(m *model, o *engine.Outcome, sampled bool, drawn *issue
 	a.inputs++
 	if o.Decision.Action == policy.Defer {
 		a.deferred++
-		if a.trace != "" {
-			a.record.Exemplify(a.trace, o.Result, &o.Decision)
-		}
 	}
 	if a.left -= len(o.C); a.left <= 0 {
 		a.done()

@@ -92,14 +92,6 @@ func traceOf(ctx context.Context, span trace.Span) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{traceparentKey: parent[0]}))
 }
 
-// sampledTrace returns the id of the call's trace if it is sampled, and otherwise "".
-func sampledTrace(ctx context.Context) string {
-	if c := callOf(ctx); c != nil && c.trace.IsSampled() {
-		return c.trace.TraceID().String()
-	}
-	return ""
-}
-
 // requestFields returns the fields that every line about a call has, except its identity.
 func requestFields(ctx context.Context) []zap.Field {
 	c := callOf(ctx)

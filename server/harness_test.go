@@ -354,19 +354,6 @@ func rowsOfPass(p *record.Passes, s, from, to int) []float32 {
 	return p.Float32[p.Offset(s, from) : p.Offset(s, from)+(to-from)*p.K]
 }
 
-// moving returns 30 passes of a class that is certain. With jumps, every other pass says another
-// class, so that ctg defers the input.
-func moving(jumps bool) (passes [][]float32) {
-	other := []float32{0.9, 0.06, 0.04}
-	if jumps {
-		other = []float32{0.1, 0.1, 0.8}
-	}
-	for range 15 {
-		passes = append(passes, []float32{0.9, 0.05, 0.05}, other)
-	}
-	return passes
-}
-
 func littleEndian(values []float32) []byte {
 	out := make([]byte, 0, 4*len(values))
 	for _, v := range values {

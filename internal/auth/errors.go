@@ -22,16 +22,15 @@ const (
 	keysUnavailable      = "keys_unavailable" // the key that signed the JWT is not fetched yet
 	unknownCertificate   = "unknown_certificate"
 	ambiguousCertificate = "ambiguous_certificate"
-	revokedCertificate   = "revoked_certificate" // or its CA is no longer trusted
-	unknownIdentity      = "unknown_identity"    // passed on within the process, and removed since
-	notAllowed           = "not_allowed"         // a known identity without the right
+	unknownIdentity      = "unknown_identity" // passed on within the process, and removed since
+	notAllowed           = "not_allowed"      // a known identity without the right
 )
 
 // Reasons returns every reason of a Refusal.
 func Reasons() []string {
 	return []string{
 		noCredential, badCredential, unknownToken, invalidToken, expiredToken, ambiguousToken, keysUnavailable,
-		unknownCertificate, ambiguousCertificate, revokedCertificate, unknownIdentity, notAllowed,
+		unknownCertificate, ambiguousCertificate, unknownIdentity, notAllowed,
 	}
 }
 

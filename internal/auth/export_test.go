@@ -20,7 +20,7 @@ func (s *Store) FetchKeys(ctx context.Context) {
 	for _, i := range s.current.Load().issuers {
 		_ = i.Fetch(ctx)
 	}
-	s.Recheck()
+	s.recheck()
 }
 
 // Remembered returns how many verified tokens are remembered.

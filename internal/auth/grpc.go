@@ -24,27 +24,27 @@ var openMethods = map[string]bool{
 	"/inference.GRPCInferenceService/ServerReady": true,
 }
 
-// Unary is a grpc.UnaryServerInterceptor that lets in the calls of known identities. A nil
-// Store lets every caller in.
-func (s *Store) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// Unary is a grpc.UnaryServerInterceptor that lets in the calls of identities that are still known when
+// their request has arrived. It needs Tap before it. A nil Store lets every caller in.
+func (s *Store) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if s == nil {
 		return handler(ctx, req)
 	}
-	ctx, _, err := s.admit(ctx, info.FullMethod)
+	ctx, _, err := s.admit(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
 }
 
-// Stream is a grpc.StreamServerInterceptor that lets in the streams of known identities. When
+// Stream is Unary for streams. When
 // a stream's credential or right is withdrawn, its context is cancelled and it carries no more messages.
 // A handler that waits for its client should watch Gone.
-func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Store) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if s == nil {
 		return handler(srv, stream)
 	}
-	ctx, call, err := s.admit(stream.Context(), info.FullMethod)
+	ctx, call, err := s.admit(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -60,65 +60,48 @@ func (s *Store) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	return err
 }
 
-// Tap lets in a call or refuses it before any of its request is read, so that unknown callers
-// cannot make the daemon hold requests. It is for grpc.InTapHandle, before the tap that counts
-// calls. It returns the context to go on with, by which Unary and Stream, which are needed as
-// well, know who calls, and the identity; that of a nil Store is nil.
+// Tap lets in a call or refuses it with a status, before any of its request is read, so that unknown
+// callers cannot make the daemon hold requests. It is for grpc.InTapHandle, before the tap that counts
+// calls. It returns the context by which Unary and Stream know who calls, and the identity; that of a
+// nil Store is nil.
 func (s *Store) Tap(ctx context.Context, method string) (context.Context, *Identity, error) {
 	if s == nil {
 		return ctx, nil, nil
 	}
-	ctx, call, err := s.begin(ctx, method)
-	if err != nil {
-		return ctx, nil, err
+	c, isOpen, why := identify(ctx, method)
+	if isOpen {
+		ctx, opened := s.enterAsNobody(ctx)
+		return ctx, opened.identity.Load(), nil
 	}
-	call.tapped = true
-	return ctx, call.identity.Load(), nil
-}
-
-// originOf describes a gRPC call.
-func originOf(ctx context.Context, method string) origin {
 	from := origin{what: method}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		from.from = p.Addr.String()
 	}
-	return from
+	if why == "" {
+		var opened *session
+		if ctx, opened, why = s.enter(ctx, from, c, NeedIdentity); why == "" {
+			return ctx, opened.identity.Load(), nil
+		}
+	}
+	s.refused(ctx, from, why)
+	return ctx, nil, unauthenticated(why)
 }
 
-// admit returns the session of a call, Tap's session if there is one, or refuses the call with
-// a status.
-func (s *Store) admit(ctx context.Context, method string) (_ context.Context, call *session, err error) {
-	if call = sessionOf(ctx); call == nil || !call.tapped {
-		ctx, call, err = s.begin(ctx, method)
-	} else if why := call.renew(); why != "" {
-		s.refused(ctx, call.origin, why)
-		err = unauthenticated(why)
+// admit returns the session of a call that Tap let in, or the status to refuse it with. A call that Tap
+// did not see is refused.
+func (s *Store) admit(ctx context.Context) (context.Context, *session, error) {
+	call := sessionOf(ctx)
+	if call == nil {
+		return ctx, nil, errUnauthenticated
 	}
-	if err != nil {
-		return ctx, nil, err
+	if why := call.renew(); why != "" {
+		s.refused(ctx, call.origin, why)
+		return ctx, nil, unauthenticated(why)
 	}
 	if call.credential.passedOn == "" {
 		ctx = withoutIdentity(ctx)
 	}
 	return ctx, call, nil
-}
-
-// begin works out who makes a call and returns its session, or refuses the call with a status.
-func (s *Store) begin(ctx context.Context, method string) (context.Context, *session, error) {
-	c, isOpen, why := identify(ctx, method)
-	if isOpen {
-		ctx, opened := s.enterAsNobody(ctx)
-		return ctx, opened, nil
-	}
-	from := originOf(ctx, method)
-	if why == "" {
-		var opened *session
-		if ctx, opened, why = s.enter(ctx, from, c, NeedIdentity); why == "" {
-			return ctx, opened, nil
-		}
-	}
-	s.refused(ctx, from, why)
-	return ctx, nil, unauthenticated(why)
 }
 
 // identify returns the credential of a call, or the reason to refuse it. A method that is open to all

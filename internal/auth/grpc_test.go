@@ -16,12 +16,10 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/auth"
-	"github.com/ckd-project/ckd/internal/tlsfiles"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -35,7 +33,7 @@ const (
 func TestAuthentication(t *testing.T) {
 	ca, src, _ := secure(t)
 	var refused refusals
-	s, _ := open(t, auth.Options{Refused: refused.add, CheckCertificate: src.Check}, `
+	s, _ := open(t, auth.Options{Refused: refused.add}, `
 identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], models: [m], certificates: [spiffe://c/ns/eye/sa/a, a.eye.svc, CN=a of eye]}
 - {name: b, tokens: [{sha256: `+sumOf(tokenB)+`}], models: ["*"], certificates: [b.eye.svc, spiffe://c/ns/eye/sa/b]}
@@ -124,9 +122,11 @@ func TestModels(t *testing.T) {
 	s, _ := open(t, auth.Options{}, onlyA(tokenA))
 	long := strings.Repeat("é", 300)
 	for model, want := range map[string]string{"m": "", "n": `"n"`, "*": `"*"`, "": `""`, long: `"` + long[:120] + `..."`} {
-		_, err := s.Unary(bearer(t.Context(), tokenA), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(ctx context.Context, _ any) (any, error) {
-			return nil, auth.Allow(ctx, model)
-		})
+		ctx, _, err := s.Tap(bearer(t.Context(), tokenA), "/a/b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = auth.Allow(ctx, model)
 		if allowed := err == nil; allowed != (want == "") {
 			t.Errorf("%q: %v", model, err)
 		} else if !allowed {
@@ -375,13 +375,7 @@ func TestTap(t *testing.T) {
 	var refused refusals
 	s, _ := open(t, auth.Options{Refused: refused.add}, onlyA(tokenA))
 	tcp := listen(t, "tcp", "127.0.0.1:0")
-	var none *auth.Store
-	server := grpc.NewServer(grpc.Creds(tlsfiles.Credentials(nil)), grpc.InTapHandle(func(ctx context.Context, call *tap.Info) (context.Context, error) {
-		ctx, _, err := s.Tap(ctx, call.FullMethodName)
-		return ctx, err
-	}), grpc.ChainUnaryInterceptor(none.Unary))
-	ckdv1.RegisterUncertaintyServiceServer(server, service{})
-	start(t, server, tcp)
+	serve(t, s, nil, service{}, tcp)
 	c := dial(t, tcp.Addr().String(), nil)
 	if _, err := call(t, c, "m", "authorization", "Bearer "+tokenA); err != nil || refused.last() != "" {
 		t.Errorf("%v, want it let in", err)
@@ -405,9 +399,11 @@ func TestTap(t *testing.T) {
 	if _, _, err := s.Tap(t.Context(), "/grpc.health.v1.Health/Check"); err != nil {
 		t.Errorf("health: %v", err)
 	}
-	if _, _, err := none.Tap(t.Context(), ""); err != nil {
+	if _, _, err := (*auth.Store)(nil).Tap(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
+	_, err := s.Unary(bearer(t.Context(), tokenA), nil, nil, nil)
+	expectReason(t, err, "UNAUTHENTICATED") // without Tap
 }
 
 // TestWithdrawnAfterTap checks that a request which takes its time to arrive is refused if its

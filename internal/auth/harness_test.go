@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
@@ -125,15 +126,12 @@ func (s service) DecomposeStream(stream ckdv1.UncertaintyService_DecomposeStream
 // serve serves on listeners until the end of the test.
 func serve(t *testing.T, s *auth.Store, src *tlsfiles.Source, impl ckdv1.UncertaintyServiceServer, listeners ...net.Listener) {
 	t.Helper()
-	server := grpc.NewServer(grpc.Creds(tlsfiles.Credentials(src)), grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream))
+	server := grpc.NewServer(grpc.Creds(tlsfiles.Credentials(src)), grpc.InTapHandle(func(ctx context.Context, call *tap.Info) (context.Context, error) {
+		ctx, _, err := s.Tap(ctx, call.FullMethodName)
+		return ctx, err
+	}), grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream))
 	ckdv1.RegisterUncertaintyServiceServer(server, impl)
 	healthv1.RegisterHealthServer(server, health.NewServer())
-	start(t, server, listeners...)
-}
-
-// start lets a server serve on listeners until the end of the test.
-func start(t *testing.T, server *grpc.Server, listeners ...net.Listener) {
-	t.Helper()
 	var serving sync.WaitGroup
 	for _, l := range listeners {
 		serving.Go(func() { _ = server.Serve(l) })

@@ -71,9 +71,6 @@ func (s *Store) HTTP(next http.Handler, o HTTPOptions) http.Handler {
 			}
 		}
 		s.refused(r.Context(), from, why)
-		if why == revokedCertificate {
-			w.Header().Set("Connection", "close") // no request over it can succeed
-		}
 		if why == keysUnavailable {
 			w.Header().Set("Retry-After", "1")
 		} else {

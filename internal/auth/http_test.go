@@ -2,8 +2,8 @@ package auth_test
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/internal/tlsfiles/certtest"
 )
 
@@ -27,10 +28,10 @@ func needs(r *http.Request) auth.Need {
 }
 
 // serveHTTP serves until the end of the test.
-func serveHTTP(t *testing.T, config *tls.Config, handler http.Handler) (url string) {
+func serveHTTP(t *testing.T, src *tlsfiles.Source, handler http.Handler) (url string) {
 	t.Helper()
 	l := listen(t, "tcp", "127.0.0.1:0")
-	server := &http.Server{TLSConfig: config, Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+	server := &http.Server{TLSConfig: src.TLSConfigForProbes(), ConnState: src.ConnState, Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -77,7 +78,7 @@ func get(t *testing.T, c *http.Client, url string, headers ...string) (int, http
 func TestHTTP(t *testing.T) {
 	ca, src, _ := secure(t)
 	var refused refusals
-	s, _ := open(t, auth.Options{Refused: refused.add, CheckCertificate: src.Check}, `
+	s, _ := open(t, auth.Options{Refused: refused.add}, `
 identities:
 - {name: a, tokens: [{sha256: `+sumOf(tokenA)+`}], certificates: [a.svc], models: [m]}
 - {name: operator, tokens: [{sha256: `+sumOf(tokenB)+`}], admin: true}
@@ -94,8 +95,8 @@ identities:
 		md, _ := metadata.FromOutgoingContext(auth.Outgoing(r.Context()))
 		fmt.Fprintf(w, "%q passed on as %q, uses m %t, x-request-id %s", i.Name(), md.Get("ckd-identity"), i.MayUse("m"), r.Header.Get("X-Request-Id"))
 	})
-	url := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(handler, auth.HTTPOptions{Need: needs}))
-	browsed := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(handler, auth.HTTPOptions{Need: needs, Basic: true}))
+	url := serveHTTP(t, src, s.HTTP(handler, auth.HTTPOptions{Need: needs}))
+	browsed := serveHTTP(t, src, s.HTTP(handler, auth.HTTPOptions{Need: needs, Basic: true}))
 	plain, asA := httpClient(t, ca, false), httpClient(t, ca, true, ca.Client(t, "a.svc"))
 	asLoader, asAdmin := httpClient(t, ca, true, ca.Client(t, "CN=loader")), httpClient(t, ca, true, ca.Client(t, "CN=admin"))
 	token := func(token string) []string { return []string{"Authorization", "Bearer " + token, "X-Request-Id", "7"} }
@@ -159,16 +160,15 @@ identities:
 	}
 }
 
-// TestHTTPWithdrawn checks that a long request ends when its right is withdrawn, and that a
-// connection with a revoked certificate takes no further request.
+// TestHTTPWithdrawn checks that a long request ends when its right is withdrawn or its certificate
+// revoked, after which the client gets no other connection.
 func TestHTTPWithdrawn(t *testing.T) {
 	ca, src, o := secure(t)
-	var refused refusals
 	const text = "identities:\n- {name: a, certificates: [a.svc]}\n"
-	s, path := open(t, auth.Options{CheckCertificate: src.Check, Refused: refused.add}, text)
+	s, path := open(t, auth.Options{}, text)
 	causes := make(chan error, 1)
 	begun := make(chan struct{})
-	url := serveHTTP(t, src.TLSConfigForProbes(), s.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	url := serveHTTP(t, src, s.HTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Wait") != "" {
 			begun <- struct{}{}
 			<-r.Context().Done()
@@ -201,20 +201,26 @@ func TestHTTPWithdrawn(t *testing.T) {
 	if code, _, _ := get(t, c, url+"/v1"); code != 200 {
 		t.Errorf("code %d", code)
 	}
-	ended("/v1", "UNAUTHENTICATED", func() {
-		write(t, o.CRL, string(ca.Revoke(t, time.Now().Add(time.Hour), pair.Cert)))
-		if out := src.Reload("test"); out.Err != nil || !out.Changed {
-			t.Errorf("%+v", out)
+	failed := make(chan error, 1)
+	go func() {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1", nil)
+		if err == nil {
+			request.Header.Set("Wait", "yes")
+			_, err = c.Do(request) //nolint:bodyclose // it fails
 		}
-		s.Reload("a poll finds it")
-	})
-	if code, _, _ := get(t, c, url+"/v1"); code != 401 || refused.last() != "revoked_certificate" {
-		t.Errorf("code %d", code)
+		failed <- err
+	}()
+	<-begun
+	write(t, o.CRL, string(ca.Revoke(t, time.Now().Add(time.Hour), pair.Cert)))
+	if out := src.Reload("test"); out.Err != nil || !out.Changed {
+		t.Errorf("%+v", out)
 	}
-	// The connection was closed with that answer, and there is no other.
+	if err, cause := <-failed, <-causes; err == nil || !errors.Is(cause, context.Canceled) {
+		t.Errorf("a request with a revoked certificate: %v, ended by %v", err, cause)
+	}
 	if response, err := c.Get(url + "/v1"); err == nil {
 		response.Body.Close()
-		t.Errorf("code %d of a connection with a revoked certificate", response.StatusCode)
+		t.Errorf("code %d for a revoked certificate", response.StatusCode)
 	}
 }
 

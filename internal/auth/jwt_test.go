@@ -163,8 +163,7 @@ func TestJWTExpires(t *testing.T) {
 	s.FetchKeys(t.Context())
 	for life := 200 * time.Millisecond; ; life *= 2 {
 		ended := make(chan error, 1)
-		stream := waiting{ctx: bearer(t.Context(), tokens.Token(life, nil))}
-		err := s.Stream(nil, stream, &grpc.StreamServerInfo{FullMethod: "/grpc.health.v1.Health/Watch"}, func(_ any, stream grpc.ServerStream) error {
+		err := wait(t, s, tokens.Token(life, nil), func(_ any, stream grpc.ServerStream) error {
 			ctx := stream.Context()
 			<-auth.Expired(ctx)
 			<-ctx.Done()

@@ -14,7 +14,6 @@ type session struct {
 	origin     origin
 	need       Need // must be met as long as the call goes on
 	open       bool // the call is open to all, and needs no credential
-	tapped     bool // Tap made it
 	identity   atomic.Pointer[Identity]
 	judged     *roster                // where identity was found
 	model      atomic.Pointer[string] // the model asked for last
@@ -93,7 +92,7 @@ func (s *Store) enter(ctx context.Context, from origin, c credential, need Need)
 	if why != "" {
 		return ctx, nil, why
 	}
-	who, why := s.who(r, c)
+	who, why := r.who(c)
 	if why != "" {
 		return ctx, nil, why
 	}
@@ -123,10 +122,10 @@ func Expired(ctx context.Context) <-chan struct{} {
 // its time to arrive. A token that expires meanwhile stays good for it.
 func (s *session) renew() string {
 	r := s.store.current.Load()
-	if s.open || r == s.judged && s.credential.tls == nil { // certificates may be revoked meanwhile
+	if s.open || r == s.judged {
 		return ""
 	}
-	who, why := s.store.who(r, s.credential)
+	who, why := r.who(s.credential)
 	if why == "" {
 		s.identity.Store(who)
 		s.judged = r
@@ -150,7 +149,7 @@ func (s *session) stay(ctx context.Context) context.Context {
 	s.store.tracking.Lock()
 	s.store.open[s] = struct{}{}
 	s.store.tracking.Unlock()
-	if s.store.current.Load() != s.judged || s.credential.tls != nil || s.credential.jwt != nil {
+	if s.store.current.Load() != s.judged || s.credential.jwt != nil {
 		s.recheck() // a change since enter may not have found it
 	}
 	return ctx
@@ -170,7 +169,7 @@ func (s *session) leave() {
 // recheck judges the credential by the access file in force now, and ends the call if it has lost a right.
 func (s *session) recheck() {
 	was := s.identity.Load()
-	now, why := s.store.who(s.store.current.Load(), s.credential)
+	now, why := s.store.current.Load().who(s.credential)
 	if why != "" || now.name != was.name {
 		s.end(errUnauthenticated)
 		return

@@ -18,9 +18,6 @@ import (
 
 // Options connects a Store with its surroundings. The zero Options is valid.
 type Options struct {
-	// CheckCertificate returns an error for a client certificate that was good at its handshake and
-	// is not any more.
-	CheckCertificate func(tls.ConnectionState) error
 	// Refused is called with every refused call, and must not block.
 	Refused func(ctx context.Context, r Refusal)
 	// Fetched is called with fetches of issuers' keys, and must not block.
@@ -97,12 +94,11 @@ func (s *Store) fetched(f issuer.Fetch) {
 	if s.options.Fetched != nil {
 		s.options.Fetched(f)
 	}
-	s.Recheck()
+	s.recheck()
 }
 
-// Recheck ends the streams whose credentials are no longer good. A reload does so by itself; call
-// Recheck when something else has changed, such as the client CAs.
-func (s *Store) Recheck() {
+// recheck ends the streams whose credentials are no longer good.
+func (s *Store) recheck() {
 	s.tracking.Lock()
 	sessions := make([]*session, 0, len(s.open))
 	for one := range s.open {
@@ -119,7 +115,6 @@ func (s *Store) paths() []string { return append([]string{s.path}, *s.files.Load
 
 // replace puts the files' present contents in force.
 func (s *Store) replace() (watch.Result, error) {
-	defer s.Recheck() // certificates may have been revoked, too
 	was := s.current.Load()
 	r, err := s.load()
 	if err != nil {
@@ -133,6 +128,7 @@ func (s *Store) replace() (watch.Result, error) {
 	}
 	s.issuers.use(r)
 	s.current.Store(r)
+	s.recheck()
 	return watch.Result{Changed: r.contents != was.contents, Hash: r.hash, Warnings: r.warnings}, nil
 }
 
@@ -188,11 +184,12 @@ type credential struct {
 	isToken  bool
 	text     string        // a token that may be a JWT, until verified
 	jwt      *issuer.Token // it is a JWT
-	tls      *tls.ConnectionState
+	// certificate was verified at the handshake. A connection whose certificate is revoked is closed.
+	certificate *x509.Certificate
 }
 
 // who returns the identity of a credential, or the reason why there is none.
-func (s *Store) who(r *roster, c credential) (*Identity, string) {
+func (r *roster) who(c credential) (*Identity, string) {
 	switch {
 	case c.passedOn != "":
 		if i := r.identities[c.passedOn]; i != nil {
@@ -206,11 +203,8 @@ func (s *Store) who(r *roster, c credential) (*Identity, string) {
 			return i, ""
 		}
 		return nil, unknownToken
-	case c.tls != nil:
-		if s.options.CheckCertificate != nil && s.options.CheckCertificate(*c.tls) != nil {
-			return nil, revokedCertificate
-		}
-		return r.byCertificate(c.tls.PeerCertificates[0])
+	case c.certificate != nil:
+		return r.byCertificate(c.certificate)
 	}
 	return nil, noCredential
 }
@@ -270,7 +264,7 @@ func presented(authorization []string, connection *tls.ConnectionState) (credent
 		return c, why
 	}
 	if len(connection.PeerCertificates) > 0 && len(connection.VerifiedChains) > 0 {
-		c.tls = connection
+		c.certificate = connection.PeerCertificates[0]
 	}
 	return c, ""
 }

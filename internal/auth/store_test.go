@@ -19,13 +19,11 @@ import (
 
 // who returns the name of the identity that a token belongs to.
 func who(s *auth.Store, token string) string {
-	name, err := s.Unary(bearer(context.Background(), token), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(ctx context.Context, _ any) (any, error) {
-		return auth.FromContext(ctx).Name(), nil
-	})
+	_, who, err := s.Tap(bearer(context.Background(), token), "/a/b")
 	if err != nil {
 		return ""
 	}
-	return name.(string)
+	return who.Name()
 }
 
 // TestWatch checks that the access file and the token files are followed, those named later included,
@@ -126,8 +124,7 @@ func TestOpenByName(t *testing.T) {
 		"/grpc.health.v1.Health/Watch": false, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": false, "/grpc.health.v1.HealthX": false, "grpc.health.v1.Health/Check": false, "": false,
 	} {
 		t.Run(method, func(t *testing.T) {
-			_, err := s.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, nil })
-			if (err == nil) != want {
+			if _, _, err := s.Tap(t.Context(), method); (err == nil) != want {
 				t.Errorf("%v, want open %t", err, want)
 			}
 		})
@@ -142,6 +139,16 @@ type waiting struct {
 
 func (w waiting) Context() context.Context { return w.ctx }
 
+// wait opens a stream that brings nothing, with a token.
+func wait(t *testing.T, s *auth.Store, token string, handler grpc.StreamHandler) error {
+	t.Helper()
+	ctx, _, err := s.Tap(bearer(t.Context(), token), "/a/b")
+	if err != nil {
+		return err
+	}
+	return s.Stream(nil, waiting{ctx: ctx}, nil, handler)
+}
+
 // TestStreamEndsByItsContext checks that a handler which ends because its context was cancelled
 // returns the reason, and that one which had succeeded does not fail.
 func TestStreamEndsByItsContext(t *testing.T) {
@@ -150,7 +157,7 @@ func TestStreamEndsByItsContext(t *testing.T) {
 		want string
 	}{{context.Canceled, "UNAUTHENTICATED"}, {nil, ""}} {
 		s, path := open(t, auth.Options{}, onlyA(tokenA))
-		err := s.Stream(nil, waiting{ctx: bearer(t.Context(), tokenA)}, &grpc.StreamServerInfo{FullMethod: "/a/b"}, func(_ any, stream grpc.ServerStream) error {
+		err := wait(t, s, tokenA, func(_ any, stream grpc.ServerStream) error {
 			reload(t, s, path, "identities: []")
 			<-stream.Context().Done()
 			return test.ends

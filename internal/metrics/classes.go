@@ -58,6 +58,7 @@ func declareClasses(t *table) classes {
 // modelClasses holds the series of the classes and pairs of one model.
 type modelClasses struct {
 	threshold float64 // reliability threshold
+	layouts   sharded.LayoutSet
 	labels    classLabels
 	series    []classSeries // by label
 	pairs     []pairSeries
@@ -78,7 +79,7 @@ type pairSeries struct {
 
 // model creates the series of a model, or finds those that exist.
 func (f *classes) model(p *policy.Policy, labels classLabels, pairs []decomp.Pair) *modelClasses {
-	m := &modelClasses{threshold: p.ReliabilityThreshold, labels: labels}
+	m := &modelClasses{threshold: p.ReliabilityThreshold, layouts: sharded.Layouts(), labels: labels}
 	for _, label := range labels.names {
 		m.series = append(m.series, classSeries{
 			epistemic:  f.epistemic.With(p.Name, label),
@@ -121,11 +122,10 @@ func (f *classes) dropStale(model string, before, next *modelClasses) {
 	}
 }
 
-// classParts holds the parts of modelClasses in one shard.
+// classParts holds the parts of modelClasses in one shard, side by side: they are the bulk of what an
+// input counts.
 type classParts struct {
-	model                           *modelClasses
-	epistemicLayout, skewnessLayout *sharded.Layout
-
+	model  *modelClasses
 	series []classPart // by label
 	pairs  []pairPart
 }
@@ -142,22 +142,17 @@ type pairPart struct {
 	confusion *float64
 }
 
-// bind finds the parts in a shard.
-func (m *modelClasses) bind(b *sharded.Binder) classParts {
-	layouts := sharded.Layouts()
-	parts := classParts{model: m, epistemicLayout: layouts.Contribution, skewnessLayout: layouts.Ratio}
+// bind finds the parts in a shard, which the caller has locked.
+func (m *modelClasses) bind(s *sharded.Shard) *classParts {
+	parts := &classParts{model: m}
 	for _, c := range m.series {
 		parts.series = append(parts.series, classPart{
-			epistemic:  b.Histogram(c.epistemic),
-			skewness:   b.Histogram(c.skewness),
-			unreliable: b.Counter(c.unreliable),
-			predicted:  b.Counter(c.predicted),
-			dominant:   b.Counter(c.dominant),
-			deciding:   b.Counter(c.deciding),
+			c.epistemic.Part(s), c.skewness.Part(s),
+			c.unreliable.Part(s), c.predicted.Part(s), c.dominant.Part(s), c.deciding.Part(s),
 		})
 	}
-	for _, p := range m.pairs {
-		parts.pairs = append(parts.pairs, pairPart{p.term, b.Counter(p.confusion)})
+	for _, pair := range m.pairs {
+		parts.pairs = append(parts.pairs, pairPart{pair.term, pair.confusion.Part(s)})
 	}
 	return parts
 }
@@ -187,7 +182,7 @@ func (p *classParts) observe(res *decomp.Result, d *policy.Decision) {
 
 // observeOwn counts the classes that have a label of their own.
 func (p *classParts) observeOwn(c, skewness []float64) {
-	cLayout, sLayout := p.epistemicLayout, p.skewnessLayout
+	cLayout, sLayout := p.model.layouts.Contribution, p.model.layouts.Ratio
 	threshold := p.model.threshold
 	for i, k := range p.model.labels.own {
 		class := &p.series[i]
@@ -199,8 +194,8 @@ func (p *classParts) observeOwn(c, skewness []float64) {
 			class.skewness.Cells[sCell]++
 			class.skewness.Sum += s
 		} else {
-			class.epistemic.Observe(cLayout, v)
-			class.skewness.Observe(sLayout, s)
+			class.epistemic.Observe(v)
+			class.skewness.Observe(s)
 		}
 		if s > threshold {
 			*class.unreliable++
@@ -213,7 +208,7 @@ func (p *classParts) observeOwn(c, skewness []float64) {
 // their layouts afterwards.
 func (p *classParts) observeShared(c, skewness []float64) {
 	class := &p.series[len(p.series)-1]
-	cLayout, sLayout := p.epistemicLayout, p.skewnessLayout
+	cLayout, sLayout := p.model.layouts.Contribution, p.model.layouts.Ratio
 	cells, skewnessCells := &class.epistemic.Cells, &class.skewness.Cells
 	threshold := p.model.threshold
 	sum, skewnessSum, unreliable := 0.0, 0.0, uint64(0)
@@ -228,7 +223,7 @@ func (p *classParts) observeShared(c, skewness []float64) {
 			unreliable++
 		}
 	}
-	class.epistemic.Counted(cLayout, c, sum)
-	class.skewness.Counted(sLayout, skewness, skewnessSum)
+	class.epistemic.Counted(c, sum)
+	class.skewness.Counted(skewness, skewnessSum)
 	*class.unreliable += float64(unreliable)
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,19 +28,32 @@ type collector struct {
 	earlyStop  earlyStops
 	policies   policies
 	promises   promises
-	saturation *saturation
+	saturation saturation
 	daemon     daemonEvents
+
+	readings []reading
+}
+
+// reading returns a function that sends a scrape what other parts of the daemon said just before. It is
+// called without the collector's lock, which a change of policies may hold, and the function under it.
+type reading func() (send func(to chan<- prometheus.Metric))
+
+// atScrapes makes every scrape call r.
+func (c *collector) atScrapes(r reading) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.readings = append(c.readings, r)
 }
 
 func newCollector(o Options) *collector {
 	shards := sharded.NewShards()
-	c := &collector{shards: shards, table: table{shards: len(shards), classBuckets: o.ClassBuckets}}
+	c := &collector{shards: shards, table: table{classBuckets: o.ClassBuckets}}
 	t := &c.table
 	c.inputs = declareInputs(t)
 	c.risks = declareRisks(t)
 	c.reviews = declareReviews(t)
 	c.classes = declareClasses(t)
-	c.drift = declareDrift(t)
+	c.drift = declareDrift(t, len(shards))
 	c.traffic = declareTraffic(t, o.RejectReasons)
 	c.earlyStop = declareEarlyStops(t)
 	c.policies = declarePolicies(t)
@@ -59,8 +73,13 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It adds up one shard after another, all series under one
 // lock, so that a scrape has a message whole or not at all.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	checks := c.earlyStop.readChecks() // not under the lock, which a change of policies may hold
-	kept := c.promises.readPromises()
+	c.mu.RLock()
+	readings := slices.Clone(c.readings)
+	c.mu.RUnlock()
+	var sends []func(chan<- prometheus.Metric)
+	for _, read := range readings {
+		sends = append(sends, read())
+	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var scrapes []sharded.Scrape
@@ -85,9 +104,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, w := range c.drift.watches {
 		w.collect(to)
 	}
-	c.earlyStop.collect(checks, to)
-	c.promises.collect(kept, to)
-	c.saturation.collect(to)
+	for _, send := range sends {
+		send(to)
+	}
 	for _, f := range c.families { // last: drift may just have counted alarms
 		if v, ok := f.vec.(prometheus.Collector); ok {
 			v.Collect(to)

@@ -22,7 +22,7 @@ type driftWatches struct {
 	watches         map[string]*driftWatch // by model, under the collector's lock
 }
 
-func declareDrift(t *table) driftWatches {
+func declareDrift(t *table, shards int) driftWatches {
 	return driftWatches{
 		z: t.computed("ckd_drift_z",
 			"How far the last inputs of a model have moved from its calibration, in standard "+
@@ -40,7 +40,7 @@ func declareDrift(t *table) driftWatches {
 		alarms: t.counter("ckd_drift_alarms_total",
 			"How often ckd_drift_alarm rose to 1.",
 			"model", "class", "signal"),
-		shards:  t.shards,
+		shards:  shards,
 		watches: make(map[string]*driftWatch),
 	}
 }
@@ -182,28 +182,12 @@ func (in *driftInputs) next() []drift.Block {
 	return in.blocks[in.n*classes:][:classes]
 }
 
-// count counts the next input of a shard, whose elements are set. The caller holds the lock of the
-// shard.
-func (w *driftWatch) count(shard *driftInputs) {
-	if shard.n++; shard.n < drift.BlockInputs {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.compare(shard)
-}
-
-// bind returns where the inputs of a shard wait.
-func (w *driftWatch) bind(shard int) *driftInputs {
+// observe adds an input to those that wait in a shard, whose lock the caller holds.
+func (w *driftWatch) observe(shard int, res *decomp.Result) {
 	in := &w.shards[shard]
 	if in.blocks == nil {
 		*in = newDriftInputs(len(w.classes))
 	}
-	return in
-}
-
-// observe adds an input to those that wait in a shard, whose lock the caller holds.
-func (w *driftWatch) observe(in *driftInputs, res *decomp.Result) {
 	into := in.next()
 	for i := range into {
 		class := &w.classes[i]
@@ -212,7 +196,11 @@ func (w *driftWatch) observe(in *driftInputs, res *decomp.Result) {
 			Predicted: oneIf(class.class == res.Predicted),
 		}
 	}
-	w.count(in)
+	if in.n++; in.n == drift.BlockInputs {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.compare(in)
+	}
 }
 
 // collectShard collects the inputs that wait in a shard, whose lock the caller holds.

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ckd-project/ckd/internal/monitor/fullpass"
@@ -20,8 +18,7 @@ type earlyStops struct {
 	checked, disagreements, lost   *prometheus.CounterVec
 	disagreement, evidence, halted *computedGauge
 
-	inForce map[string]bool                                    // the models with a rule in force, under the collector's lock
-	checks  *atomic.Pointer[func() map[string]fullpass.Status] // holds nil until there is somebody to ask
+	inForce map[string]bool // the models with a rule in force, under the collector's lock
 }
 
 func declareEarlyStops(t *table) earlyStops {
@@ -60,7 +57,6 @@ func declareEarlyStops(t *table) earlyStops {
 				"the policy changes; else 0.",
 			"model"),
 		inForce: make(map[string]bool),
-		checks:  new(atomic.Pointer[func() map[string]fullpass.Status]),
 	}
 }
 
@@ -102,15 +98,6 @@ func (f *earlyStops) remove(model string) {
 	for _, v := range []vec{f.used, f.saved, f.checked, f.disagreements, f.lost} {
 		v.DeletePartialMatch(prometheus.Labels{"model": model})
 	}
-}
-
-// readChecks returns what full-pass checks say, by model. The caller must not hold the collector's
-// lock.
-func (f *earlyStops) readChecks() map[string]fullpass.Status {
-	if read := f.checks.Load(); read != nil {
-		return (*read)()
-	}
-	return nil
 }
 
 // collect sends a scrape what full-pass checks say, unless the rule they are about went out of
@@ -164,5 +151,8 @@ func (m *Model) FullPassCheckLost() {
 // ReadFullPassChecks makes every scrape call read for what full-pass checks say, by model. A scrape
 // takes only models whose policy has a rule in force. read may wait for Model and Remove.
 func (m *Metrics) ReadFullPassChecks(read func() map[string]fullpass.Status) {
-	m.collector.earlyStop.checks.Store(&read)
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		checks := read()
+		return func(to chan<- prometheus.Metric) { m.collector.earlyStop.collect(checks, to) }
+	})
 }

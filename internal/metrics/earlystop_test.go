@@ -109,6 +109,11 @@ func TestEarlyStop(t *testing.T) {
 func TestEarlyStopReload(t *testing.T) {
 	d := newDaemon(t, 0)
 	p, m := parse(t, threeClasses)
+	whileScraped := func() {}
+	d.ReadFullPassChecks(func() map[string]fullpass.Status {
+		whileScraped()
+		return watched(t, "m", 0)
+	})
 	changed := withRule(p) // its rule was learned for another threshold
 	changed.EarlyStopping.PolicyHash = "sha256:of-another"
 	for name, without := range map[string]*policy.Policy{"without a rule": p, "with the rule of another policy": changed} {
@@ -116,7 +121,6 @@ func TestEarlyStopReload(t *testing.T) {
 		model.PassesUsed(2, 15)
 		model.FullPassChecked(fullpass.OtherSide, 15)
 		model.FullPassCheckLost()
-		d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
 		if found := earlyStopSeries(d.values(t)); len(found) > 0 {
 			t.Errorf("%s: %v", name, found)
 		}
@@ -124,14 +128,11 @@ func TestEarlyStopReload(t *testing.T) {
 
 	first := d.put(withRule(p), m)
 	first.PassesUsed(2, 15)
-	d.ReadFullPassChecks(func() map[string]fullpass.Status {
-		d.put(withRule(p), m).PassesUsed(3, 15)
-		return watched(t, "m", 0)
-	})
+	whileScraped = func() { d.put(withRule(p), m).PassesUsed(3, 15) }
 	if got := earlyStopSeries(d.values(t)); got[`ckd_passes_used{model="m"}`] != 2 || len(got) != 16 {
 		t.Errorf("two inputs, the second under the same rule, loaded while a scrape asked: %d series, %v", len(got), got)
 	}
-	d.ReadFullPassChecks(func() map[string]fullpass.Status { return watched(t, "m", 0) })
+	whileScraped = func() {}
 
 	d.put(p, m)
 	first.PassesUsed(4, 15) // this input was opened before the policy changed

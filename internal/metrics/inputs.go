@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"sync/atomic"
+
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/metrics/internal/sharded"
 	"github.com/ckd-project/ckd/policy"
@@ -44,6 +46,7 @@ func declareInputs(t *table) inputs {
 // modelInputs holds the series of the inputs of one model.
 type modelInputs struct {
 	decisions                               *sharded.CounterVec
+	taken                                   [1 + policy.ByFallback][policy.Reasons]atomic.Pointer[sharded.Counter] // nil until one is taken
 	onDemand                                *onDemand
 	model                                   string
 	mutualInformation, entropy              *sharded.Histogram
@@ -89,49 +92,27 @@ func (m *modelInputs) counter(a policy.Action, s policy.Score, r policy.Reason) 
 	return m.decisions.With(m.model, a.String(), string(s), r.String())
 }
 
-// inputParts holds the parts of modelInputs in one shard.
-type inputParts struct {
-	series               *modelInputs
-	total, entropyLayout *sharded.Layout
-
-	decisions                               [1 + policy.ByFallback][policy.Reasons]*float64 // nil until one is taken
-	mutualInformation, entropy              *sharded.Counts
-	fallback, passes, degenerate, saturated *float64
-}
-
-// bind finds the parts in a shard.
-func (m *modelInputs) bind(b *sharded.Binder) inputParts {
-	layouts := sharded.Layouts()
-	parts := inputParts{
-		series: m, total: layouts.Total, entropyLayout: layouts.Entropy,
-		mutualInformation: b.Histogram(m.mutualInformation),
-		entropy:           b.Histogram(m.entropy),
+// observe counts a decided input in a shard, which the caller has locked.
+func (m *modelInputs) observe(shard *sharded.Shard, res *decomp.Result, d *policy.Decision) {
+	taken := &m.taken[d.Gate][d.Reason]
+	decided := taken.Load()
+	if decided == nil {
+		decided = m.counter(d.Action, d.Score, d.Reason)
+		taken.Store(decided)
 	}
-	parts.passes, parts.fallback = b.Counter(m.passes), b.Counter(m.fallback)
-	parts.degenerate, parts.saturated = b.Counter(m.degenerate), b.Counter(m.saturated)
-	return parts
-}
-
-// observe counts a decided input in the shard of that index, which the caller has locked.
-func (p *inputParts) observe(shard int, res *decomp.Result, d *policy.Decision) {
-	decided := &p.decisions[d.Gate][d.Reason]
-	if *decided == nil {
-		*decided = new(float64) // counts into nothing, where the model was removed
-		if counter := p.series.counter(d.Action, d.Score, d.Reason); counter != nil {
-			*decided = sharded.NewBinder(shard).Counter(counter)
-		}
+	if decided != nil {
+		*decided.Part(shard)++
 	}
-	**decided++
-	p.mutualInformation.Observe(p.total, res.MI)
-	p.entropy.Observe(p.entropyLayout, res.Entropy)
+	m.mutualInformation.Part(shard).Observe(res.MI)
+	m.entropy.Part(shard).Observe(res.Entropy)
 	if d.Gate == policy.ByFallback {
-		*p.fallback++
+		*m.fallback.Part(shard)++
 	}
-	*p.passes += float64(res.Passes)
+	*m.passes.Part(shard) += float64(res.Passes)
 	if res.Degenerate {
-		*p.degenerate++
+		*m.degenerate.Part(shard)++
 	}
 	if res.Saturated {
-		*p.saturated++
+		*m.saturated.Part(shard)++
 	}
 }

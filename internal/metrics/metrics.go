@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,13 +54,7 @@ type Model struct {
 // New registers the series. An error names the option that is wrong, or says why they cannot be
 // registered; then nothing is registered.
 func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
-	if o.ClassLabels < 0 {
-		return nil, fmt.Errorf("metrics: %d class labels: expected at least 1, or 0 for the default of %d",
-			o.ClassLabels, defaultClassLabels)
-	}
-	if o.ClassLabels == 0 {
-		o.ClassLabels = defaultClassLabels
-	}
+	o.ClassLabels = cmp.Or(o.ClassLabels, defaultClassLabels)
 	m := &Metrics{options: o, collector: newCollector(o), models: make(map[string]*Model)}
 	m.collector.traffic.create("", withoutRoom)
 	m.unknown = modelTraffic{families: &m.collector.traffic, onDemand: new(onDemand)}

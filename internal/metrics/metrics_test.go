@@ -499,7 +499,6 @@ func TestNewErrors(t *testing.T) {
 		options  Options
 		fragment string
 	}{
-		{"labels", prometheus.NewRegistry(), Options{ClassLabels: -1}, "-1 class labels: expected at least 1"},
 		{"version", prometheus.NewRegistry(), Options{Version: "\xff"}, `version "\xff"`},
 		{"twice", taken, Options{}, "duplicate metrics collector registration"},
 		{"clash", clash, Options{}, `"ckd_passes_total"`},

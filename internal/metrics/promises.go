@@ -3,7 +3,6 @@ package metrics
 import (
 	"encoding/hex"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,9 +16,6 @@ type promises struct {
 	outcomes *prometheus.CounterVec
 
 	share, evidence, state, reviews, overdue, age *computedGauge
-
-	read   *atomic.Pointer[func() []*ledger.Promise] // holds nil without a ledger
-	stated *atomic.Pointer[func() time.Time]         // as above
 }
 
 func declarePromises(t *table) promises {
@@ -52,24 +48,11 @@ func declarePromises(t *table) promises {
 		age: t.computed("ckd_ledger_state_age_seconds",
 			"Seconds since the ledger last answered this daemon, or since the daemon started if it never has; "+
 				"absent without a ledger."),
-		read:   new(atomic.Pointer[func() []*ledger.Promise]),
-		stated: new(atomic.Pointer[func() time.Time]),
 	}
-}
-
-// readPromises returns the states of all promises. The caller must not hold the collector's lock.
-func (f *promises) readPromises() []*ledger.Promise {
-	if read := f.read.Load(); read != nil {
-		return (*read)()
-	}
-	return nil
 }
 
 // collect sends a scrape what outcomes say.
 func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
-	if stated := f.stated.Load(); stated != nil {
-		f.age.send(to, max(0, time.Since((*stated)()).Seconds()))
-	}
 	for _, p := range all {
 		policy := hex.EncodeToString(p.Policy[:])
 		for v := ledger.NoLine; v <= ledger.Violated; v++ {
@@ -112,9 +95,17 @@ func (m *Metrics) ReadPromises(read func() []*ledger.Promise) {
 	for _, s := range ledger.Statuses() {
 		m.collector.promises.outcomes.WithLabelValues("", s.String())
 	}
-	m.collector.promises.read.Store(&read)
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		all := read()
+		return func(to chan<- prometheus.Metric) { m.collector.promises.collect(all, to) }
+	})
 }
 
 // ReadStateTime makes every scrape call read for when the ledger last answered this daemon; when the
 // daemon started if it never has, so that a ledger that was never reached is seen too.
-func (m *Metrics) ReadStateTime(read func() time.Time) { m.collector.promises.stated.Store(&read) }
+func (m *Metrics) ReadStateTime(read func() time.Time) {
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		age := max(0, time.Since(read()).Seconds())
+		return func(to chan<- prometheus.Metric) { m.collector.promises.age.send(to, age) }
+	})
+}

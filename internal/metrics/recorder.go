@@ -18,13 +18,7 @@ type Recorder struct {
 	shard *sharded.Shard
 	index int // index of the shard
 
-	// The model's series in the shard, from the first time that the model counts in it.
-	bound   bool
-	inputs  inputParts
-	risks   riskParts
-	reviews reviewParts
-	classes classParts
-	drift   *driftInputs // nil without a reference
+	classes *classParts // nil until the model counts in the shard
 }
 
 // Record locks a shard to count inputs in it that are already decided: a scrape sees all or none of
@@ -43,8 +37,8 @@ func (m *Model) Record(hint uint32) *Recorder {
 			break
 		}
 	}
-	if !r.bound {
-		r.bind()
+	if r.classes == nil {
+		r.classes = m.classes.bind(r.shard)
 	}
 	return r
 }
@@ -56,8 +50,8 @@ func (r *Recorder) Done() { r.shard.Unlock() }
 // policy.
 func (r *Recorder) Observe(res *decomp.Result, d *policy.Decision) {
 	r.ObserveUnsampled(res, d)
-	if r.drift != nil && !off {
-		r.model.drift.observe(r.drift, res)
+	if r.model.drift != nil {
+		r.model.drift.observe(r.index, res)
 	}
 }
 
@@ -65,33 +59,6 @@ func (r *Recorder) Observe(res *decomp.Result, d *policy.Decision) {
 // the calibration: an input that was decided early lacks passes, and those that run on to their last
 // pass are a selection.
 func (r *Recorder) ObserveUnsampled(res *decomp.Result, d *policy.Decision) {
-	if off {
-		return
-	}
-	r.inputs.observe(r.index, res, d)
+	r.model.inputs.observe(r.shard, res, d)
 	r.classes.observe(res, d)
-}
-
-// Exemplify makes the trace of an observed input the exemplar of the C_k of the class that decided
-// it, or of its mutual information if no class did.
-func (r *Recorder) Exemplify(trace string, res *decomp.Result, d *policy.Decision) {
-	if off {
-		return
-	}
-	if d.Class < 0 {
-		r.inputs.mutualInformation.Exemplify(r.inputs.total, res.MI, trace)
-		return
-	}
-	r.classes.class(d.Class).epistemic.Exemplify(r.classes.epistemicLayout, res.C[d.Class], trace)
-}
-
-// bind finds the model's series in the shard.
-func (r *Recorder) bind() {
-	b := sharded.NewBinder(r.index)
-	r.inputs, r.classes, r.risks = r.model.inputs.bind(b), r.model.classes.bind(b), r.model.risks.bind(b)
-	r.reviews = r.model.reviews.bind(b)
-	if r.model.drift != nil {
-		r.drift = r.model.drift.bind(r.index)
-	}
-	r.bound = true
 }

@@ -56,38 +56,20 @@ func (f *reviews) model(p *policy.Policy, o *Options) *modelReviews {
 	return m
 }
 
-// reviewParts holds the parts of modelReviews in one shard; nil for series that do not exist.
-type reviewParts struct {
-	strata   [receipt.Strata]struct{ eligible, reviews, propensity *float64 }
-	exceeded *float64
-}
-
-// bind finds the parts in a shard.
-func (m *modelReviews) bind(b *sharded.Binder) (parts reviewParts) {
-	if m == nil {
-		return parts
-	}
-	for s := receipt.Deferred; s < receipt.Strata; s++ {
-		stratum, to := &m.strata[s], &parts.strata[s]
-		to.eligible, to.reviews, to.propensity = b.Counter(stratum.eligible), b.Counter(stratum.reviews), b.Counter(stratum.propensity)
-	}
-	parts.exceeded = b.Counter(m.exceeded)
-	return parts
-}
-
 // ObserveReview counts an input whose client takes receipts, and that Observe or ObserveUnsampled has
 // counted. The propensity is that of being drawn for a review.
 func (r *Recorder) ObserveReview(s receipt.Stratum, review, exceeded bool, propensity float64) {
-	n := &r.reviews.strata[s]
-	if off || n.eligible == nil {
+	m := r.model.reviews
+	if m == nil || m.strata[s].eligible == nil {
 		return
 	}
-	*n.eligible++
-	*n.propensity += propensity
+	n := &m.strata[s]
+	*n.eligible.Part(r.shard)++
+	*n.propensity.Part(r.shard) += propensity
 	if review {
-		*n.reviews++
+		*n.reviews.Part(r.shard)++
 	}
 	if exceeded {
-		*r.reviews.exceeded++
+		*m.exceeded.Part(r.shard)++
 	}
 }

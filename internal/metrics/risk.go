@@ -55,37 +55,15 @@ func (f *risks) dropStale(model string, next *modelRisks) {
 	}
 }
 
-// riskParts holds the parts of modelRisks in one shard; nil for series that do not exist.
-type riskParts struct {
-	layout *sharded.Layout
-	risk   *sharded.Counts
-	misses *float64
-}
-
-// bind finds the parts in a shard.
-func (m *modelRisks) bind(b *sharded.Binder) (parts riskParts) {
-	if m == nil {
-		return riskParts{}
-	}
-	parts = riskParts{layout: sharded.Layouts().Contribution, risk: b.Histogram(m.risk)}
-	if m.misses != nil {
-		parts.misses = b.Counter(m.misses)
-	}
-	return parts
-}
-
 // ObserveRisk counts the risk of an input that Observe or ObserveUnsampled has counted: a probability,
 // or NaN, which means that it has none.
 func (r *Recorder) ObserveRisk(risk float64, a policy.Action) {
-	if off || r.risks.risk == nil {
+	m := r.model.risks
+	if m == nil || math.IsNaN(risk) {
 		return
 	}
-	counted := r.risks.risk.ObserveUnlessNaN(r.risks.layout, risk)
-	if r.risks.misses != nil {
-		bits := math.Float64bits(counted)
-		if a != policy.Retain { // of integers, so that it compiles without a branch
-			bits = 0
-		}
-		*r.risks.misses += math.Float64frombits(bits)
+	m.risk.Part(r.shard).Observe(risk)
+	if m.misses != nil && a == policy.Retain {
+		*m.misses.Part(r.shard) += risk
 	}
 }

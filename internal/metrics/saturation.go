@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Use says how much of a limited resource clients hold. A Limit of 0 means that it has none of its own.
 type Use struct {
@@ -13,15 +9,10 @@ type Use struct {
 }
 
 // saturation declares the gauges of limited resources.
-type saturation struct {
-	inUse, limit *computedGauge
+type saturation struct{ inUse, limit *computedGauge }
 
-	mu    sync.Mutex
-	reads []func() []Use
-}
-
-func declareSaturation(t *table) *saturation {
-	return &saturation{
+func declareSaturation(t *table) saturation {
+	return saturation{
 		inUse: t.computed("ckd_in_use",
 			"How much of a limited resource clients hold, by resource.",
 			"resource"),
@@ -31,25 +22,19 @@ func declareSaturation(t *table) *saturation {
 	}
 }
 
-// collect sends the gauges to a scrape.
-func (s *saturation) collect(to chan<- prometheus.Metric) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, read := range s.reads {
-		for _, use := range read() {
-			s.inUse.send(to, float64(use.InUse), use.Resource)
-			if use.Limit != 0 {
-				s.limit.send(to, float64(use.Limit), use.Resource)
-			}
-		}
-	}
-}
-
 // ReadUse makes every scrape call read, beside what earlier calls of ReadUse named. Each resource must
 // have one reader.
 func (m *Metrics) ReadUse(read func() []Use) {
 	s := m.collector.saturation
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads = append(s.reads, read)
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		all := read()
+		return func(to chan<- prometheus.Metric) {
+			for _, use := range all {
+				s.inUse.send(to, float64(use.InUse), use.Resource)
+				if use.Limit != 0 {
+					s.limit.send(to, float64(use.Limit), use.Resource)
+				}
+			}
+		}
+	})
 }

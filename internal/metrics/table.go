@@ -10,7 +10,6 @@ import (
 
 // table lists the families of series that the groups declare.
 type table struct {
-	shards       int
 	classBuckets bool // classic buckets in histograms by class
 	families     []family
 }
@@ -42,7 +41,7 @@ func (t *table) counter(name, help string, labels ...string) *prometheus.Counter
 
 // sharded declares a counter that every input may update.
 func (t *table) sharded(name, help string, labels ...string) *sharded.CounterVec {
-	v := sharded.NewCounterVec(t.shards, name, help, labels)
+	v := sharded.NewCounterVec(name, help, labels)
 	t.add(name, "counter", help, labels, v)
 	return v
 }
@@ -51,7 +50,7 @@ func (t *table) sharded(name, help string, labels ...string) *sharded.CounterVec
 // where Options ask for them.
 func (t *table) histogram(name, help string, l *sharded.Layout, labels ...string) *sharded.HistogramVec {
 	classic := t.classBuckets || !slices.Contains(labels, "class")
-	v := sharded.NewHistogramVec(t.shards, name, help, l, classic, labels)
+	v := sharded.NewHistogramVec(name, help, l, classic, labels)
 	t.add(name, "histogram", help, labels, v)
 	return v
 }

@@ -77,10 +77,6 @@ func (s *Source) TLSConfigForProbes() *tls.Config { return s.config(true, "h2", 
 // ErrUntrusted says that a client certificate was revoked, or that its CA is no longer trusted.
 var ErrUntrusted = errors.New("the client certificate was revoked, or its CA is no longer trusted")
 
-// Check returns ErrUntrusted for a connection whose client certificate was good at its handshake
-// and is not any more. Expiry is left to the next handshake.
-func (s *Source) Check(c tls.ConnectionState) error { return s.current.Load().check(c) }
-
 // config returns a configuration whose handshakes use the certificates in force when they begin.
 func (s *Source) config(optional bool, protocols ...string) *tls.Config {
 	inForce := func() *tls.Config { return s.current.Load().config(s.options, optional, protocols) }
@@ -139,7 +135,7 @@ func (s *Source) add(c net.Conn, state tls.ConnectionState) error {
 	s.tracking.Lock()
 	s.open[c] = state
 	s.tracking.Unlock()
-	err := s.Check(state)
+	err := s.current.Load().check(state)
 	if err != nil {
 		_ = c.Close() // it was not used
 	}
@@ -158,7 +154,7 @@ func (s *Source) closeUntrusted() {
 	var untrusted []net.Conn
 	s.tracking.Lock()
 	for c, state := range s.open {
-		if s.Check(state) != nil {
+		if s.current.Load().check(state) != nil {
 			untrusted = append(untrusted, c)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ const maxFileBytes = 32 << 20
 
 // state holds the contents of the files at one time.
 type state struct {
-	hash     string // hash of everything but the private key
+	hash     string // hash of all files but the private key's
 	pair     tls.Certificate
 	chain    []*x509.Certificate // certificates in the order the server sends them
 	notAfter time.Time
@@ -85,7 +84,8 @@ func (o Options) load() (*state, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	st.hash = st.sum()
+	// The certificate stands for its private key.
+	st.hash = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q", data[o.Cert], data[o.ClientCA], data[o.CRL])))
 	return st, nil
 }
 
@@ -218,25 +218,6 @@ func whole(data []byte) error {
 	return nil
 }
 
-// sum returns a hash of everything but the private key, which the certificate stands for.
-func (st *state) sum() string {
-	h := sha256.New()
-	part := func(name string, raw []byte) {
-		fmt.Fprintf(h, "%s %d\n", name, len(raw))
-		_, _ = h.Write(raw) // writing to a hash never fails
-	}
-	for _, c := range st.chain {
-		part("certificate", c.Raw)
-	}
-	for _, c := range st.clientCAs {
-		part("client CA", c.Raw)
-	}
-	for _, l := range st.lists {
-		part("list", l.Raw)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
 // valid returns why clients would refuse the server's certificate at a time, or nil.
 func (st *state) valid(now time.Time) error {
 	for _, c := range st.chain {
@@ -283,7 +264,7 @@ func (st *state) warnings(now time.Time) []string {
 }
 
 // check returns ErrUntrusted unless the client certificate, if there is one, leads to a trusted CA
-// without passing a revoked certificate.
+// without passing a revoked certificate. Expiry is left to the next handshake.
 func (st *state) check(c tls.ConnectionState) error {
 	if len(c.PeerCertificates) == 0 {
 		return nil

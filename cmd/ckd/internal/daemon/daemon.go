@@ -22,7 +22,6 @@ import (
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
 	"github.com/ckd-project/ckd/oip"
-	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/web"
@@ -47,18 +46,7 @@ type Daemon struct {
 // New loads the policies that the configuration names, builds every part and opens every
 // address. After an error nothing stays open. The policies are reloaded while the daemon
 // runs.
-func New(c *config.Config, log *zap.Logger) (*Daemon, error) {
-	return build(c, log, func(s *server.Server) (*store.Store, error) { return store.Open(s.SetPolicies, c.Policy...) })
-}
-
-// NewFixed returns a daemon whose policies are given and stay. All else is as for New.
-func NewFixed(c *config.Config, log *zap.Logger, set *policy.Set) (*Daemon, error) {
-	return build(c, log, func(s *server.Server) (*store.Store, error) { return nil, s.SetPolicies(set) })
-}
-
-// build builds every part. load puts the first policies in force, and returns their store if they
-// come from files.
-func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.Store, error)) (_ *Daemon, err error) {
+func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 	d := &Daemon{log: log, shutdown: &shutdown{grace: c.ShutdownGrace}, sockets: &sockets{}}
 	defer func() {
 		if err != nil {
@@ -112,7 +100,7 @@ func build(c *config.Config, log *zap.Logger, load func(*server.Server) (*store.
 	d.rpc = newRPC(s, log, d.shutdown)
 	d.page = newPage(c, s, d.security, d.keeper, registry, m, inputs, d.sockets.admin, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
-	if d.policies.store, err = load(s); err != nil {
+	if d.policies.store, err = store.Open(s.SetPolicies, c.Policy...); err != nil {
 		return nil, err
 	}
 	if err := d.openHTTP(c, registry, m, refusals, failed); err != nil {

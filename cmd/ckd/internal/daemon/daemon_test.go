@@ -23,11 +23,10 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
-	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// settings returns the defaults with free addresses.
+// settings returns the defaults with free addresses, and the policy of a model m.
 func settings(t *testing.T) *config.Config {
 	t.Helper()
 	c, err := config.Default()
@@ -35,21 +34,11 @@ func settings(t *testing.T) *config.Config {
 		t.Fatal(err)
 	}
 	c.Listen, c.Admin = []string{"127.0.0.1:0", "unix:" + filepath.Join(t.TempDir(), "s")}, "127.0.0.1:0"
-	c.ShutdownGrace = time.Second
-	return c
-}
-
-// build builds a daemon for model m, unless the settings name policies.
-func build(t *testing.T, c *config.Config, log *zap.Logger) (*daemon.Daemon, error) {
-	t.Helper()
-	if c.Policy != nil {
-		return daemon.New(c, log)
-	}
-	set, err := policy.Parse(policy.File{Name: "p.yaml", Data: []byte("models: [{name: m, classes: [a, b], critical: [b]}]")})
-	if err != nil {
+	c.ShutdownGrace, c.Policy = time.Second, []string{filepath.Join(t.TempDir(), "p.yaml")}
+	if err := os.WriteFile(c.Policy[0], []byte("models: [{name: m, classes: [a, b], critical: [b]}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return daemon.NewFixed(c, log, set)
+	return c
 }
 
 // started is a running daemon.
@@ -68,7 +57,7 @@ func start(t *testing.T, changes ...func(*config.Config)) *started {
 		change(c)
 	}
 	core, logs := observer.New(zap.InfoLevel)
-	d, err := build(t, c, zap.New(core))
+	d, err := daemon.New(c, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +215,7 @@ func TestFirstLine(t *testing.T) {
 		"version": buildinfo.Get().Version, "revision": buildinfo.Get().Revision,
 		"listeners": map[string]any{"grpc": a.Targets(), "admin": strings.TrimPrefix(a.AdminURL(), "http://")},
 		"settings": map[string]any{
-			"listen": c.Listen, "admin": c.Admin, "access": c.Access, "insecure-plaintext": true, "max-streams": 7, "shutdown-grace": "3s",
+			"policy": c.Policy, "listen": c.Listen, "admin": c.Admin, "access": c.Access, "insecure-plaintext": true, "max-streams": 7, "shutdown-grace": "3s",
 		},
 	}
 	if d := cmp.Diff(want, first.ContextMap()); first.Message != "starting" || d != "" {
@@ -244,7 +233,7 @@ func TestNothingStaysOpen(t *testing.T) {
 	running := start(t)
 	c := settings(t)
 	c.Admin = strings.TrimPrefix(running.AdminURL(), "http://") // taken
-	if _, err := build(t, c, zap.NewNop()); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := daemon.New(c, zap.NewNop()); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("a taken port: %v", err)
 	}
 	c.Admin = "off" // the unix socket of c must be free again

@@ -17,7 +17,7 @@ import (
 // policies reloads the policies and publishes each outcome in the log, the metrics, /healthz and
 // the triage page.
 type policies struct {
-	store   *store.Store // nil if the policies are fixed
+	store   *store.Store
 	server  *server.Server
 	log     *zap.Logger
 	metrics *metrics.Metrics
@@ -25,29 +25,22 @@ type policies struct {
 	failed  *failedReloads
 
 	mu     sync.Mutex
-	logged []*policy.Policy // in force when a reload was last logged
+	logged map[string]*policy.Policy // in force when a load was last logged, by model
 }
 
 // begin publishes the first load, after which the policies are in force.
 func (p *policies) begin() {
-	p.logged = p.server.Policies()
 	p.note(nil, time.Now())
-	p.logModels()
+	p.logNews()
 }
 
 // watch reloads when the files change, until ctx ends.
 func (p *policies) watch(ctx context.Context) {
-	if p.store != nil {
-		p.store.Watch(ctx, p.reloaded)
-	}
+	p.store.Watch(ctx, p.reloaded)
 }
 
-// reload loads the policies again, if they come from files. The trigger is for the log.
-func (p *policies) reload(trigger string) {
-	if p.store != nil {
-		p.reloaded(p.store.Reload(trigger))
-	}
-}
+// reload loads the policies again. The trigger is for the log.
+func (p *policies) reload(trigger string) { p.reloaded(p.store.Reload(trigger)) }
 
 // reloaded publishes the outcome of a reload.
 func (p *policies) reloaded(o watch.Outcome) {
@@ -59,7 +52,6 @@ func (p *policies) reloaded(o watch.Outcome) {
 	case o.Changed:
 		p.log.Info("policies reloaded", fields...)
 		p.logNews()
-		p.logModels()
 	default:
 		p.log.Info("policies are unchanged", fields...)
 	}
@@ -76,17 +68,25 @@ func (p *policies) note(err error, ended time.Time) {
 	p.page.reloaded(err, ended)
 }
 
-// logNews logs how the policies differ from those logged last.
+// logNews logs the policies that a load has put in force, and those that it has removed.
 func (p *policies) logNews() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.logged
-	p.logged = p.server.Policies()
-	logChanges(p.log, before, p.logged)
+	p.logged = map[string]*policy.Policy{}
+	for _, now := range p.server.Policies() {
+		p.logged[now.Name] = now
+		if was := before[now.Name]; was == nil || was.Hash != now.Hash || was.Version != now.Version {
+			p.log.Info("policy in force", describe(now)...)
+		}
+	}
+	for model, was := range before {
+		if p.logged[model] == nil {
+			p.log.Info("policy removed", describe(was)...)
+		}
+	}
 }
 
-func (p *policies) logModels() {
-	for _, m := range p.server.Policies() {
-		p.log.Info("policy in force", zap.String("model", m.Name), zap.String("version", m.Version), zap.String("hash", m.Hash))
-	}
+func describe(p *policy.Policy) []zap.Field {
+	return []zap.Field{zap.String("model", p.Name), zap.String("version", p.Version), zap.String("hash", p.Hash)}
 }

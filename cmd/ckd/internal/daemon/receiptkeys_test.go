@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
@@ -121,7 +122,7 @@ func TestNoReceiptKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := settings(t)
 			withReceiptKeys(filepath.Join(dir, name))(c)
-			if _, err := build(t, c, zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := daemon.New(c, zap.NewNop()); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, expected %s", err, want)
 			}
 		})

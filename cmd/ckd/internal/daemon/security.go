@@ -53,7 +53,7 @@ func newSecurity(c *config.Config, log *zap.Logger, m *metrics.Metrics, refusals
 		if err != nil {
 			return nil, fmt.Errorf("certificates: %w", err)
 		}
-		s.certificates, options.CheckCertificate = source, source.Check
+		s.certificates = source
 		s.files = append(s.files, secretFiles{certificateFiles, source})
 		m.CertificateNotAfter(source.NotAfter())
 		if c.TLSClientCA == "" && c.Access == "" {
@@ -138,9 +138,6 @@ func (s *security) reloaded(what string, o watch.Outcome) {
 	if what == certificateFiles {
 		fields = append(fields, zap.Time("not_after", s.certificates.NotAfter()))
 		s.metrics.CertificateNotAfter(s.certificates.NotAfter())
-		if o.Changed && s.access != nil {
-			s.access.Recheck() // ends calls whose certificate is no longer valid
-		}
 	}
 	if o.Hash != "" {
 		fields = append(fields, zap.String("hash", o.Hash))

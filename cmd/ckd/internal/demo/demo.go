@@ -17,7 +17,6 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/recordings"
-	"github.com/ckd-project/ckd/policy"
 )
 
 // Options holds the choices of the user.
@@ -54,10 +53,6 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	tuning, shown := split(recording.Passes.N)
-	policies, err := parsePolicy()
-	if err != nil {
-		return err
-	}
 	log, err := daemon.NewLogger(o.Log, "warn", "console")
 	if err != nil {
 		return err
@@ -67,7 +62,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(folder) }() // the rest stays in the temporary folder
-	daemon, err := start(o, folder, log, policies)
+	daemon, err := start(o, folder, log)
 	if err != nil {
 		return err
 	}
@@ -85,8 +80,8 @@ func Run(ctx context.Context, o Options) error {
 	return ctx.Err() // nil unless the user ended the demo
 }
 
-// start builds the daemon of the demo. Its ledger, and the keys of its receipts, are in a folder.
-func start(o Options, folder string, log *zap.Logger, policies *policy.Set) (*daemon.Daemon, error) {
+// start builds the daemon of the demo. Its policy, its ledger and the keys of its receipts are in a folder.
+func start(o Options, folder string, log *zap.Logger) (*daemon.Daemon, error) {
 	c, err := config.Default()
 	if err != nil {
 		return nil, err
@@ -94,10 +89,11 @@ func start(o Options, folder string, log *zap.Logger, policies *policy.Set) (*da
 	c.Listen, c.HTTP, c.Admin, c.ShutdownGrace = []string{o.Listen}, o.HTTP, o.Admin, time.Second
 	c.RecentInputs = 1000 // their ids are numbers, not personal data
 	c.Ledger, c.ReceiptKeys = filepath.Join(folder, "ledger"), filepath.Join(folder, "receipt-keys")
-	if err := os.WriteFile(c.ReceiptKeys, []byte(receiptKey), 0o600); err != nil {
+	c.Policy = []string{filepath.Join(folder, "policy.yaml")}
+	if err := errors.Join(os.WriteFile(c.ReceiptKeys, []byte(receiptKey), 0o600), os.WriteFile(c.Policy[0], policyText, 0o600)); err != nil {
 		return nil, err
 	}
-	return daemon.NewFixed(c, log, policies)
+	return daemon.New(c, log)
 }
 
 // stream plays the model server: it streams the inputs, reports the results, and then keeps sending

@@ -64,7 +64,7 @@ func TestGenerated(t *testing.T) {
 // committed returns the demo's policy.
 func committed(t *testing.T) *policy.Policy {
 	t.Helper()
-	set, err := parsePolicy()
+	set, err := policy.Parse(policy.File{Name: "demo policy", Data: policyText})
 	if err != nil {
 		t.Fatal(err)
 	}

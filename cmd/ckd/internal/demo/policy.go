@@ -4,8 +4,6 @@ import (
 	_ "embed"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/ckd-project/ckd/policy"
 )
 
 // policyText is the demo's policy, with thresholds, a drift reference and an early-stopping rule from the
@@ -22,10 +20,6 @@ const (
 	// The permutation whose first half is for tuning.
 	seed1, seed2 = 2026, 1
 )
-
-func parsePolicy() (*policy.Set, error) {
-	return policy.Parse(policy.File{Name: "demo policy", Data: policyText})
-}
 
 // split divides the inputs into those that tune the thresholds and those shown. It shuffles them
 // first: neighbours in the recording often come from one patient, and would look like drift.

@@ -31,12 +31,16 @@ func streamInputs(
 	defer session.Close()
 	results := make([]client.Result, len(inputs))
 	var answered atomic.Int64
+	passes := make([]int, r.Passes.S)
+	for s := range passes {
+		passes[s] = s
+	}
 	batches, batchCtx := errgroup.WithContext(ctx)
 	batches.SetLimit(workers)
 	for from := 0; from < len(inputs); from += batchInputs {
 		end := min(from+batchInputs, len(inputs))
 		batches.Go(func() error {
-			got, err := streamBatch(batchCtx, session, r, inputs[from:end], ids[from:end])
+			got, err := streamBatch(batchCtx, session, r, inputs[from:end], ids[from:end], passes)
 			copy(results[from:end], got)
 			if n := answered.Add(int64(end - from)); progress != nil && err == nil {
 				progress(int(n), len(inputs))
@@ -54,23 +58,28 @@ func sessionOf(r *recordings.Recording) client.SessionConfig {
 	}
 }
 
-// streamBatch does what a model server does with a batch: it opens a group, runs pass after pass
-// over it, sends each, and waits for the answers.
-func streamBatch(ctx context.Context, session *client.Session, r *recordings.Recording, inputs []int, ids []string) ([]client.Result, error) {
-	group, err := session.Open(ctx, ids)
+// streamBatch does what a model server does with a batch: it runs pass after pass over the inputs that
+// still need one, sends each, and waits for the answers. Passes are taken in the given order.
+func streamBatch(ctx context.Context, session *client.Session, r *recordings.Recording, inputs []int, ids []string, passes []int) ([]client.Result, error) {
+	sent := 0
+	results, err := session.DoRows(ctx, ids, func(rows []int) ([]float32, error) {
+		left := make([]int, len(rows))
+		for i, row := range rows {
+			left[i] = inputs[row]
+		}
+		s := passes[sent%len(passes)]
+		sent++
+		return pass(r, s, left), nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	for s := range r.Passes.S {
-		if err := group.Send(pass(r, s, inputs)); err != nil {
-			return nil, err
+	for _, result := range results {
+		if result.Err != nil {
+			return nil, fmt.Errorf("input %s: %w", result.ID, result.Err)
 		}
 	}
-	results, err := group.Wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return results, firstError(results)
+	return results, nil
 }
 
 func idsOf(inputs []int) []string {
@@ -89,16 +98,6 @@ func pass(r *recordings.Recording, s int, inputs []int) []float32 {
 		values = append(values, r.Passes.Float32[at:at+r.Passes.K]...)
 	}
 	return values
-}
-
-// firstError returns the error of the first input that has one.
-func firstError(results []client.Result) error {
-	for _, result := range results {
-		if result.Err != nil {
-			return fmt.Errorf("input %s: %w", result.ID, result.Err)
-		}
-	}
-	return nil
 }
 
 // leftOnPage says that readers leave one in this many reviews to a user of the triage page: few
@@ -127,19 +126,7 @@ func keep(ctx context.Context, c *client.Client, r *recordings.Recording, reader
 			return nil // the user has seen enough
 		}
 		// A model server draws new passes each time; the recording has them in a new order.
-		passes, sent := order.Perm(r.Passes.S), 0
-		results, err := session.DoRows(ctx, idsOf(batch), func(rows []int) ([]float32, error) {
-			left := make([]int, len(rows))
-			for i, row := range rows {
-				left[i] = batch[row]
-			}
-			s := passes[sent%len(passes)]
-			sent++
-			return pass(r, s, left), nil
-		})
-		if err == nil {
-			err = firstError(results)
-		}
+		results, err := streamBatch(ctx, session, r, batch, idsOf(batch), order.Perm(r.Passes.S))
 		if err == nil {
 			err = readers.read(ctx, batch, results)
 		}

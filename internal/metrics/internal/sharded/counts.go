@@ -2,10 +2,8 @@ package sharded
 
 import (
 	"math"
-	"slices"
-	"sort"
-	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -15,89 +13,52 @@ import (
 // Loops over many values may count them into Cells and Sum directly, and call Counted at the end;
 // all else calls Observe.
 type Counts struct {
-	exemplars []exemplar // by classic bucket; nil until there is one
+	layout *Layout
 
 	Sum   float64
 	Cells [maxCells]uint64 // by Layout.Cell
 }
 
-// exemplar holds the latest value of a bucket that belongs to a trace.
-type exemplar struct {
-	trace string // empty without an exemplar
-	value float64
-	at    time.Time
-}
-
-// Exemplify makes the trace the exemplar of the bucket of a value that was observed.
-func (c *Counts) Exemplify(l *Layout, v float64, trace string) {
-	if c.exemplars == nil {
-		c.exemplars = make([]exemplar, len(l.Edges)+1)
-	}
-	c.exemplars[sort.SearchFloat64s(l.Edges, v)] = exemplar{trace, v, time.Now()}
-}
-
-// message returns the exemplar as a scrape sends it; nil for none.
-func (e exemplar) message() *dto.Exemplar {
-	if e.trace == "" {
-		return nil
-	}
-	return &dto.Exemplar{
-		Label: []*dto.LabelPair{{Name: new("trace_id"), Value: &e.trace}}, Value: &e.value, Timestamp: timestamppb.New(e.at),
-	}
-}
+// NewCounts returns counts without values.
+func NewCounts(l *Layout) *Counts { return &Counts{layout: l} }
 
 // Observe counts a value. NaN is left out.
-func (c *Counts) Observe(l *Layout, v float64) {
-	if cell := l.Cell(math.Float64bits(v)); cell >= FirstCell {
+func (c *Counts) Observe(v float64) {
+	if cell := c.layout.Cell(math.Float64bits(v)); cell >= FirstCell {
 		c.Cells[cell]++
 		c.Sum += v
 		return
 	}
-	c.observeOutside(l, v)
-}
-
-// ObserveUnlessNaN counts a value that is within the layout, or NaN, and returns what it adds to Sum: 0
-// for NaN. Where either is as likely as the other, it takes less time than Observe, for it has no
-// branch: NaN is counted in a cell before FirstCell, which no scrape reads.
-func (c *Counts) ObserveUnlessNaN(l *Layout, v float64) float64 {
-	bits := math.Float64bits(v)
-	cell := l.Cell(bits)
-	c.Cells[cell]++
-	if cell < FirstCell {
-		bits = 0
-	}
-	counted := math.Float64frombits(bits)
-	c.Sum += counted
-	return counted
+	c.observeOutside(v)
 }
 
 // observeOutside counts a value that is outside the layout as the nearest that is within. It ignores
 // NaN, which would make the sum NaN for good.
-func (c *Counts) observeOutside(l *Layout, v float64) {
+func (c *Counts) observeOutside(v float64) {
 	switch {
 	case math.IsNaN(v):
-	case v < l.Top: // below 0
+	case v < c.layout.Top: // below 0
 		c.Cells[FirstCell]++
 	default:
-		c.Cells[l.cells-1]++
-		c.Sum += l.Top
+		c.Cells[c.layout.cells-1]++
+		c.Sum += c.layout.Top
 	}
 }
 
 // Counted ends a loop that has counted values into Cells itself. sum is the sum of these values.
 // Values outside the layout were counted in the cells before FirstCell and may have spoilt the sum:
 // if there are any, Counted observes them one by one and sums the others again.
-func (c *Counts) Counted(l *Layout, values []float64, sum float64) {
+func (c *Counts) Counted(values []float64, sum float64) {
 	if c.Cells[0]|c.Cells[1] == 0 {
 		c.Sum += sum
 		return
 	}
 	c.Cells[0], c.Cells[1] = 0, 0
 	for _, v := range values {
-		if l.Cell(math.Float64bits(v)) >= FirstCell {
+		if c.layout.Cell(math.Float64bits(v)) >= FirstCell {
 			c.Sum += v
 		} else {
-			c.observeOutside(l, v)
+			c.observeOutside(v)
 		}
 	}
 }
@@ -108,94 +69,31 @@ func (c *Counts) add(other *Counts) {
 	for cell, n := range other.Cells {
 		c.Cells[cell] += n
 	}
-	if c.exemplars == nil && other.exemplars != nil {
-		c.exemplars = make([]exemplar, len(other.exemplars))
-	}
-	for bucket, e := range other.exemplars {
-		if e.at.After(c.exemplars[bucket].at) {
-			c.exemplars[bucket] = e
-		}
-	}
 }
 
-// histogram returns the counts as client_golang would: with native buckets and, if asked for, classic
-// ones beside them. Without classic buckets the exemplars are those of the native ones.
+// unnamed describes histograms until they get the name and labels of their series.
+var unnamed = prometheus.NewDesc("unnamed", "", nil, nil)
+
+// histogram returns the counts with native buckets and, if asked for, classic ones beside them.
 func (c *Counts) histogram(l *Layout, classicToo bool, created *timestamppb.Timestamp) *dto.Histogram {
-	var native nativeBuckets
-	classic := make([]uint64, len(l.Edges)+1)
+	native, classic, samples := make(map[int]int64), make([]uint64, len(l.Edges)+1), uint64(0)
 	for cell := FirstCell; cell < l.cells; cell++ {
-		classic[l.classic[cell]] += c.Cells[cell]
-		if cell > FirstCell {
-			native.add(l.keys[cell], c.Cells[cell])
+		n := c.Cells[cell]
+		samples += n
+		classic[l.classic[cell]] += n
+		if n > 0 && cell > FirstCell {
+			native[l.keys[cell]] += int64(n)
 		}
 	}
-	h := &dto.Histogram{
-		SampleSum:        &c.Sum,
-		CreatedTimestamp: created,
-		Schema:           new(int32(nativeSchema)),
-		ZeroThreshold:    new(l.ZeroThreshold),
-		ZeroCount:        &c.Cells[FirstCell],
-	}
-	samples := uint64(0)
-	for i, edge := range append(slices.Clone(l.Edges), math.Inf(1)) {
-		samples += classic[i]
-		var exemplar *dto.Exemplar
-		if c.exemplars != nil {
-			exemplar = c.exemplars[i].message()
-		}
-		if exemplar != nil {
-			h.Exemplars = append(h.Exemplars, exemplar)
-		}
-		// The bucket up to infinity is implied unless it has an exemplar.
-		if classicToo && (i < len(l.Edges) || exemplar != nil) {
-			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: new(samples), UpperBound: new(edge), Exemplar: exemplar})
+	var m dto.Metric
+	_ = prometheus.MustNewConstNativeHistogram(unnamed, samples, c.Sum, native, nil, c.Cells[FirstCell],
+		nativeSchema, l.ZeroThreshold, created.AsTime()).Write(&m) // it never fails
+	if classicToo {
+		upTo := uint64(0)
+		for i, edge := range l.Edges { // the bucket up to infinity is implied
+			upTo += classic[i]
+			m.Histogram.Bucket = append(m.Histogram.Bucket, &dto.Bucket{CumulativeCount: new(upTo), UpperBound: new(edge)})
 		}
 	}
-	h.SampleCount = new(samples)
-	h.PositiveSpan, h.PositiveDelta = native.encode()
-	return h
-}
-
-// nativeBuckets lists native buckets by ascending number, without empty ones.
-type nativeBuckets []struct {
-	key int
-	n   int64
-}
-
-// add adds to the last bucket, or appends one with a higher number.
-func (b *nativeBuckets) add(key int, n uint64) {
-	if n == 0 {
-		return
-	}
-	if last := len(*b) - 1; last < 0 || (*b)[last].key != key {
-		*b = append(*b, struct {
-			key int
-			n   int64
-		}{key, 0})
-	}
-	(*b)[len(*b)-1].n += int64(n)
-}
-
-// encode returns the spans of buckets and the differences of their counts. Like client_golang it
-// bridges a gap of one or two empty buckets.
-func (b nativeBuckets) encode() (spans []*dto.BucketSpan, deltas []int64) {
-	before, next := int64(0), 0
-	push := func(n int64) {
-		*spans[len(spans)-1].Length++
-		deltas = append(deltas, n-before)
-		before = n
-	}
-	for i, bucket := range b {
-		gap := bucket.key - next
-		if i == 0 || gap > 2 {
-			spans = append(spans, &dto.BucketSpan{Offset: new(int32(gap)), Length: new(uint32(0))})
-		} else {
-			for range gap {
-				push(0)
-			}
-		}
-		push(bucket.n)
-		next = bucket.key + 1
-	}
-	return spans, deltas
+	return m.Histogram
 }

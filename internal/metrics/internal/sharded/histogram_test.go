@@ -7,12 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/testing/protocmp"
 )
 
 var scales = map[string]Scale{
@@ -42,8 +40,8 @@ func TestHistogramOfOne(t *testing.T) {
 	for name, s := range scales {
 		l := NewLayout(s)
 		for _, v := range Corners(s) {
-			ours := new(Counts)
-			ours.Observe(l, v)
+			ours := NewCounts(l)
+			ours.Observe(v)
 			theirs := NewReference(s)
 			ObserveReference(theirs, s, v)
 			if problem := Differs(ours.histogram(l, true, nil), theirs, 0); problem != "" {
@@ -76,34 +74,26 @@ func Corners(s Scale) []float64 {
 // TestCountedOutside checks that Counted observes values outside the layout, leaves them out of the
 // cells before FirstCell, and adds up the others if the sum was spoilt.
 func TestCountedOutside(t *testing.T) {
-	l, c := NewLayout(Ratio), new(Counts)
+	l := NewLayout(Ratio)
+	c := NewCounts(l)
 	values := []float64{0.5, math.Inf(1), -1, math.NaN(), 0.25}
 	for _, v := range values {
 		c.Cells[l.Cell(math.Float64bits(v))]++
 	}
-	c.Counted(l, values, math.NaN())
+	c.Counted(values, math.NaN())
 	if c.Cells[0] != 0 || c.Cells[1] != 0 || c.Sum != 0.5+Ratio.Top+0.25 {
 		t.Errorf("sum %v, %d values without a cell", c.Sum, c.Cells[0]+c.Cells[1])
 	}
 }
 
-// TestObserveUnlessNaN checks that values are counted as Observe counts them, and that NaN is left out.
-func TestObserveUnlessNaN(t *testing.T) {
-	l := NewLayout(Contribution)
-	observed, unlessNaN := new(Counts), new(Counts)
-	for _, v := range []float64{0, 1e-300, 1e-6, 0.25, math.NaN(), 1, -math.NaN()} {
-		want := v
-		if math.IsNaN(v) {
-			want = 0
-		}
-		if got := unlessNaN.ObserveUnlessNaN(l, v); got != want {
-			t.Errorf("%v adds %v", v, got)
-		}
-		observed.Observe(l, v)
-	}
-	diff := cmp.Diff(observed.histogram(l, true, nil), unlessNaN.histogram(l, true, nil), protocmp.Transform())
-	if diff != "" {
-		t.Errorf("histogram (-Observe +ObserveUnlessNaN):\n%s", diff)
+// TestParts checks that a series takes memory only in the shards in which it was counted.
+func TestParts(t *testing.T) {
+	shards := make([]Shard, 4)
+	shards[2].index = 2
+	s := NewHistogramVec("h", "", NewLayout(Ratio), true, nil).With()
+	part := s.Part(&shards[2])
+	if want := [maxShards]*Counts{2: part}; s.Part(&shards[2]) != part || s.parts != want {
+		t.Errorf("parts %v", s.parts)
 	}
 }
 

@@ -51,8 +51,11 @@ var (
 	}
 )
 
+// LayoutSet holds the layouts of the four scales.
+type LayoutSet struct{ Contribution, Total, Entropy, Ratio *Layout }
+
 // Layouts returns the layouts of the four scales. They are made once, when first needed.
-var Layouts = sync.OnceValue(func() (l struct{ Contribution, Total, Entropy, Ratio *Layout }) {
+var Layouts = sync.OnceValue(func() (l LayoutSet) {
 	l.Contribution, l.Total = NewLayout(Contribution), NewLayout(Total)
 	l.Entropy, l.Ratio = NewLayout(Entropy), NewLayout(Ratio)
 	return l

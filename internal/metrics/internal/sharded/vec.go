@@ -15,11 +15,11 @@ import (
 // Vec holds the series of one name, like the vectors of client_golang. Each series has a part P in
 // every shard: a number, or the Counts of a histogram.
 type Vec[P any] struct {
-	desc   *prometheus.Desc
-	labels []string
-	shards int
-	sum    func(into, part *P)
-	write  func(into *dto.Metric, sum *P, created *timestamppb.Timestamp)
+	desc    *prometheus.Desc
+	labels  []string
+	newPart func(*Shard) *P
+	sum     func(into, part *P)
+	write   func(into *dto.Metric, sum *P, created *timestamppb.Timestamp)
 
 	// mu may be locked while a shard is locked, never the other way round.
 	mu     sync.Mutex
@@ -31,9 +31,26 @@ type labelValues [4]string
 
 // Series is one series of a Vec.
 type Series[P any] struct {
+	vec     *Vec[P]
 	labels  []*dto.LabelPair
 	created *timestamppb.Timestamp
-	parts   []*P // by shard, under its lock; nil until the shard is first counted in
+	parts   [maxShards]*P // by shard, under its lock; nil until the shard is first counted in
+}
+
+// Part returns the part of the series in a shard, whose lock the caller holds. The part of a deleted
+// series stays usable, and counts into nothing.
+func (s *Series[P]) Part(shard *Shard) *P {
+	if part := s.parts[shard.index]; part != nil {
+		return part
+	}
+	return s.newPart(shard)
+}
+
+//go:noinline
+func (s *Series[P]) newPart(shard *Shard) *P {
+	part := s.vec.newPart(shard)
+	s.parts[shard.index] = part
+	return part
 }
 
 type (
@@ -48,11 +65,12 @@ type (
 )
 
 // NewCounterVec returns a vector of counters without series. It takes at most four labels.
-func NewCounterVec(shards int, name, help string, labels []string) *CounterVec {
+func NewCounterVec(name, help string, labels []string) *CounterVec {
 	return &CounterVec{
-		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
-		series: make(map[labelValues]*Counter),
-		sum:    func(into, part *float64) { *into += *part },
+		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels,
+		series:  make(map[labelValues]*Counter),
+		newPart: (*Shard).counter,
+		sum:     func(into, part *float64) { *into += *part },
 		write: func(into *dto.Metric, sum *float64, created *timestamppb.Timestamp) {
 			into.Counter = &dto.Counter{Value: sum, CreatedTimestamp: created}
 		},
@@ -61,11 +79,12 @@ func NewCounterVec(shards int, name, help string, labels []string) *CounterVec {
 
 // NewHistogramVec returns a vector of histograms without series. It takes at most four labels.
 // Without classic a scrape sees native buckets alone.
-func NewHistogramVec(shards int, name, help string, l *Layout, classic bool, labels []string) *HistogramVec {
+func NewHistogramVec(name, help string, l *Layout, classic bool, labels []string) *HistogramVec {
 	return &HistogramVec{
-		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels, shards: shards,
-		series: make(map[labelValues]*Histogram),
-		sum:    (*Counts).add,
+		desc: prometheus.NewDesc(name, help, labels, nil), labels: labels,
+		series:  make(map[labelValues]*Histogram),
+		newPart: func(*Shard) *Counts { return NewCounts(l) },
+		sum:     (*Counts).add,
 		write: func(into *dto.Metric, sum *Counts, created *timestamppb.Timestamp) {
 			into.Histogram = sum.histogram(l, classic, created)
 		},
@@ -80,18 +99,14 @@ func (v *Vec[P]) With(values ...string) *Series[P] {
 	defer v.mu.Unlock()
 	s, ok := v.series[key]
 	if !ok {
-		s = &Series[P]{
-			labels:  prometheus.MakeLabelPairs(v.desc, values),
-			created: timestamppb.New(time.Now()),
-			parts:   make([]*P, v.shards),
-		}
+		s = &Series[P]{vec: v, labels: prometheus.MakeLabelPairs(v.desc, values), created: timestamppb.New(time.Now())}
 		v.series[key] = s
 	}
 	return s
 }
 
 // DeleteLabelValues deletes the series with the given label values, and reports whether there was
-// one. Parts of it stay usable, and count into nothing.
+// one.
 func (v *Vec[P]) DeleteLabelValues(values ...string) bool {
 	var key labelValues
 	copy(key[:], values)
@@ -124,37 +139,6 @@ func (v *Vec[P]) DeletePartialMatch(labels prometheus.Labels) int {
 
 // Describe sends the description that all series share.
 func (v *Vec[P]) Describe(to chan<- *prometheus.Desc) { to <- v.desc }
-
-// Binder finds the parts of series in one shard, and creates those that are missing. The caller
-// holds the lock of the shard.
-type Binder struct {
-	shard int
-	free  []float64
-}
-
-// NewBinder returns a Binder for the shard of that index.
-func NewBinder(shard int) *Binder { return &Binder{shard: shard} }
-
-// Counter returns the shard's part of a counter. Parts that one Binder creates lie side by side.
-func (b *Binder) Counter(s *Counter) *float64 {
-	part := &s.parts[b.shard]
-	if *part == nil {
-		if len(b.free) == 0 {
-			b.free = make([]float64, 64)
-		}
-		*part, b.free = &b.free[0], b.free[1:]
-	}
-	return *part
-}
-
-// Histogram returns the shard's part of a histogram.
-func (b *Binder) Histogram(s *Histogram) *Counts {
-	part := &s.parts[b.shard]
-	if *part == nil {
-		*part = new(Counts)
-	}
-	return *part
-}
 
 // Scrape is a scrape of one Vec under way.
 type Scrape interface {
@@ -194,21 +178,20 @@ func (s *scrape[P]) Collect(to chan<- prometheus.Metric) {
 	all := slices.Collect(maps.Values(s.vec.series))
 	s.vec.mu.Unlock()
 	for _, one := range all {
-		to <- &sample[P]{s.vec, one, cmp.Or(s.sums[one], new(P))}
+		to <- &sample[P]{one, cmp.Or(s.sums[one], new(P))}
 	}
 }
 
 // sample is the sum of one series over all shards. It implements prometheus.Metric.
 type sample[P any] struct {
-	vec *Vec[P]
 	one *Series[P]
 	sum *P
 }
 
-func (s *sample[P]) Desc() *prometheus.Desc { return s.vec.desc }
+func (s *sample[P]) Desc() *prometheus.Desc { return s.one.vec.desc }
 
 func (s *sample[P]) Write(into *dto.Metric) error {
 	into.Label = s.one.labels
-	s.vec.write(into, s.sum, s.one.created)
+	s.one.vec.write(into, s.sum, s.one.created)
 	return nil
 }

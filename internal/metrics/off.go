@@ -1,5 +1,0 @@
-//go:build nometrics
-
-package metrics
-
-const off = true
