@@ -198,8 +198,7 @@ func TestCheckRowsMessages(t *testing.T) {
 }
 
 // TestRoundedRows takes a real recording in the precisions in which models and files hold it. It was told
-// to say --kind logits, and everything was retained then. Now the precision is named, and the tolerance
-// that is advised accepts every row.
+// to say --kind logits, and everything was retained then. The tolerance that is advised accepts every row.
 func TestRoundedRows(t *testing.T) {
 	truncated := func(bits int) func(v float64) float64 {
 		return func(v float64) float64 {
@@ -221,7 +220,7 @@ func TestRoundedRows(t *testing.T) {
 				p.Float32[i] = float32(round(float64(v)))
 			}
 			advice := p.seen().Advice()
-			if !strings.HasPrefix(advice, "rounded to "+name+"? send float32") {
+			if !strings.HasPrefix(advice, "rounded? send float32") {
 				t.Fatal(advice)
 			}
 			_, advised, found := strings.Cut(advice, "set sum_tolerance (--sum-tolerance) to ")
@@ -277,7 +276,7 @@ func TestCheckLogits(t *testing.T) {
 		"sigmoids":             {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, .7}, "rows [1-p, p]"},
 		"votes":                {[]float64{7, 3, 0, 2, 8, 0, 1, 1, 8}, "divide each row by its sum"},
 		"percentages":          {[]float64{99.5, .4, 0, 20, 80, 0, 1, 98.7, .5}, "divide by 100"},
-		"coarse probabilities": {[]float64{.9, 0, 0, .3, .3, .4, .3, .3, .3}, "1 decimal"},
+		"coarse probabilities": {[]float64{.9, 0, 0, .3, .3, .4, .3, .3, .3}, "rounded? send float32"},
 		"probabilities":        {[]float64{.9, .1, 0, .3, .3, .4, .3, .4, .3}, ""}, // each input is refused by itself
 		"whole logits":         {[]float64{7, 3, 0, 2, 4, 0, 1, 1, 8}, ""},
 		"logits":               {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, -2}, ""},
