@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -94,7 +95,7 @@ func (c *fileFaults) add(model string, f strictyaml.Fault) {
 // readModel reads the fields of a model. It returns nil if the value is no mapping. Faults name the
 // model by its name, or else by its place in the list.
 func readModel(v strictyaml.Value, found *fileFaults) *builder {
-	b := &builder{Draft: new(Draft), origin: origin{faulty: make(map[string]bool)}}
+	b := &builder{p: new(Policy), origin: origin{faulty: make(map[string]bool)}}
 	model := peekName(v)
 	b.file = &fileEntry{
 		isDraft: found.isDraft,
@@ -108,7 +109,7 @@ func readModel(v strictyaml.Value, found *fileFaults) *builder {
 		values: make(map[string]strictyaml.Value),
 		lists:  make(map[string][]strictyaml.Value),
 	}
-	if !b.readFields(b.file.root, b.fields(), modelFields) {
+	if !b.readFields(b.file.root, reflect.ValueOf(b.p).Elem(), modelFields) {
 		return nil
 	}
 	return b

@@ -41,7 +41,7 @@ func probabilities(x float64) string {
 	for i := range list {
 		list[i] = x + float64(i)/128
 	}
-	return "[" + strings.Join(items(reflect.ValueOf(list)), ", ") + "]"
+	return "[" + strings.Join(new(writer).items(reflect.ValueOf(list)), ", ") + "]"
 }
 
 func TestRiskIsRead(t *testing.T) {

@@ -23,10 +23,10 @@ func (p *Policy) Marshal() []byte {
 	return d.marshal()
 }
 
-// marshal returns the draft as a file.
-func (d *Draft) marshal() []byte {
-	w := writer{classes: d.Classes}
-	w.entry("  ", reflect.ValueOf(*d), modelFields)
+// marshal returns what was given as a file.
+func (p *Policy) marshal() []byte {
+	w := writer{classes: p.Classes}
+	w.entry("  ", reflect.ValueOf(*p), modelFields)
 	return append([]byte(modelsField+":\n"), w.b.Bytes()...)
 }
 
@@ -119,12 +119,9 @@ func (w *writer) literal(f *field, value reflect.Value) string {
 	case numberValue:
 		return decimal(value.Float())
 	case classValue:
-		if k := value.Int(); k >= 0 && k < int64(len(w.classes)) {
-			return quoted(w.classes[k])
-		}
-		return "null" // of a program that made a mistake
+		return w.class(value.Int())
 	case namesValue, quantileValue:
-		return "[" + strings.Join(items(value), ", ") + "]"
+		return "[" + strings.Join(w.items(value), ", ") + "]"
 	case mappingValue:
 		var list []string
 		for i := range f.sub {
@@ -138,13 +135,24 @@ func (w *writer) literal(f *field, value reflect.Value) string {
 	return quoted(value.String())
 }
 
-// items returns the entries of a list of texts or numbers as they are written.
-func items(list reflect.Value) []string {
+// class returns the name of a class.
+func (w *writer) class(k int64) string {
+	if k < 0 || k >= int64(len(w.classes)) {
+		return "null" // of a program that made a mistake
+	}
+	return quoted(w.classes[k])
+}
+
+// items returns the entries of a list of texts, classes or numbers as they are written.
+func (w *writer) items(list reflect.Value) []string {
 	texts := make([]string, list.Len())
 	for i := range texts {
-		if item := list.Index(i); item.Kind() == reflect.String {
+		switch item := list.Index(i); item.Kind() {
+		case reflect.String:
 			texts[i] = quoted(item.String())
-		} else {
+		case reflect.Int:
+			texts[i] = w.class(item.Int())
+		default:
 			texts[i] = decimal(item.Float())
 		}
 	}

@@ -193,8 +193,8 @@ func (c *calibrateRecordingCmd) calibrate(ctx *cmdContext, flags *labelledFlags,
 
 // base returns the policy to complete if there is no --policy. It observes.
 func (c *calibrateRecordingCmd) base(rec *labelledRecording) (*policy.Policy, error) {
-	p, err := policy.Build(policy.Draft{
-		Name: cmp.Or(c.Name, nameFrom(c.Passes)), Classes: rec.classes, Critical: c.Critical,
+	p, err := policy.Build(policy.Policy{
+		Name: cmp.Or(c.Name, nameFrom(c.Passes)), Classes: rec.classes, Critical: rec.spec.Critical,
 		Gate: policy.Never, Primary: policy.Rule{Score: policy.MI},
 		// Confident models saturate single inputs in float32. Degenerate passes that are not one-hot mean
 		// that dropout is off.
