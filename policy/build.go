@@ -35,8 +35,14 @@ func Build(d Policy) (*Policy, error) {
 // builder makes one policy, whose keys were checked while they were read. Rules that span several keys
 // are methods of the blocks that they are about, and look only at keys without a fault.
 type builder struct {
-	origin
-	p *Policy
+	p       *Policy
+	isDraft bool // made by a program, which knows no lines
+	root    strictyaml.Value
+	values  map[string]strictyaml.Value // what was given, entries of lists included, by path
+	faults  int
+	// faulty has the paths of fields with faults. Rules across fields leave those out, since their
+	// faults would only repeat what was reported.
+	faulty map[string]bool
 
 	index map[string]int // index of each class; see classIndex
 }

@@ -25,7 +25,7 @@ func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []fi
 		value, given := m.Get(f.name)
 		switch {
 		case given:
-			b.file.values[value.Path()] = value
+			b.values[value.Path()] = value
 			b.read(f, value, into)
 		case f.required:
 			m.Need(f.name, f.words())
@@ -88,7 +88,9 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 // readList reads a list, and remembers the places of its entries.
 func (b *builder) readList(f *field, v strictyaml.Value, into reflect.Value) {
 	items, ok := v.List()
-	b.file.lists[v.Path()] = items
+	for _, item := range items {
+		b.values[item.Path()] = item
+	}
 	if !ok {
 		b.faulty[v.Path()] = true
 		return
