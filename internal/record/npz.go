@@ -64,28 +64,19 @@ func choose(path string, archive *zip.Reader, member string) (*zip.File, error) 
 	case len(arrays) == 0:
 		return nil, contentError(path, "the archive holds no array: expected a member with a name in .npy")
 	case len(chosen) == 0:
-		return nil, contentError(path, "the archive holds no array %q: expected one of %s", member, list(arrays))
+		return nil, contentError(path, "the archive holds no array %q: expected one of %.400s", member, list(arrays))
 	case member != "":
 		return nil, contentError(path, "the archive holds %d arrays %q: expected one", len(chosen), member)
 	}
-	return nil, contentError(path, "the archive holds %d arrays: say which, as in %s:NAME, of %s",
+	return nil, contentError(path, "the archive holds %d arrays: say which, as in %s:NAME, of %.400s",
 		len(chosen), path, list(arrays))
 }
 
-// list names the first few arrays.
+// list names the arrays.
 func list(arrays []*zip.File) string {
 	var names []string
 	for _, f := range arrays {
 		names = append(names, strconv.Quote(strings.TrimSuffix(f.Name, ".npy")))
-	}
-	return firstOf(names)
-}
-
-// firstOf lists the first few names.
-func firstOf(names []string) string {
-	const most = 10
-	if more := len(names) - most; more > 0 {
-		names = append(names[:most:most], "and "+strconv.Itoa(more)+" more")
 	}
 	return strings.Join(names, ", ")
 }

@@ -89,10 +89,6 @@ func TestReadArchiveErrors(t *testing.T) {
 	before := bytes.Clone(archive)
 	directory := before[len(before)-6:]
 	binary.LittleEndian.PutUint32(directory, binary.LittleEndian.Uint32(directory)+1)
-	many := make([]member, 12)
-	for i := range many {
-		many[i] = member{fmt.Sprintf("m%d.npy", i), good}
-	}
 	tests := []struct {
 		name   string
 		file   []byte
@@ -101,7 +97,6 @@ func TestReadArchiveErrors(t *testing.T) {
 	}{
 		{"several named", npzFile(zip.Store, member{"passes.npy", good}, member{"labels.npy", good}), "",
 			`of "passes", "labels"`},
-		{"very many", npzFile(zip.Store, many...), "", `"m9", and 2 more`},
 		{"no such array", archive, "b", `: the archive holds no array "b": expected one of "a"`},
 		{"no array", npzFile(zip.Store, member{"readme.txt", good}), "",
 			": the archive holds no array: expected a member with a name in .npy"},
