@@ -100,7 +100,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 	if err := e.rank(ctx); err != nil {
 		return nil, err
 	}
-	e.report.PaperRule = paperRule(t, e.report.Skewness, e.scores(policy.AllInputs), o.Reliability)
+	e.report.PaperRule = paperRule(t, e.report.Skewness, e.rows(policy.AllInputs), o.Reliability)
 	if o.Policy != nil {
 		e.report.Policy = e.operatingPoint()
 	}
@@ -260,7 +260,8 @@ func (e *evaluation) rank(ctx context.Context) error {
 				}
 			}
 		}
-		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared(distinct))...)
+		compared := slices.DeleteFunc(distinct, func(row *Row) bool { return beyondPaper(row.Name) }) // by the paper's tables
+		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared)...)
 	}
 	return nil
 }
@@ -420,27 +421,10 @@ func (e *evaluation) rows(scope policy.Scope) []*Row {
 	return rows
 }
 
-// scores returns the rows of a scope that rank by one score of the paper.
-func (e *evaluation) scores(scope policy.Scope) []*Row {
-	var rows []*Row
-	for _, row := range e.rows(scope) {
-		if inPaper(row) {
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 // inPaper reports whether a row ranks by one of the paper's ten scores.
 func inPaper(row *Row) bool {
 	score, ok := decomp.ParseScore(row.Name)
 	return ok && score.InPaper()
-}
-
-// compared returns the rows that the paper's tables compare with each other: all rows of the paper's
-// scores and gates.
-func compared(rows []*Row) []*Row {
-	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool { return beyondPaper(row.Name) })
 }
 
 // inputsOf returns the numbers 0 to n-1.
@@ -452,21 +436,13 @@ func inputsOf(n int) []int32 {
 	return all
 }
 
+// kindOf and varianceOf return what a policy calls a kind of rows and a divisor.
 func kindOf(k decomp.Kind) string {
-	switch k {
-	case decomp.Logits:
-		return string(policy.Logits)
-	case decomp.Dirichlet:
-		return string(policy.Dirichlet)
-	}
-	return string(policy.Probabilities)
+	return string([...]policy.Kind{policy.Probabilities, policy.Logits, policy.Dirichlet}[k])
 }
 
 func varianceOf(v decomp.Variance) string {
-	if v == decomp.Population {
-		return string(policy.Population)
-	}
-	return string(policy.Sample)
+	return string([...]policy.Variance{policy.Sample, policy.Population}[v])
 }
 
 // concurrently calls a function for each of n things, in any order.

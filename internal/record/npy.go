@@ -219,23 +219,17 @@ func (src *source) header() (header, error) {
 	if string(prefix[:6]) != magic {
 		return header{}, src.fail(0, "no .npy file: it starts with %q, expected %q%s", prefix[:6], magic, convert)
 	}
-	var length uint32
+	b := make([]byte, 4) // the length of the header, little-endian
 	switch major, minor := prefix[6], prefix[7]; {
 	case major == 1 && minor == 0:
-		var b [2]byte
-		if err := src.fill(b[:], "the header's length"); err != nil {
-			return header{}, err
-		}
-		length = uint32(binary.LittleEndian.Uint16(b[:]))
-	case (major == 2 || major == 3) && minor == 0:
-		var b [4]byte
-		if err := src.fill(b[:], "the header's length"); err != nil {
-			return header{}, err
-		}
-		length = binary.LittleEndian.Uint32(b[:])
-	default:
+		b = b[:2]
+	case major != 2 && major != 3 || minor != 0:
 		return header{}, src.fail(6, "format version %d.%d: expected 1.0, 2.0 or 3.0", major, minor)
 	}
+	if err := src.fill(b, "the header's length"); err != nil {
+		return header{}, err
+	}
+	length := binary.LittleEndian.Uint32(append(b, 0, 0)[:4])
 	if length > maxHeader {
 		return header{}, src.fail(8, "a header of %d bytes: expected at most %d", length, maxHeader)
 	}
