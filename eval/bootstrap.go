@@ -31,7 +31,7 @@ type samples struct {
 func bootstrap(ctx context.Context, rankings []*ranking, inputs []outcome, g *grid, grouped *groups, o Options) ([]samples, error) {
 	all := make([]samples, len(rankings))
 	for r := range all {
-		all[r] = newSamples(o)
+		all[r] = newSamples(o.Bootstrap)
 	}
 	var next, done atomic.Int64
 	var group errgroup.Group
@@ -114,16 +114,9 @@ func (r *resample) draw(seed, b uint64) {
 	}
 }
 
-func newSamples(o Options) samples {
-	var s samples
-	for _, figure := range s.figures() {
-		*figure = make([]Figure, o.Bootstrap)
-	}
-	return s
-}
-
-func (s *samples) figures() []*[]Figure {
-	return []*[]Figure{&s.ausc, &s.auscPaper, &s.criticalFNR, &s.criticalError, &s.accuracy}
+func newSamples(n int) samples {
+	column := func() []Figure { return make([]Figure, n) }
+	return samples{column(), column(), column(), column(), column()}
 }
 
 // set computes the figures of resample b. AUSC is taken from coverage number from on.

@@ -111,8 +111,6 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 // check returns an error unless the options and labels fit the table.
 func (o Options) check(t *Table, labels []int) error {
 	switch {
-	case len(labels) != t.Inputs:
-		return fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
 	case len(o.Classes) != t.K:
 		return fmt.Errorf("%d class names, expected %d: one for each class of the recording", len(o.Classes), t.K)
 	case o.Reviews != 0 && !(o.Reviews > 0 && o.Reviews < 1):
@@ -134,12 +132,7 @@ func (o Options) check(t *Table, labels []int) error {
 		return fmt.Errorf("%d decisions of policy %q, expected %d: one for each input", len(o.Decisions), o.Policy.Name,
 			t.Inputs)
 	}
-	for i, label := range labels {
-		if label < 0 || label >= t.K {
-			return fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
-		}
-	}
-	return nil
+	return Recording{Classes: t.K, Passes: decomp.Tensor{Inputs: t.Inputs}, Labels: labels}.CheckLabels()
 }
 
 // spend sets the coverage that a budget of reviews leaves. It returns an error where critical calls

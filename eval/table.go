@@ -212,7 +212,7 @@ func inParallel(ctx context.Context, r Recording, progress Progress, start func(
 					return ctx.Err()
 				}
 				if err := each(i); err != nil {
-					faults[part] = inputError(r.name(), r.Place(i), err)
+					faults[part] = fmt.Errorf("%s: input %d: %w", r.name(), r.Place(i), err)
 					return nil
 				}
 				if d := done.Add(1); progress != nil && (d%step == 0 || d == int64(n)) {
@@ -238,10 +238,6 @@ func inParallel(ctx context.Context, r Recording, progress Progress, start func(
 func parts(n int) int {
 	const most, fewest = 32, 64 // parts, and inputs that are worth one
 	return max(1, min(most, n/fewest))
-}
-
-func inputError(name string, i int, err error) error {
-	return fmt.Errorf("%s: input %d: %w", name, i, err)
 }
 
 // mean returns the mean of values, and 0 of none.
