@@ -15,7 +15,7 @@ const oneAttempt = "The certificate is for this one attempt: to calibrate again 
 // same recording before: of several attempts, one may succeed by chance. The new policy records the
 // first attempt too, so that the next certificate will also be void. Repeating the same calibration
 // finds the same policy, which is no second attempt.
-func (o *Options) noticeEarlierAttempt(r *Report, d *policy.Draft) error {
+func (o *Options) noticeEarlierAttempt(r *Report, d *policy.Policy) error {
 	p, err := build(*d)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (c *stopping) noticeEarlierRule() {
 }
 
 // void takes the certificate out of a policy. Earlier says in words what the first attempt was.
-func (r *Report) void(d *policy.Draft, earlier string) {
+func (r *Report) void(d *policy.Policy, earlier string) {
 	r.Why = slices.DeleteFunc(r.Why, func(why string) bool { return why == oneAttempt })
 	r.Certificate.Void = "Void: " + earlier + ", and this is a second attempt on the same data. The policy is written without a " +
 		"certificate; certify on fresh data."

@@ -168,7 +168,7 @@ func (o *Options) keepsCalls(scope policy.Scope) bool {
 }
 
 // put builds the finished policy of a draft.
-func (r *Report) put(d *policy.Draft) error {
+func (r *Report) put(d *policy.Policy) error {
 	p, err := build(*d)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ const policyHead = `# Written by ckd calibrate. "ckd check" says what it means; 
 `
 
 // build builds the policy of a draft that was made here.
-func build(d policy.Draft) (*policy.Policy, error) {
+func build(d policy.Policy) (*policy.Policy, error) {
 	p, err := policy.Build(d)
 	if err != nil {
 		return nil, fmt.Errorf("internal fault, please report it: %w", err)

@@ -45,7 +45,7 @@ func (c *choice) chosen() *Chosen {
 
 // draft returns the draft of the policy that decides by a choice. Its calibration block says what
 // the report found.
-func (r *run) draft(c *choice) *policy.Draft {
+func (r *run) draft(c *choice) *policy.Policy {
 	p, found := r.Base.Draft(), r.report
 	p.Gate, p.Scope = c.rule.gate, r.Scope
 	p.Primary = policy.Rule{Score: nameOfScore(c.rule.primary), Threshold: c.thresholds[byPrimary], HasThreshold: true}

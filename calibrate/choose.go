@@ -13,7 +13,7 @@ import (
 
 // choose chooses gate, scores and thresholds on a labelled table. The draft of the policy is nil if
 // nothing certifies.
-func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*run, *policy.Draft, error) {
+func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*run, *policy.Policy, error) {
 	if o.Groups == nil {
 		o.Groups = t.Copies
 	}

@@ -148,7 +148,7 @@ type EarlyStopRefusal struct {
 type stopping struct {
 	EarlyStopOptions
 	report *Report
-	draft  *policy.Draft // nil where nothing certifies
+	draft  *policy.Policy // nil where nothing certifies
 }
 
 // LearnEarlyStop learns an early-stopping rule for a policy from one half of the inputs of a

@@ -18,8 +18,8 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	base, err := policy.Build(policy.Draft{
-		Name: "fetal-health", Classes: recording.Classes, Critical: []string{"suspect", "pathologic"},
+	base, err := policy.Build(policy.Policy{
+		Name: "fetal-health", Classes: recording.Classes, Critical: []int{1, 2},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -29,7 +29,7 @@ const (
 //
 // A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
 // calibrations lie above it from the first day.
-func (r *run) setLines(d *policy.Draft) {
+func (r *run) setLines(d *policy.Policy) {
 	c := d.Calibration
 	derived := c.DerivedLines()
 	var all []Line

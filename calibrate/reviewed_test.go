@@ -53,8 +53,8 @@ func (s site) reviewed(n int) Reviewed {
 
 func siteOptions(t *testing.T, target, confidence float64) Options {
 	t.Helper()
-	p, err := policy.Build(policy.Draft{
-		Name: "site", Classes: []string{"safe", "critical"}, Critical: []string{"critical"}, Gate: policy.Never,
+	p, err := policy.Build(policy.Policy{
+		Name: "site", Classes: []string{"safe", "critical"}, Critical: []int{1}, Gate: policy.Never,
 		Primary: policy.Rule{Score: policy.Entropy, Threshold: 0.8, HasThreshold: true},
 	})
 	if err != nil {

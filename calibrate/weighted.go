@@ -28,7 +28,7 @@ type outcomeTest struct {
 	chooses, certifies half
 	most               int // critical inputs of the group that has most of them
 	report             *Report
-	draft              *policy.Draft
+	draft              *policy.Policy
 }
 
 // half is a half of the outcomes, by groups; an input by itself is a group.

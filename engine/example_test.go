@@ -10,8 +10,8 @@ import (
 )
 
 func examplePolicy() *policy.Policy {
-	p, err := policy.Build(policy.Draft{
-		Name: "lesions", Classes: []string{"benign", "malignant"}, Critical: []string{"malignant"},
+	p, err := policy.Build(policy.Policy{
+		Name: "lesions", Classes: []string{"benign", "malignant"}, Critical: []int{1},
 		Gate: policy.Never, FewestPasses: 2, Primary: policy.Rule{Score: policy.CCritMax, Threshold: 0.05},
 	})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // stoppingPolicy returns a policy with a rule in force that stops nothing.
 func stoppingPolicy(t testing.TB) *policy.Policy {
 	t.Helper()
-	p, err := policy.Build(policy.Draft{
-		Name: "m", Classes: []string{"a", "b", "c", "d"}, Critical: []string{"c", "d"}, FewestPasses: 4, ExpectedPasses: 30,
+	p, err := policy.Build(policy.Policy{
+		Name: "m", Classes: []string{"a", "b", "c", "d"}, Critical: []int{2, 3}, FewestPasses: 4, ExpectedPasses: 30,
 		Primary: policy.Rule{Threshold: 0.02}, Fallback: policy.Rule{Threshold: 0.003},
 	})
 	if err != nil {

@@ -145,6 +145,9 @@ func paperRule(t *Table, skewness []Skewness, rows []*Row, reliability float64) 
 	}
 	var chosen, bestAUSC, bestFNR *Row
 	for _, row := range rows {
+		if !inPaper(row) {
+			continue
+		}
 		if row.Name == rule.Score {
 			chosen = row
 		}

@@ -28,10 +28,10 @@ type samples struct {
 //
 // Keys are not computed again: the keys of gates, which are quantiles, and of policies stay those of
 // the whole recording. A resample sorts nothing and allocates nothing.
-func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *grid, grouped *groups, o Options) ([]samples, error) {
-	all := make([]samples, len(orderings))
+func bootstrap(ctx context.Context, rankings []*ranking, inputs []outcome, g *grid, grouped *groups, o Options) ([]samples, error) {
+	all := make([]samples, len(rankings))
 	for r := range all {
-		all[r] = newSamples(o)
+		all[r] = newSamples(o.Bootstrap)
 	}
 	var next, done atomic.Int64
 	var group errgroup.Group
@@ -39,7 +39,7 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 		group.Go(func() error {
 			resample := newResample(inputs, grouped)
 			g := *g
-			counted, from := make([][coverages + 1]counts, len(orderings)), make(map[policy.Scope]int)
+			counted, from := make([][coverages + 1]counts, len(rankings)), make(map[policy.Scope]int)
 			for {
 				b := int(next.Add(1)) - 1
 				if b >= o.Bootstrap {
@@ -50,12 +50,12 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 				}
 				resample.draw(o.Seed, uint64(b))
 				g.fit(len(resample.drawn), o.Coverage)
-				for r, ordering := range orderings {
-					g.walk(ordering.order, ordering.ties, resample.times, &counted[r])
+				for r, ranking := range rankings {
+					g.walk(ranking.order, ranking.ties, resample.times, &counted[r])
 				}
-				rangeOf(orderings, &g, counted, from)
-				for r, ordering := range orderings {
-					all[r].set(b, &g, &counted[r], from[ordering.scope])
+				rangeOf(rankings, &g, counted, from)
+				for r, ranking := range rankings {
+					all[r].set(b, &g, &counted[r], from[ranking.Scope])
 				}
 				if d := done.Add(1); o.Progress != nil {
 					o.Progress(int(d), o.Bootstrap)
@@ -68,25 +68,13 @@ func bootstrap(ctx context.Context, orderings []*ordering, inputs []outcome, g *
 
 // rangeOf sets, for each scope, the number of the coverage from which on all of its rankings retain
 // critical inputs. Rankings of scores that the paper lacks do not count.
-func rangeOf(orderings []*ordering, g *grid, counted [][coverages + 1]counts, from map[policy.Scope]int) {
+func rangeOf(rankings []*ranking, g *grid, counted [][coverages + 1]counts, from map[policy.Scope]int) {
 	clear(from)
-	for r, ordering := range orderings {
-		if !ordering.beyondPaper {
-			from[ordering.scope] = max(from[ordering.scope], g.definedFrom(&counted[r]))
+	for r, ranking := range rankings {
+		if !beyondPaper(ranking.Name) {
+			from[ranking.Scope] = max(from[ranking.Scope], g.definedFrom(&counted[r]))
 		}
 	}
-}
-
-// ordering is what resamples need of a ranking.
-type ordering struct {
-	scope       policy.Scope
-	beyondPaper bool // a score that the paper lacks
-	order       []int32
-	ties        []span
-}
-
-func newOrdering(r *ranking) *ordering {
-	return &ordering{scope: r.Scope, beyondPaper: beyondPaper(r.Name), order: r.order, ties: r.ties}
 }
 
 // resample draws inputs, and holds the memory for it.
@@ -126,16 +114,9 @@ func (r *resample) draw(seed, b uint64) {
 	}
 }
 
-func newSamples(o Options) samples {
-	var s samples
-	for _, figure := range s.figures() {
-		*figure = make([]Figure, o.Bootstrap)
-	}
-	return s
-}
-
-func (s *samples) figures() []*[]Figure {
-	return []*[]Figure{&s.ausc, &s.auscPaper, &s.criticalFNR, &s.criticalError, &s.accuracy}
+func newSamples(n int) samples {
+	column := func() []Figure { return make([]Figure, n) }
+	return samples{column(), column(), column(), column(), column()}
 }
 
 // set computes the figures of resample b. AUSC is taken from coverage number from on.

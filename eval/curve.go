@@ -55,17 +55,6 @@ func outcomes(labels, predicted []int, critical []bool) []outcome {
 	return all
 }
 
-// calls returns outcomes that count inputs called critical as critical.
-func calls(of []outcome) []outcome {
-	all := make([]outcome, len(of))
-	for i, o := range of {
-		if o&isTreated != 0 {
-			all[i] = isCritical
-		}
-	}
-	return all
-}
-
 // once returns the outcomes with every input drawn once: the recording itself.
 func once(of []outcome) []outcome {
 	all := make([]outcome, len(of))
@@ -78,7 +67,7 @@ func once(of []outcome) []outcome {
 // counts of the retained inputs. Where a coverage cuts through a tie, the tied inputs count
 // fractionally: counts are expected over a random order within the tie.
 type counts struct {
-	retained, critical, missed, criticalWrong, wrong float64
+	retained, critical, missed, criticalWrong, wrong, called float64
 }
 
 func (c counts) criticalFNR() Figure   { return quotient(c.missed, c.critical) }
@@ -91,7 +80,7 @@ func (c counts) paperError() Figure { return quotient(c.criticalWrong, max(c.cri
 
 // tally counts draws of inputs.
 type tally struct {
-	retained, critical, missed, criticalWrong, wrong uint32
+	retained, critical, missed, criticalWrong, wrong, called uint32
 }
 
 // add counts an input as often as it was drawn.
@@ -104,6 +93,7 @@ func (c *tally) add(o outcome) {
 	c.missed += times & -(o / isMissed & 1)
 	c.criticalWrong += times & critical & wrong
 	c.wrong += times & wrong
+	c.called += times & -(o / isTreated & 1)
 }
 
 // span is a part of an order.
@@ -169,7 +159,7 @@ func (g *grid) walk(order []int32, ties []span, inputs []outcome, counted *[cove
 				single = ties[0].from
 			}
 		}
-		counted[i] = counts{float64(c.retained), float64(c.critical), float64(c.missed), float64(c.criticalWrong), float64(c.wrong)}
+		counted[i] = counts{float64(c.retained), float64(c.critical), float64(c.missed), float64(c.criticalWrong), float64(c.wrong), float64(c.called)}
 		if c.retained > cut {
 			if tied.retained == 0 {
 				tied = tally{}
@@ -190,6 +180,7 @@ func (c *counts) leave(tied *tally, draws uint32) {
 	c.missed -= part(tied.missed)
 	c.criticalWrong -= part(tied.criticalWrong)
 	c.wrong -= part(tied.wrong)
+	c.called -= part(tied.called)
 }
 
 // area returns the area under a risk over the coverages from number from on, by trapezoids. It is

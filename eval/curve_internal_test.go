@@ -78,6 +78,7 @@ func TestResampleEqualsSorting(t *testing.T) {
 						want.wrong += share * wrong
 						want.criticalWrong += share * critical * wrong
 						want.missed += share * float64(index(inputs[i]&isMissed != 0))
+						want.called += share * float64(index(inputs[i]&isTreated != 0))
 					}
 				}
 				near := cmpopts.EquateApprox(0, 1e-9) // sums of at most some hundred shares
@@ -125,12 +126,12 @@ func TestResampleAllocatesNothing(t *testing.T) {
 		inputs[i], key[i] = outcome(i)%4, float64(i/3)
 	}
 	r := newRanking(&Table{Inputs: 200, K: 3, Predicted: make([]int, 200)}, "", policy.AllInputs, key)
-	g, resample, p := newGrid(200, 0.8), newResample(inputs, nil), newOrdering(r)
-	s := newSamples(Options{Bootstrap: 1})
+	g, resample := newGrid(200, 0.8), newResample(inputs, nil)
+	s := newSamples(1)
 	var counted [coverages + 1]counts
 	allocations := testing.AllocsPerRun(10, func() {
 		resample.draw(1, 2)
-		g.walk(p.order, p.ties, resample.times, &counted)
+		g.walk(r.order, r.ties, resample.times, &counted)
 		s.set(0, g, &counted, 0)
 	})
 	if allocations != 0 {

@@ -100,7 +100,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 	if err := e.rank(ctx); err != nil {
 		return nil, err
 	}
-	e.report.PaperRule = paperRule(t, e.report.Skewness, e.scores(policy.AllInputs), o.Reliability)
+	e.report.PaperRule = paperRule(t, e.report.Skewness, e.rows(policy.AllInputs), o.Reliability)
 	if o.Policy != nil {
 		e.report.Policy = e.operatingPoint()
 	}
@@ -111,8 +111,6 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 // check returns an error unless the options and labels fit the table.
 func (o Options) check(t *Table, labels []int) error {
 	switch {
-	case len(labels) != t.Inputs:
-		return fmt.Errorf("%d labels, expected %d: one for each input", len(labels), t.Inputs)
 	case len(o.Classes) != t.K:
 		return fmt.Errorf("%d class names, expected %d: one for each class of the recording", len(o.Classes), t.K)
 	case o.Reviews != 0 && !(o.Reviews > 0 && o.Reviews < 1):
@@ -134,12 +132,7 @@ func (o Options) check(t *Table, labels []int) error {
 		return fmt.Errorf("%d decisions of policy %q, expected %d: one for each input", len(o.Decisions), o.Policy.Name,
 			t.Inputs)
 	}
-	for i, label := range labels {
-		if label < 0 || label >= t.K {
-			return fmt.Errorf("label %d is %d, expected 0 to %d", i, label, t.K-1)
-		}
-	}
-	return nil
+	return Recording{Classes: t.K, Passes: decomp.Tensor{Inputs: t.Inputs}, Labels: labels}.CheckLabels()
 }
 
 // spend sets the coverage that a budget of reviews leaves. It returns an error where critical calls
@@ -199,24 +192,24 @@ func (e *evaluation) summarise() {
 // rank adds the rankings to the report: policies, pairwise comparisons and curves.
 func (e *evaluation) rank(ctx context.Context) error {
 	candidates := candidates(e.t, e.o)
-	orderings := make([]*ordering, len(candidates)) // the orderings are kept, unlike their keys
-	scores := make([][]float64, len(candidates))
+	rankings := make([]*ranking, len(candidates)) // kept without their keys
 	counted := make([][coverages + 1]counts, len(candidates))
 	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
 	e.tied = make([]int, len(candidates))
-	inputs, calls := once(e.outcomes), once(calls(e.outcomes))
+	inputs := once(e.outcomes)
 	err := concurrently(ctx, len(candidates), func(r int) {
 		candidate := candidates[r]()
 		e.grid.walk(candidate.order, candidate.ties, inputs, &counted[r])
-		rows[r], curves[r] = e.row(candidate, inputs, calls, &counted[r])
+		rows[r], curves[r] = e.row(candidate, inputs, &counted[r])
 		e.tied[r] = largestTie(candidate)
-		orderings[r], scores[r] = newOrdering(candidate), candidate.score
+		candidate.Key = nil
+		rankings[r] = candidate
 	})
 	if err != nil {
 		return err
 	}
 	from := make(map[policy.Scope]int)
-	rangeOf(orderings, e.grid, counted, from)
+	rangeOf(rankings, e.grid, counted, from)
 	for r := range rows {
 		rows[r].AUSC, rows[r].AUSCFrom = e.grid.areas(&counted[r], from[rows[r].Scope]), undefined
 		if c := from[rows[r].Scope]; c < coverages-1 {
@@ -226,7 +219,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	e.report.Policies = rows
 	e.report.Pairwise = []Pairwise{}
 	for _, scope := range scopes(e.t) {
-		e.same(scope, orderings, scores)
+		e.same(scope, rankings)
 	}
 	e.report.Curves = Curves{Rows: curves}
 	for c := range coverages {
@@ -236,7 +229,7 @@ func (e *evaluation) rank(ctx context.Context) error {
 	if e.o.Bootstrap == 0 {
 		return nil
 	}
-	samples, err := bootstrap(ctx, orderings, e.outcomes, e.grid, e.groups, e.o)
+	samples, err := bootstrap(ctx, rankings, e.outcomes, e.grid, e.groups, e.o)
 	if err != nil {
 		return err
 	}
@@ -251,22 +244,23 @@ func (e *evaluation) rank(ctx context.Context) error {
 		return nil
 	}
 	for _, scope := range scopes(e.t) {
-		rankings := e.rankings(scope)
-		winShares(rankings, inPaper, e.o.Bootstrap)
+		distinct := e.rankings(scope)
+		winShares(distinct, inPaper, e.o.Bootstrap)
 		for _, row := range e.rows(scope) { // rows of the same ranking win together
-			for _, one := range rankings {
+			for _, one := range distinct {
 				if row.SameAs == one.Name {
 					row.Bootstrap.WinShare = one.Bootstrap.WinShare
 				}
 			}
 		}
-		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared(rankings))...)
+		compared := slices.DeleteFunc(distinct, func(row *Row) bool { return beyondPaper(row.Name) }) // by the paper's tables
+		e.report.Pairwise = append(e.report.Pairwise, pairwise(compared)...)
 	}
 	return nil
 }
 
 // same sets SameAs of the rows of a scope that order the inputs which may be deferred alike.
-func (e *evaluation) same(scope policy.Scope, orderings []*ordering, scores [][]float64) {
+func (e *evaluation) same(scope policy.Scope, rankings []*ranking) {
 	var distinct []int
 	for r := range e.report.Policies {
 		row := &e.report.Policies[r]
@@ -274,7 +268,7 @@ func (e *evaluation) same(scope policy.Scope, orderings []*ordering, scores [][]
 			continue
 		}
 		for _, d := range distinct {
-			if sameRanking(scores[d], scores[r], e.deferrable(scope, orderings[d]), e.deferrable(scope, orderings[r])) {
+			if sameRanking(rankings[d].score, rankings[r].score, e.deferrable(rankings[d]), e.deferrable(rankings[r])) {
 				row.SameAs = e.report.Policies[d].Name
 				break
 			}
@@ -285,17 +279,16 @@ func (e *evaluation) same(scope policy.Scope, orderings []*ordering, scores [][]
 	}
 }
 
-// deferrable returns the part of an ordering that may be deferred.
-func (e *evaluation) deferrable(scope policy.Scope, order *ordering) []int32 {
-	if scope != policy.PredictedSafe {
-		return order.order
+// deferrable returns the part of a ranking's order that may be deferred.
+func (e *evaluation) deferrable(r *ranking) []int32 {
+	if r.Scope != policy.PredictedSafe {
+		return r.order
 	}
-	return order.order[int(e.report.Summary.WithoutDeferral.CalledCritical):]
+	return r.order[int(e.report.Summary.WithoutDeferral.CalledCritical):]
 }
 
 // row returns the figures and the curve of a ranking from its counts. AUSC is left open.
-// calls are the outcomes of function calls.
-func (e *evaluation) row(r *ranking, inputs, calls []outcome, counted *[coverages + 1]counts) (Row, Curve) {
+func (e *evaluation) row(r *ranking, inputs []outcome, counted *[coverages + 1]counts) (Row, Curve) {
 	nothing := Interval{undefined, undefined, undefined, undefined}
 	row := Row{
 		Name: r.Name, Scope: r.Scope,
@@ -309,15 +302,13 @@ func (e *evaluation) row(r *ranking, inputs, calls []outcome, counted *[coverage
 	row.JointArea = e.grid.area(counted, 0, func(c counts) Figure { return per(c.missed, all) })
 	row.AURC, row.AUGRC = wholeCurve(r, inputs)
 
-	var called [coverages + 1]counts
-	e.grid.walk(r.order, r.ties, calls, &called)
 	curve := Curve{Name: r.Name, Scope: r.Scope}
 	for c := range coverages {
-		n, calls := counted[e.grid.cut(c)], called[e.grid.cut(c)]
+		n := counted[e.grid.cut(c)]
 		curve.CriticalRetained = append(curve.CriticalRetained, n.critical)
 		curve.CriticalMissed = append(curve.CriticalMissed, n.missed)
 		curve.Wrong = append(curve.Wrong, n.wrong)
-		curve.CalledCritical = append(curve.CalledCritical, calls.critical)
+		curve.CalledCritical = append(curve.CalledCritical, n.called)
 	}
 	return row, curve
 }
@@ -423,27 +414,10 @@ func (e *evaluation) rows(scope policy.Scope) []*Row {
 	return rows
 }
 
-// scores returns the rows of a scope that rank by one score of the paper.
-func (e *evaluation) scores(scope policy.Scope) []*Row {
-	var rows []*Row
-	for _, row := range e.rows(scope) {
-		if inPaper(row) {
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 // inPaper reports whether a row ranks by one of the paper's ten scores.
 func inPaper(row *Row) bool {
 	score, ok := decomp.ParseScore(row.Name)
 	return ok && score.InPaper()
-}
-
-// compared returns the rows that the paper's tables compare with each other: all rows of the paper's
-// scores and gates.
-func compared(rows []*Row) []*Row {
-	return slices.DeleteFunc(slices.Clone(rows), func(row *Row) bool { return beyondPaper(row.Name) })
 }
 
 // inputsOf returns the numbers 0 to n-1.
@@ -455,21 +429,13 @@ func inputsOf(n int) []int32 {
 	return all
 }
 
+// kindOf and varianceOf return what a policy calls a kind of rows and a divisor.
 func kindOf(k decomp.Kind) string {
-	switch k {
-	case decomp.Logits:
-		return string(policy.Logits)
-	case decomp.Dirichlet:
-		return string(policy.Dirichlet)
-	}
-	return string(policy.Probabilities)
+	return string([...]policy.Kind{policy.Probabilities, policy.Logits, policy.Dirichlet}[k])
 }
 
 func varianceOf(v decomp.Variance) string {
-	if v == decomp.Population {
-		return string(policy.Population)
-	}
-	return string(policy.Sample)
+	return string([...]policy.Variance{policy.Sample, policy.Population}[v])
 }
 
 // concurrently calls a function for each of n things, in any order.

@@ -7,16 +7,15 @@ import (
 // groups says which inputs are not independent, such as several images of one patient. Nil says that
 // all are.
 type groups struct {
-	byInput []int     // group of each input, numbered from 0 as they appear
-	members [][]int32 // inputs of each group
+	members [][]int32 // inputs of each group, in the order in which groups appear
 }
 
-// newGroups numbers the groups of the inputs, which may have any numbers; nil for none.
+// newGroups gathers the groups of the inputs, which may have any numbers; nil for none.
 func newGroups(given []int) *groups {
 	if given == nil {
 		return nil
 	}
-	g := &groups{byInput: make([]int, len(given))}
+	g := &groups{}
 	number := make(map[int]int)
 	for i, name := range given {
 		n, seen := number[name]
@@ -25,7 +24,6 @@ func newGroups(given []int) *groups {
 			number[name] = n
 			g.members = append(g.members, nil)
 		}
-		g.byInput[i] = n
 		g.members[n] = append(g.members[n], int32(i))
 	}
 	return g

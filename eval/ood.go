@@ -71,11 +71,7 @@ type OODClass struct {
 
 // OODClassFigures of one class.
 type OODClassFigures struct {
-	// AUROC, Ratio, MeanID and MeanOOD take C_k as a score.
-	AUROC   Figure `json:"auroc"`
-	Ratio   Figure `json:"ratio"`
-	MeanID  Figure `json:"mean_id"`
-	MeanOOD Figure `json:"mean_ood"`
+	OODFigures // of C_k as a score
 	// Mean and median skewness of the class.
 	SkewnessID  Figure `json:"skewness_id"`
 	SkewnessOOD Figure `json:"skewness_ood"`
@@ -156,11 +152,10 @@ func oodClass(name string, id, ood []*Table, k int) OODClass {
 	var seeds []OODClassFigures
 	var allID, allOOD []float64 // skewness
 	for s := range id {
-		c := oodFigures(id[s].ofClass(id[s].C, k), ood[s].ofClass(ood[s].C, k))
 		skewID, skewOOD := id[s].ofClass(id[s].Skewness, k), ood[s].ofClass(ood[s].Skewness, k)
 		allID, allOOD = append(allID, skewID...), append(allOOD, skewOOD...)
 		f := OODClassFigures{
-			AUROC: c.AUROC, Ratio: c.Ratio, MeanID: c.MeanID, MeanOOD: c.MeanOOD,
+			OODFigures: oodFigures(id[s].ofClass(id[s].C, k), ood[s].ofClass(ood[s].C, k)),
 			SkewnessID: Figure(mean(skewID)), SkewnessOOD: Figure(mean(skewOOD)),
 		}
 		slices.Sort(skewID)
@@ -178,7 +173,7 @@ func (f *OODFigures) fields() []*Figure {
 }
 
 func (f *OODClassFigures) fields() []*Figure {
-	return []*Figure{&f.AUROC, &f.Ratio, &f.MeanID, &f.MeanOOD, &f.SkewnessID, &f.SkewnessOOD, &f.MedianID, &f.MedianOOD}
+	return append(f.OODFigures.fields(), &f.SkewnessID, &f.SkewnessOOD, &f.MedianID, &f.MedianOOD)
 }
 
 // overSeeds returns the mean of figures over the seeds in which they are defined and, for more than

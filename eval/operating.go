@@ -48,25 +48,20 @@ func (e *evaluation) operatingPoint() *OperatingPoint {
 	return point
 }
 
-// exactInterval returns the exact 95% interval (Clopper-Pearson) of k of n, nil of nothing.
-func exactInterval(k float64, n int) *[2]float64 {
-	if n == 0 {
-		return nil
-	}
-	low, high := binomial.Interval(k, float64(n), confidence)
-	return &[2]float64{low, high}
-}
-
 func (e *evaluation) isCritical(i int) bool { return e.outcomes[i]&isCritical != 0 }
 
 func (e *evaluation) isMissed(i int32) bool { return e.outcomes[i]&isMissed != 0 }
 
-// interval returns the 95% interval of k of n, nil of nothing: the exact one, or with groups that of
+// interval returns the 95% interval of k of n, nil of nothing: the exact one (Clopper-Pearson), or with groups that of
 // the cases and the misses among them. missed has the chance of each input to be missed; counts that
 // are not whole interpolate.
 func (e *evaluation) interval(k float64, n int, isCase func(i int) bool, missed []float64) *[2]float64 {
-	if e.groups == nil || n == 0 {
-		return exactInterval(k, n)
+	if n == 0 {
+		return nil
+	}
+	if e.groups == nil {
+		low, high := binomial.Interval(k, float64(n), confidence)
+		return &[2]float64{low, high}
 	}
 	counted, most := e.groups.count(isCase, func(i int) float64 { return missed[i] })
 	low, high := clustered.Interval(counted, most, confidence)

@@ -53,10 +53,7 @@ func (s Selective) CriticalFNR() float64 { return share(s.Missed, s.Critical) }
 
 // share returns n/of, and 0 of nothing. Print the counts beside it.
 func share(n, whole int) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(n) / float64(whole)
+	return ratio(float64(n), float64(whole))
 }
 
 // Kept returns how many of n inputs a coverage keeps: ceil(coverage*n). Where rounding alone lifts

@@ -70,9 +70,6 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 	if n < 1 {
 		return nil, fmt.Errorf("%s has no inputs, expected at least one", r.name())
 	}
-	if err := plan.NewBatch().Reset(r.Passes); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.name(), err)
-	}
 	t := &Table{
 		Inputs: n, Passes: r.Passes.Passes, K: k, Spec: spec,
 		Predicted:       make([]int, n),
@@ -94,16 +91,12 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 	}
 	seen := passcheck.Inputs{Spread: make([]float64, n), Squashed: make([]bool, n), Mean: t.Mean}
 	sums := make([][]float64, parts(n)) // sums of pair terms, by part
-	err = inParallel(ctx, r, progress, func(part int) func(i int) error {
+	err = inParallel(ctx, r, progress, func(part int) (func(i int) error, error) {
 		batch, result := plan.NewBatch(), plan.NewResult()
-		resetErr := batch.Reset(r.Passes)
 		if spec.AllPairs {
 			sums[part] = make([]float64, len(plan.Pairs()))
 		}
 		return func(i int) error {
-			if resetErr != nil {
-				return resetErr
-			}
 			if err := batch.Result(i, result); err != nil {
 				return err
 			}
@@ -113,7 +106,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 				sums[part][p] += result.PairTerm[p]
 			}
 			return nil
-		}
+		}, batch.Reset(r.Passes)
 	})
 	if err != nil {
 		return nil, err
@@ -184,19 +177,15 @@ func Decide(ctx context.Context, r Recording, p *policy.Policy, progress Progres
 		return nil, err
 	}
 	decisions := make([]policy.Decision, r.Passes.Inputs)
-	err = inParallel(ctx, r, progress, func(int) func(i int) error {
+	err = inParallel(ctx, r, progress, func(int) (func(i int) error, error) {
 		batch, outcome := model.NewBatch(), model.NewOutcome()
-		resetErr := batch.Reset(r.Passes)
 		return func(i int) error {
-			if resetErr != nil {
-				return resetErr
-			}
 			if err := batch.Outcome(i, outcome); err != nil {
 				return err
 			}
 			decisions[i] = outcome.Decision
 			return nil
-		}
+		}, batch.Reset(r.Passes)
 	})
 	return decisions, err
 }
@@ -204,7 +193,7 @@ func Decide(ctx context.Context, r Recording, p *policy.Policy, progress Progres
 // inParallel cuts the inputs into parts, calls start for each part, and the function that start
 // returns for each input. Errors name the recording and the input. The error of the earliest input
 // is returned.
-func inParallel(ctx context.Context, r Recording, progress Progress, start func(part int) func(i int) error) error {
+func inParallel(ctx context.Context, r Recording, progress Progress, start func(part int) (func(i int) error, error)) error {
 	n := r.Passes.Inputs
 	count := parts(n)
 	faults := make([]error, count)
@@ -213,14 +202,17 @@ func inParallel(ctx context.Context, r Recording, progress Progress, start func(
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for part := range count {
 		group.Go(func() error {
-			each := start(part)
+			each, err := start(part)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.name(), err)
+			}
 			const step = 256 // inputs between looks at the context
 			for i := part * n / count; i < (part+1)*n/count; i++ {
 				if i%step == 0 && ctx.Err() != nil {
 					return ctx.Err()
 				}
 				if err := each(i); err != nil {
-					faults[part] = inputError(r.name(), r.Place(i), err)
+					faults[part] = fmt.Errorf("%s: input %d: %w", r.name(), r.Place(i), err)
 					return nil
 				}
 				if d := done.Add(1); progress != nil && (d%step == 0 || d == int64(n)) {
@@ -246,10 +238,6 @@ func inParallel(ctx context.Context, r Recording, progress Progress, start func(
 func parts(n int) int {
 	const most, fewest = 32, 64 // parts, and inputs that are worth one
 	return max(1, min(most, n/fewest))
-}
-
-func inputError(name string, i int, err error) error {
-	return fmt.Errorf("%s: input %d: %w", name, i, err)
 }
 
 // mean returns the mean of values, and 0 of none.

@@ -199,7 +199,7 @@ func TestRounding(t *testing.T) {
 				}
 			}
 			_, err := h.client.ModelInfer(t.Context(), values.request("tolerance", "", "FP32"))
-			if form == "BF16" && !strings.Contains(fmt.Sprint(err), "expected 1 within 0.001 (rounded to bfloat16? send float32") {
+			if form == "BF16" && !strings.Contains(fmt.Sprint(err), "expected 1 within 0.001 (rounded? send float32") {
 				t.Errorf("the same rows as FP32: %v", err)
 			}
 		}

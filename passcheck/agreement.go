@@ -1,7 +1,6 @@
 package passcheck
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -292,9 +291,8 @@ func (d *data) unlikely(hashes []uint64) bool {
 	return false
 }
 
-// nearPairs returns pairs of passes that differ by less than a tenth of what two passes usually do. Passes are
-// put in the order of a random projection, in which near ones are neighbours, so that few pairs need a
-// look. No pair is found where few inputs vary over the passes.
+// nearPairs returns pairs of passes that differ by less than a tenth of what two passes usually do. No
+// pair is found where few inputs vary over the passes.
 func (s *sample) nearPairs() (pairs [][2]int) {
 	const tenth = 0.1
 	passes := len(s.values)
@@ -305,15 +303,12 @@ func (s *sample) nearPairs() (pairs [][2]int) {
 		}
 	}
 	square, fourth := 0., 0.
-	projection := make([]float64, passes)
 	for i := range s.inputs {
 		ofInput := 0.
 		for column := i * s.columns; column < (i+1)*s.columns; column++ {
-			sign := float64(int64(mix(hashSeed, uint64(column))&2) - 1)
-			for pass, values := range s.values {
+			for _, values := range s.values {
 				d := float64(values[column]) - mean[column]
 				ofInput += d * d
-				projection[pass] += sign * d
 			}
 		}
 		square += ofInput
@@ -322,20 +317,17 @@ func (s *sample) nearPairs() (pairs [][2]int) {
 	if passes < 3 || square*square < fewVarying*fourth || square == 0 {
 		return nil
 	}
-	usual := 2 * square / float64(passes-1) // mean squared distance of two passes
-	order := make([]int, passes)
-	for pass := range order {
-		order[pass] = pass
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(projection[a], projection[b]) })
-	for at, pass := range order {
-		for _, next := range order[at+1 : min(at+3, passes)] {
+	near := tenth * tenth * 2 * square / float64(passes-1) // of the mean squared distance of two passes
+	for pass := range passes {
+		for next := pass + 1; next < passes; next++ {
 			distance := 0.
 			for v, x := range s.values[pass] {
 				d := float64(x - s.values[next][v])
-				distance += d * d
+				if distance += d * d; distance >= near { // as of nearly all pairs, after few values
+					break
+				}
 			}
-			if distance > 0 && distance < tenth*tenth*usual {
+			if distance > 0 && distance < near {
 				pairs = append(pairs, [2]int{pass, next})
 			}
 		}

@@ -15,21 +15,10 @@ type Inputs struct {
 	Mean     []float64
 }
 
-// newInputs returns room for n inputs of K classes.
-func newInputs(n, classes int) Inputs {
-	return Inputs{make([]float64, n), make([]bool, n), make([]float64, n*classes)}
-}
-
-// set copies the result of input i.
-func (in *Inputs) set(i int, r *decomp.Result) {
-	in.Spread[i], in.Squashed[i] = r.Spread, r.Squashed
-	copy(in.Mean[i*len(r.Mean):], r.Mean)
-}
-
 // Decompose returns what decomp says of the inputs of a recording. An input whose rows are refused is
 // left as one without a prediction. It returns an error where the plan cannot compute the recording.
 func Decompose(t decomp.Tensor, spec decomp.Spec) (Inputs, error) {
-	inputs := newInputs(t.Inputs, spec.Classes)
+	inputs := Inputs{make([]float64, t.Inputs), make([]bool, t.Inputs), make([]float64, t.Inputs*spec.Classes)}
 	plan, err := decomp.NewPlan(spec)
 	if err != nil {
 		return inputs, err
@@ -40,7 +29,8 @@ func Decompose(t decomp.Tensor, spec decomp.Spec) (Inputs, error) {
 	}
 	for i := range t.Inputs {
 		if batch.Result(i, r) == nil {
-			inputs.set(i, r)
+			inputs.Spread[i], inputs.Squashed[i] = r.Spread, r.Squashed
+			copy(inputs.Mean[i*spec.Classes:], r.Mean)
 		}
 	}
 	return inputs, nil

@@ -19,8 +19,7 @@ const (
 
 // Sign says in which way a recording is not what it seems.
 type Sign struct {
-	// Name is one of dropout_off, softmax_twice, repeated_passes, constant_passes, foreign_passes,
-	// equal_inputs, chance_labels and perfect_labels.
+	// Name is one of the names above.
 	Name string `json:"sign"`
 	// Count counts the passes or inputs that show it, of the Of in the recording.
 	Count int `json:"count"`

@@ -9,10 +9,10 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// Build returns the policy of a draft: checked, with every default filled in, and hashed. It is that of
-// the file that says the same. The error is a Faults that lists everything wrong with the draft, each
-// fault with the path of its key. The policy shares no memory with the draft.
-func Build(d Draft) (*Policy, error) {
+// Build returns the policy that a program made: checked, with every default filled in, and hashed. It is
+// that of the file that says the same. The error is a Faults that lists everything wrong with it, each
+// fault with the path of its key. The result shares no memory with d.
+func Build(d Policy) (*Policy, error) {
 	for _, r := range []*Rule{&d.Primary, &d.Fallback} {
 		r.HasThreshold = r.HasThreshold || r.Threshold != 0
 	}
@@ -32,37 +32,29 @@ func Build(d Draft) (*Policy, error) {
 	return p, nil
 }
 
-// builder makes one policy of one draft, whose keys were checked while they were read. Rules that span
-// several keys are methods of the blocks that they are about, and look only at keys without a fault.
+// builder makes one policy, whose keys were checked while they were read. Rules that span several keys
+// are methods of the blocks that they are about, and look only at keys without a fault.
 type builder struct {
-	*Draft
-	origin
-	p *Policy // what is built
+	p       *Policy
+	isDraft bool // made by a program, which knows no lines
+	root    strictyaml.Value
+	values  map[string]strictyaml.Value // what was given, entries of lists included, by path
+	faults  int
+	// faulty has the paths of fields with faults. Rules across fields leave those out, since their
+	// faults would only repeat what was reported.
+	faulty map[string]bool
 
 	index map[string]int // index of each class; see classIndex
 }
 
-// fields returns the draft, for what goes through it key by key.
-func (b *builder) fields() reflect.Value { return reflect.ValueOf(b.Draft).Elem() }
-
-// build fills in what was not given, resolves names to classes, applies the rules that span several
-// keys, and hashes.
+// build fills in what was not given, applies the rules that span several keys, and hashes.
 func (b *builder) build() *Policy {
-	fillDefaults(b.fields(), modelFields)
-	b.Primary.Score, b.Fallback.Score = cmp.Or(b.Primary.Score, CCritMax), cmp.Or(b.Fallback.Score, CBEC)
-	if c := b.Calibration; c != nil && reflect.ValueOf(*c).IsZero() {
-		b.Calibration = nil
+	p := b.p
+	fillDefaults(reflect.ValueOf(p).Elem(), modelFields)
+	p.Primary.Score, p.Fallback.Score = cmp.Or(p.Primary.Score, CCritMax), cmp.Or(p.Fallback.Score, CBEC)
+	if c := p.Calibration; c != nil && reflect.ValueOf(*c).IsZero() {
+		p.Calibration = nil
 	}
-	p := &Policy{
-		Name: b.Name, Version: b.Version, Classes: b.Classes,
-		Kind: b.Kind, FewestPasses: b.FewestPasses, ExpectedPasses: b.ExpectedPasses,
-		SumTolerance: b.SumTolerance, Tensor: b.Tensor, Variance: b.Variance, TopClasses: b.TopClasses,
-		ReliabilityThreshold: b.ReliabilityThreshold, Gate: b.Gate, Scope: b.Scope,
-		Primary: b.Primary, Fallback: b.Fallback, Pairs: b.Pairs,
-		Degenerate: b.Degenerate, Saturated: b.Saturated, Risk: b.Risk, Guard: b.Guard,
-		Calibration: b.Calibration, Audit: b.Audit, EarlyStopping: b.EarlyStopping,
-	}
-	b.p = p
 	b.resolveSets()
 	b.resolveGate()
 	b.resolvePasses()
@@ -83,8 +75,8 @@ func (b *builder) build() *Policy {
 // classIndex returns the position of each class by its name.
 func (b *builder) classIndex() map[string]int {
 	if b.index == nil {
-		b.index = make(map[string]int, len(b.Classes))
-		for k, name := range b.Classes {
+		b.index = make(map[string]int, len(b.p.Classes))
+		for k, name := range b.p.Classes {
 			if name != "" { // has a fault
 				b.index[name] = k
 			}
@@ -96,12 +88,9 @@ func (b *builder) classIndex() map[string]int {
 // classOf returns the class with a name. An unknown name is a fault, unless there are no classes to
 // know it by.
 func (b *builder) classOf(path, name string) (int, bool) {
-	if name == "" {
-		return 0, false // has a fault already
-	}
 	k, ok := b.classIndex()[name]
 	if !ok && len(b.classIndex()) > 0 {
-		b.fault(path, "%s is none of the classes%s", strictyaml.Quote(name), strictyaml.Suggest(name, b.Classes))
+		b.fault(path, "%s is none of the classes%s", strictyaml.Quote(name), strictyaml.Suggest(name, b.p.Classes))
 	}
 	return k, ok
 }

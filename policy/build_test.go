@@ -13,20 +13,20 @@ import (
 func TestBuild(t *testing.T) {
 	tests := []struct {
 		name  string
-		draft Draft
+		draft Policy
 		file  string
 	}{
-		{"defaults", Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c", "b"}},
+		{"defaults", Policy{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []int{2, 1}},
 			"models: [{name: m, classes: [a, b, c], critical: [c, b]}]"},
-		{"no class is safe", Draft{Name: "m", Classes: []string{"a", "b"}, Safe: []string{}, Gate: Never, Primary: Rule{Score: MI}},
+		{"no class is safe", Policy{Name: "m", Classes: []string{"a", "b"}, Safe: []int{}, Gate: Never, Primary: Rule{Score: MI}},
 			"models: [{name: m, classes: [a, b], safe: [], gate: never, primary: {score: mi}}]"},
-		{"dirichlet", Draft{Name: "m", Classes: []string{"a", "b"}, Critical: []string{"b"}, Kind: Dirichlet},
+		{"dirichlet", Policy{Name: "m", Classes: []string{"a", "b"}, Critical: []int{1}, Kind: Dirichlet},
 			"models: [{name: m, classes: [a, b], critical: [b], kind: dirichlet}]"},
-		{"a threshold, and one of 0", Draft{Name: "m", Classes: []string{"a", "b"}, Critical: []string{"b"},
+		{"a threshold, and one of 0", Policy{Name: "m", Classes: []string{"a", "b"}, Critical: []int{1},
 			Primary: Rule{Threshold: 0.5}, Fallback: Rule{HasThreshold: true}},
 			"models: [{name: m, classes: [a, b], critical: [b], primary: {threshold: 0.5}, fallback: {threshold: 0}}]"},
-		{"weights", Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c"},
-			PairWeights: []DraftPairWeight{{"b", "c", 2}, {"a", "c", 1}}},
+		{"weights", Policy{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []int{2},
+			PairWeights: []PairWeight{{1, 2, 2}, {0, 2, 1}}},
 			"models: [{name: m, classes: [a, b, c], critical: [c], pair_weights: [{safe: b, critical: c, weight: 2}]}]"},
 	}
 	for _, test := range tests {
@@ -46,27 +46,27 @@ func TestBuild(t *testing.T) {
 // TestBuildFaults checks that all faults are reported at once, with the paths that a file would have and
 // without its lines.
 func TestBuildFaults(t *testing.T) {
-	sane := func() Draft {
-		return Draft{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []string{"c"}, ExpectedPasses: 30}
+	sane := func() Policy {
+		return Policy{Name: "m", Classes: []string{"a", "b", "c"}, Critical: []int{2}, ExpectedPasses: 30}
 	}
 	quantiles := make([]float64, Levels)
 	tests := []struct {
 		name  string
-		spoil func(*Draft)
+		spoil func(*Policy)
 		want  []string // the beginnings of the faults
 	}{
-		{"nothing", func(d *Draft) { *d = Draft{} }, []string{"name: missing, expected", "classes: missing, expected"}},
-		{"name", func(d *Draft) { d.Name = "a b" }, []string{"name: expected at most 128 letters"}},
-		{"classes", func(d *Draft) { d.Classes = []string{"a", "", "a", "c"} },
+		{"nothing", func(d *Policy) { *d = Policy{} }, []string{"name: missing, expected", "classes: missing, expected"}},
+		{"name", func(d *Policy) { d.Name = "a b" }, []string{"name: expected at most 128 letters"}},
+		{"classes", func(d *Policy) { d.Classes = []string{"a", "", "a", "c"} },
 			[]string{`model "m": classes[1]: expected a name`, `model "m": classes[2]: "a" is given twice, first at classes[0]`}},
-		{"many", func(d *Draft) {
+		{"many", func(d *Policy) {
 			d.Kind, d.Gate, d.SumTolerance, d.FewestPasses, d.Primary.Threshold = "probability", "some", 1, -1, math.NaN()
 		}, []string{
 			`model "m": kind: expected one of`, `model "m": passes.fewest: expected a whole number from 1`,
 			`model "m": sum_tolerance: expected a number from`, `model "m": gate: expected one of`,
 			`model "m": primary.threshold: expected a finite number >= 0, found text "NaN"`,
 		}},
-		{"reference", func(d *Draft) {
+		{"reference", func(d *Policy) {
 			d.Calibration = &Calibration{Reference: &Reference{Inputs: 9, Classes: []ClassReference{
 				{Class: 3, Epistemic: quantiles, Skewness: quantiles[1:]},
 			}}}

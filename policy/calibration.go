@@ -234,7 +234,7 @@ func (c *Certificate) validate(b *builder) {
 
 // checkCritical wants the name of a critical class, or none.
 func (b *builder) checkCritical(path, class string) {
-	if class != "" && b.sound("critical", path) && !slices.Contains(b.Critical, class) {
+	if k, known := b.classIndex()[class]; class != "" && b.sound("critical", path) && !(known && has(b.p.Critical, k)) {
 		b.fault(path, "%q is not critical, expected a critical class or none", class)
 	}
 }

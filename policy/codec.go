@@ -25,7 +25,7 @@ func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []fi
 		value, given := m.Get(f.name)
 		switch {
 		case given:
-			b.file.values[value.Path()] = value
+			b.values[value.Path()] = value
 			b.read(f, value, into)
 		case f.required:
 			m.Need(f.name, f.words())
@@ -88,7 +88,9 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 // readList reads a list, and remembers the places of its entries.
 func (b *builder) readList(f *field, v strictyaml.Value, into reflect.Value) {
 	items, ok := v.List()
-	b.file.lists[v.Path()] = items
+	for _, item := range items {
+		b.values[item.Path()] = item
+	}
 	if !ok {
 		b.faulty[v.Path()] = true
 		return
@@ -97,27 +99,54 @@ func (b *builder) readList(f *field, v strictyaml.Value, into reflect.Value) {
 		b.fault(v.Path(), "empty, expected at least one entry")
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
+	if f.kind == namesValue {
+		b.readNames(f, v.Path(), items, into)
+		return
+	}
 	for i, item := range items {
-		switch f.kind {
-		case listValue:
+		if f.kind == listValue {
 			b.readFields(item, into.Index(i), f.sub)
-		case namesValue:
-			if s, ok := item.Text(); ok && b.accepts(classForm, item.Path(), s) {
-				into.Index(i).SetString(s)
-			}
-		default:
-			if x, ok := item.Float(f.within); ok {
-				into.Index(i).SetFloat(x)
-			} else {
-				return
-			}
+		} else if x, ok := item.Float(f.within); ok {
+			into.Index(i).SetFloat(x)
+		} else {
+			return
 		}
 	}
-	switch f.kind {
-	case namesValue:
-		b.checkNames(f, v.Path(), into)
-	case quantileValue:
+	if f.kind == quantileValue {
 		b.checkQuantiles(f, v.Path(), into)
+	}
+}
+
+// readNames reads a list of names, each once, as texts or as the positions of classes. A name with a
+// fault stays empty, or has no position.
+func (b *builder) readNames(f *field, path string, items []strictyaml.Value, into reflect.Value) {
+	if n := len(items); (n > 0 || f.required) && !f.within.Contains(float64(n)) {
+		b.fault(path, "expected %v to %v names, found %d", f.within.Least, f.within.Most, n)
+	}
+	first := make(map[string]string, len(items))
+	for i, item := range items {
+		name, ok := item.Text()
+		ok = ok && b.accepts(classForm, item.Path(), name)
+		if at, twice := first[name]; ok && twice {
+			b.fault(item.Path(), "%s is given twice, first at %s", strictyaml.Quote(name), b.where(at))
+			ok = false
+		} else if ok {
+			first[name] = item.Path()
+		}
+		if entry := into.Index(i); entry.Kind() == reflect.Int {
+			entry.SetInt(noClass)
+			if ok {
+				var k int
+				if k, ok = b.classOf(item.Path(), name); ok {
+					entry.SetInt(int64(k))
+				}
+			}
+		} else if ok {
+			entry.SetString(name)
+		}
+		if !ok {
+			b.faulty[path] = true
+		}
 	}
 }
 
@@ -132,31 +161,6 @@ func (b *builder) accepts(form *pattern, path, s string) bool {
 	}
 	b.fault(path, "expected %s, found %s", words, strictyaml.Quote(s))
 	return false
-}
-
-// checkNames checks the length of a list of names and looks for repetitions, which it empties.
-func (b *builder) checkNames(f *field, path string, list reflect.Value) {
-	if n := list.Len(); n > 0 || f.required {
-		if !f.within.Contains(float64(n)) {
-			b.fault(path, "expected %v to %v names, found %d", f.within.Least, f.within.Most, n)
-		}
-	}
-	first := make(map[string]int, list.Len())
-	for i := range list.Len() {
-		s := list.Index(i)
-		if s.String() == "" { // has a fault
-			b.faulty[path] = true
-			continue
-		}
-		if at, twice := first[s.String()]; twice {
-			b.fault(fmt.Sprintf("%s[%d]", path, i), "%s is given twice, first at %s", strictyaml.Quote(s.String()),
-				b.where(fmt.Sprintf("%s[%d]", path, at)))
-			b.faulty[path] = true
-			s.SetString("")
-			continue
-		}
-		first[s.String()] = i
-	}
 }
 
 // checkQuantiles wants as many quantiles as there are levels, in ascending order.

@@ -1,7 +1,7 @@
 // Package policy holds deferral policies: it parses, builds, checks and writes them, gives each a
 // content hash, and decides by them.
 //
-// Parse makes policies of files. Build makes one of a Draft of plain Go values, as of the file that
+// Parse makes policies of files. Build makes one of plain Go values, as of the file that
 // says the same. Both report all faults at once.
 //
 // Its invariants:

@@ -31,12 +31,12 @@ models:
 	// defer above_threshold
 }
 
-// Build fills in the defaults of a draft, checks it and computes its hash.
+// Build fills in the defaults of what a program gives, checks it and computes its hash.
 func ExampleBuild() {
-	p, err := policy.Build(policy.Draft{
+	p, err := policy.Build(policy.Policy{
 		Name:           "lesions",
 		Classes:        []string{"benign", "malignant"},
-		Critical:       []string{"malignant"},
+		Critical:       []int{1},
 		ExpectedPasses: 30,
 	})
 	if err != nil {

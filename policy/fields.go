@@ -43,7 +43,7 @@ const (
 	textValue valueKind = iota
 	choiceValue
 	classValue    // a class: its name in files, its position in a struct
-	namesValue    // class names, each once
+	namesValue    // names, each once: those of classes are positions in a struct
 	wholeValue    // a whole number
 	numberValue   // a number with a fraction
 	quantileValue // a distribution
@@ -53,7 +53,7 @@ const (
 )
 
 // modelFields are the keys of a model.
-var modelFields = fieldsOf(reflect.TypeFor[Draft]())
+var modelFields = fieldsOf(reflect.TypeFor[Policy]())
 
 // fieldsOf returns the keys that a struct declares, with an index that begins as given.
 func fieldsOf(t reflect.Type, index ...int) (fields []field) {
@@ -118,7 +118,7 @@ func newField(member reflect.StructField, index []int) field {
 		f.kind = numberValue
 	case t.Kind() == reflect.Struct:
 		f.kind, f.sub = mappingValue, fieldsOf(t)
-	case t.Elem().Kind() == reflect.String:
+	case t.Elem().Kind() == reflect.String, form == "class":
 		f.kind = namesValue
 	case t.Elem().Kind() == reflect.Float64:
 		f.kind = quantileValue

@@ -13,7 +13,7 @@ func (b *builder) resolveGate() {
 		return
 	}
 	b.p.Gate = AnyCritical
-	if b.Kind == Dirichlet {
+	if b.p.Kind == Dirichlet {
 		b.p.Gate = Always
 	}
 	b.faulty["gate"] = !b.sound("kind")

@@ -154,7 +154,7 @@ func fieldTable(docs documentation) string {
 			}
 		}
 	}
-	write("", reflect.TypeFor[Draft](), modelFields)
+	write("", reflect.TypeFor[Policy](), modelFields)
 	return b.String()
 }
 
@@ -165,7 +165,7 @@ type schema map[string]any
 // rule about one key; rules across keys are left to Parse.
 func fileSchema(docs documentation) string {
 	models := schema{"type": "array", "minItems": 1, "description": "The models, each with its policy.",
-		"items": docs.schema(reflect.TypeFor[Draft](), modelFields)}
+		"items": docs.schema(reflect.TypeFor[Policy](), modelFields)}
 	out, err := json.MarshalIndent(schema{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "ckd policy file", "type": "object",
 		"properties": schema{modelsField: models}, "required": []string{modelsField}, "additionalProperties": false,

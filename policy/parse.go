@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"strconv"
+	"reflect"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -94,21 +94,16 @@ func (c *fileFaults) add(model string, f strictyaml.Fault) {
 // readModel reads the fields of a model. It returns nil if the value is no mapping. Faults name the
 // model by its name, or else by its place in the list.
 func readModel(v strictyaml.Value, found *fileFaults) *builder {
-	b := &builder{Draft: new(Draft), origin: origin{faulty: make(map[string]bool)}}
+	b := &builder{p: new(Policy), isDraft: found.isDraft, values: make(map[string]strictyaml.Value), faulty: make(map[string]bool)}
 	model := peekName(v)
-	b.file = &fileEntry{
-		isDraft: found.isDraft,
-		root: v.Under("", func(f strictyaml.Fault) {
-			b.faults++
-			if model == "" {
-				f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".") // a fault of the model itself has no field
-			}
-			found.add(model, f)
-		}),
-		values: make(map[string]strictyaml.Value),
-		lists:  make(map[string][]strictyaml.Value),
-	}
-	if !b.readFields(b.file.root, b.fields(), modelFields) {
+	b.root = v.Under("", func(f strictyaml.Fault) {
+		b.faults++
+		if model == "" {
+			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".") // a fault of the model itself has no field
+		}
+		found.add(model, f)
+	})
+	if !b.readFields(b.root, reflect.ValueOf(b.p).Elem(), modelFields) {
 		return nil
 	}
 	return b
@@ -129,29 +124,4 @@ func peekName(v strictyaml.Value) string {
 		return ""
 	}
 	return name
-}
-
-// fileEntry knows the places of a model's fields in its file.
-type fileEntry struct {
-	isDraft bool
-	root    strictyaml.Value
-	values  map[string]strictyaml.Value   // by path
-	lists   map[string][]strictyaml.Value // the entries of a list by its path
-}
-
-// place returns the value of a field, or the closest value that it would stand in.
-func (e *fileEntry) place(path string) strictyaml.Value {
-	if v, ok := e.values[path]; ok {
-		return v
-	}
-	if open := strings.LastIndexByte(path, '['); open >= 0 && strings.HasSuffix(path, "]") {
-		list := e.lists[path[:open]]
-		if i, err := strconv.Atoi(path[open+1 : len(path)-1]); err == nil && i < len(list) {
-			return list[i]
-		}
-	}
-	if dot := strings.LastIndexByte(path, '.'); dot >= 0 {
-		return e.place(path[:dot])
-	}
-	return e.root
 }

@@ -104,18 +104,8 @@ func (l Logistic) Probability(pCritical float64) float64 {
 
 // checkRisk checks that there are critical classes, and a risk model for rules that need it.
 func (b *builder) checkRisk(p *Policy) {
-	if b.sound("gate") {
-		b.checkRiskScores(p)
-	}
-	if p.Risk != nil && len(p.Critical) == 0 && b.sound("calibrated.risk", "classes", "critical") {
-		b.fault("critical", "no class is critical, expected at least one for a model of risk")
-	}
-}
-
-// checkRiskScores checks the rules that name score risk.
-func (b *builder) checkRiskScores(p *Policy) {
 	for _, r := range p.reachable() {
-		if r.Score != RiskScore {
+		if r.Score != RiskScore || !b.sound("gate") {
 			continue
 		}
 		if p.Risk == nil && b.sound(r.field+".score", "calibrated.risk") {
@@ -124,5 +114,8 @@ func (b *builder) checkRiskScores(p *Policy) {
 		if r.Threshold > 1 && b.sound(r.field+".threshold") {
 			b.fault(r.field+".threshold", "expected a probability of at most 1 for score %s, found %v", RiskScore, r.Threshold)
 		}
+	}
+	if p.Risk != nil && len(p.Critical) == 0 && b.sound("calibrated.risk", "classes", "critical") {
+		b.fault("critical", "no class is critical, expected at least one for a model of risk")
 	}
 }

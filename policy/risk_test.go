@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -37,11 +36,11 @@ var riskText = `models:
 
 // probabilities returns 65 quantiles from x to x + 1/2, as Marshal writes them.
 func probabilities(x float64) string {
-	list := make([]float64, Levels)
-	for i := range list {
-		list[i] = x + float64(i)/128
+	var list []string
+	for i := range Levels {
+		list = append(list, decimal(x+float64(i)/128))
 	}
-	return "[" + strings.Join(items(reflect.ValueOf(list)), ", ") + "]"
+	return "[" + strings.Join(list, ", ") + "]"
 }
 
 func TestRiskIsRead(t *testing.T) {

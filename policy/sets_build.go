@@ -8,76 +8,70 @@ import (
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
 
-// resolveSets resolves the critical and the safe set, which are ascending and disjoint.
+// resolveSets makes the critical and the safe set ascending, and checks that they are disjoint.
 func (b *builder) resolveSets() {
 	p := b.p
-	p.Critical = b.classesOf("critical", b.Critical)
-	if b.Safe != nil {
-		p.Safe = b.classesOf("safe", b.Safe)
-		for i, name := range b.Safe {
-			if k, known := b.classIndex()[name]; known && has(p.Critical, k) {
-				b.fault(fmt.Sprintf("safe[%d]", i), "class %s is critical too, expected the sets to be disjoint",
-					strictyaml.Quote(name))
-				b.faulty["safe"] = true
-			}
-		}
+	p.Critical = ascending(p.Critical)
+	if !b.given("safe") {
+		p.Safe = p.notCritical()
+		b.faulty["safe"] = !b.sound("classes", "critical")
 		return
 	}
-	p.Safe = p.notCritical()
-	b.faulty["safe"] = !b.sound("classes", "critical")
-}
-
-// classesOf returns the classes with these names, ascending.
-func (b *builder) classesOf(path string, names []string) []int {
-	var classes []int
-	for i, name := range names {
-		if k, ok := b.classOf(fmt.Sprintf("%s[%d]", path, i), name); ok {
-			classes = append(classes, k)
-		} else {
-			b.faulty[path] = true
+	for i, k := range p.Safe {
+		if has(p.Critical, k) {
+			b.fault(fmt.Sprintf("safe[%d]", i), "class %s is critical too, expected the sets to be disjoint", strictyaml.Quote(p.Classes[k]))
+			b.faulty["safe"] = true
 		}
 	}
-	slices.Sort(classes)
-	return classes
+	p.Safe = ascending(p.Safe)
 }
 
-// resolveWeights resolves the pairs, and drops weights of 1, which change nothing.
+// ascending returns a set of classes in ascending order, without those that have a fault.
+func ascending(classes []int) (set []int) {
+	for _, k := range classes {
+		if k != noClass {
+			set = append(set, k)
+		}
+	}
+	slices.Sort(set)
+	return set
+}
+
+// resolveWeights checks the pairs, and drops weights of 1, which change nothing.
 func (b *builder) resolveWeights() {
 	p := b.p
+	var weights []PairWeight
 	first := make(map[[2]int]string) // paths
-	for i, w := range b.PairWeights {
+	for i, w := range p.PairWeights {
 		path := fmt.Sprintf("pair_weights[%d]", i)
-		s, knownSafe := b.classOfPair(path+".safe", w.Safe, p.Safe, "safe")
-		c, knownCritical := b.classOfPair(path+".critical", w.Critical, p.Critical, "critical")
-		if !knownSafe || !knownCritical {
+		isSafe := b.checkSide(path+".safe", w.Safe, p.Safe, "safe")
+		isCritical := b.checkSide(path+".critical", w.Critical, p.Critical, "critical")
+		if !isSafe || !isCritical {
 			continue
 		}
-		pair := [2]int{s, c}
+		pair := [2]int{w.Safe, w.Critical}
 		if at, twice := first[pair]; twice {
 			b.fault(path, "the pair is given twice, first at %s", b.where(at))
 			continue
 		}
 		first[pair] = path
 		if w.Weight != 1 {
-			p.PairWeights = append(p.PairWeights, PairWeight{s, c, w.Weight})
+			weights = append(weights, w)
 		}
 	}
-	slices.SortFunc(p.PairWeights, func(a, b PairWeight) int {
+	slices.SortFunc(weights, func(a, b PairWeight) int {
 		return cmp.Or(cmp.Compare(a.Safe, b.Safe), cmp.Compare(a.Critical, b.Critical))
 	})
+	p.PairWeights = weights
 }
 
-// classOfPair returns the class of one side of a pair.
-func (b *builder) classOfPair(path, name string, set []int, side string) (int, bool) {
-	k, ok := b.classOf(path, name)
-	if !ok {
-		return 0, false
+// checkSide reports whether a class may stand on one side of a pair.
+func (b *builder) checkSide(path string, class int, set []int, side string) bool {
+	if class != noClass && !has(set, class) && b.sound("classes", "critical", "safe") {
+		b.fault(path, "class %s is not %s, expected a %s class", strictyaml.Quote(b.p.Classes[class]), side, side)
+		return false
 	}
-	if !has(set, k) && b.sound("classes", "critical", "safe") {
-		b.fault(path, "class %s is not %s, expected a %s class", strictyaml.Quote(name), side, side)
-		return 0, false
-	}
-	return k, true
+	return class != noClass
 }
 
 // resolveSizes bounds what grows with the classes.

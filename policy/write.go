@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Marshal returns the policy as a file, which Parse reads back as an equal policy. It spells out
@@ -23,62 +25,81 @@ func (p *Policy) Marshal() []byte {
 	return d.marshal()
 }
 
-// marshal returns the draft as a file.
-func (d *Draft) marshal() []byte {
-	w := writer{classes: d.Classes}
-	w.entry("  ", reflect.ValueOf(*d), modelFields)
-	return append([]byte(modelsField+":\n"), w.b.Bytes()...)
+// marshal returns what was given as a file.
+func (p *Policy) marshal() []byte {
+	models := &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{p.mapping(reflect.ValueOf(*p), modelFields)}}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{plain(modelsField), models}}); err != nil {
+		panic(err) // the nodes are well formed, and a buffer takes everything
+	}
+	return b.Bytes()
 }
 
-// writer writes structs as their tags say.
-type writer struct {
-	b       bytes.Buffer
-	classes []string
-}
-
-// fields writes the keys of a mapping, one on each line.
-func (w *writer) fields(indent string, in reflect.Value, fields []field) {
+// mapping returns the keys of a struct: on one line if they are flat.
+func (p *Policy) mapping(in reflect.Value, fields []field) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	if isFlat(fields) {
+		n.Style = yaml.FlowStyle
+	}
 	for i := range fields {
 		f := &fields[i]
 		value := f.value(in, false)
-		switch {
-		case !f.written(value, in):
-		case f.kind == mappingValue && !f.isFlat():
-			inner := writer{classes: w.classes}
-			inner.fields(indent+"  ", value, f.sub)
-			if inner.b.Len() > 0 {
-				w.b.WriteString(indent + f.name + ":\n" + inner.b.String())
-			} else if f.index != nil {
-				w.b.WriteString(indent + f.name + ": {}\n")
-			}
-		case f.kind == listValue:
-			w.b.WriteString(indent + f.name + ":\n")
-			for i := range value.Len() {
-				w.entry(indent+"  ", value.Index(i), f.sub)
-			}
-		default:
-			if text := w.literal(f, value); text != "{}" || f.index != nil {
-				w.b.WriteString(indent + f.name + ": " + text + "\n")
-			}
+		if !f.written(value, in) {
+			continue
+		}
+		node := p.node(f, value)
+		if f.index != nil || len(node.Content) > 0 { // a mapping that exists in files alone may be empty
+			n.Content = append(n.Content, plain(f.name), node)
 		}
 	}
+	return n
 }
 
-// entry writes an entry of a list: on one line if it is flat.
-func (w *writer) entry(indent string, in reflect.Value, fields []field) {
-	entry := &field{kind: mappingValue, sub: fields}
-	if entry.isFlat() {
-		w.b.WriteString(indent + "- " + w.literal(entry, in) + "\n")
-		return
+// node returns the value of a key.
+func (p *Policy) node(f *field, value reflect.Value) *yaml.Node {
+	switch f.kind {
+	case mappingValue:
+		return p.mapping(value, f.sub)
+	case listValue:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range value.Len() {
+			n.Content = append(n.Content, p.mapping(value.Index(i), f.sub))
+		}
+		return n
+	case namesValue, quantileValue:
+		n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for i := range value.Len() {
+			n.Content = append(n.Content, p.scalar(f, value.Index(i)))
+		}
+		return n
 	}
-	inner := writer{classes: w.classes}
-	inner.fields(indent+"  ", in, fields)
-	w.b.WriteString(indent + "- " + strings.TrimPrefix(inner.b.String(), indent+"  "))
+	return p.scalar(f, value)
 }
+
+// scalar returns a number, the name of a class or another text.
+func (p *Policy) scalar(f *field, value reflect.Value) *yaml.Node {
+	switch {
+	case value.Kind() == reflect.Float64:
+		return plain(decimal(value.Float()))
+	case value.Kind() == reflect.String:
+		return text(value.String())
+	case f.kind != classValue && f.kind != namesValue:
+		return plain(fmt.Sprint(value.Interface()))
+	}
+	if k := value.Int(); k >= 0 && k < int64(len(p.Classes)) {
+		return text(p.Classes[k])
+	}
+	return plain("null") // of a program that made a mistake
+}
+
+// plain returns a scalar without quotes.
+func plain(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }
 
 // isFlat reports whether a mapping is written on one line: it has neither mappings nor long lists.
-func (f *field) isFlat() bool {
-	return !slices.ContainsFunc(f.sub, func(sub field) bool { return sub.sub != nil || sub.kind == quantileValue })
+func isFlat(fields []field) bool {
+	return !slices.ContainsFunc(fields, func(sub field) bool { return sub.sub != nil || sub.kind == quantileValue })
 }
 
 // written reports whether a file has to say what a struct holds.
@@ -111,46 +132,6 @@ func (f *field) isPointer(in reflect.Value) bool {
 	return false
 }
 
-// literal returns a value as it is written in YAML, on one line.
-func (w *writer) literal(f *field, value reflect.Value) string {
-	switch f.kind {
-	case wholeValue, periodValue:
-		return fmt.Sprint(value.Interface())
-	case numberValue:
-		return decimal(value.Float())
-	case classValue:
-		if k := value.Int(); k >= 0 && k < int64(len(w.classes)) {
-			return quoted(w.classes[k])
-		}
-		return "null" // of a program that made a mistake
-	case namesValue, quantileValue:
-		return "[" + strings.Join(items(value), ", ") + "]"
-	case mappingValue:
-		var list []string
-		for i := range f.sub {
-			sub := &f.sub[i]
-			if inner := sub.value(value, false); sub.written(inner, value) {
-				list = append(list, sub.name+": "+w.literal(sub, inner))
-			}
-		}
-		return "{" + strings.Join(list, ", ") + "}"
-	}
-	return quoted(value.String())
-}
-
-// items returns the entries of a list of texts or numbers as they are written.
-func items(list reflect.Value) []string {
-	texts := make([]string, list.Len())
-	for i := range texts {
-		if item := list.Index(i); item.Kind() == reflect.String {
-			texts[i] = quoted(item.String())
-		} else {
-			texts[i] = decimal(item.Float())
-		}
-	}
-	return texts
-}
-
 func (p *Policy) notCritical() []int {
 	var classes []int
 	for k := range p.Classes {
@@ -178,10 +159,11 @@ var (
 	constant = regexp.MustCompile(`^(?i:y|n|yes|no|on|off|true|false|null)$`)
 )
 
-// quoted returns the text, in quotes if any YAML reader could take it for something else.
-func quoted(s string) string {
-	if plainText.MatchString(s) && !constant.MatchString(s) {
-		return s
+// text returns a text, in quotes if any YAML reader could take it for something else.
+func text(s string) *yaml.Node {
+	n := plain(s)
+	if !plainText.MatchString(s) || constant.MatchString(s) {
+		n.Style = yaml.DoubleQuotedStyle
 	}
-	return strconv.Quote(s) // what it escapes means the same in YAML
+	return n
 }

@@ -60,8 +60,8 @@ func TestMarshalIsRead(t *testing.T) {
 		number := func(least, most float64) float64 { return rapid.Float64Range(least, most).Draw(t, "number") }
 		d.Version, d.Tensor, d.Calibration.Objective = name.Draw(t, "version"), name.Draw(t, "tensor"), name.Draw(t, "objective")
 		d.Classes = rapid.SliceOfNDistinct(name, 4, 4, func(s string) string { return s }).Draw(t, "classes")
-		d.Critical, d.Safe, d.Calibration.Lines.Classes[0].Class = d.Classes[3:], d.Classes[:2], d.Classes[3]
-		d.PairWeights = []DraftPairWeight{{d.Classes[0], d.Classes[3], number(1.5, 1e300)}}
+		d.Critical, d.Safe, d.Calibration.Lines.Classes[0].Class = []int{3}, []int{0, 1}, d.Classes[3]
+		d.PairWeights = []PairWeight{{0, 3, number(1.5, 1e300)}}
 		d.SumTolerance, d.ReliabilityThreshold, d.Audit.RunLength = number(1e-7, 0.1), number(1e-9, 2), number(1000, 1e15)
 		d.Primary.Threshold, d.Fallback.Threshold = number(0, 1e9), number(0, 1)
 		p, err := Build(d)
@@ -81,12 +81,6 @@ func TestMarshalTexts(t *testing.T) {
 		".inf", ".nan", "2026-11-21", "<<", "=", "-", "- a", "a: b", "a:", "a #b", "#a", "[a]", "{a}", "a, b", "&a", "*a", "!a",
 		"|", ">", "%", "@", "`", "'", "\"", "\\", " a", "a ", "a  b", "é", "\u00a0", "\ufeff", "\ufffe", "\U0001F600", "\U000E0001",
 		"---", "...", "?", "? a",
-	}
-	for _, text := range texts {
-		var back any
-		if err := yaml.Unmarshal([]byte("["+quoted(text)+"]"), &back); err != nil || !cmp.Equal(back, any([]any{text})) {
-			t.Errorf("%q is written %s, which is read as %#v (%v)", text, quoted(text), back, err)
-		}
 	}
 	p := parseOne(t, "models: [{name: m, gate: never, primary: {score: mi}, classes: "+literalList(texts)+"}]")
 	checkMarshal(t, p)

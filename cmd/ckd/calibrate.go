@@ -29,7 +29,7 @@ const calibrationSeed = 42
 // calibrateRecordingCmd makes a policy from a labelled recording.
 type calibrateRecordingCmd struct {
 	Passes   string   `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
-	Labels   string   `required:"" placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz."`
+	Labels   string   `required:"" placeholder:"FILE" help:"The true class of each input, by number or by name: .npy or .npz."`
 	Groups   string   `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Folds, parts and certificates are by group."`
 	Classes  []string `placeholder:"NAME" help:"Names of the classes, in order. Default 0,1,..."`
 	Critical []string `placeholder:"NAME" help:"Classes that must not be missed."`
@@ -193,8 +193,8 @@ func (c *calibrateRecordingCmd) calibrate(ctx *cmdContext, flags *labelledFlags,
 
 // base returns the policy to complete if there is no --policy. It observes.
 func (c *calibrateRecordingCmd) base(rec *labelledRecording) (*policy.Policy, error) {
-	p, err := policy.Build(policy.Draft{
-		Name: cmp.Or(c.Name, nameFrom(c.Passes)), Classes: rec.classes, Critical: c.Critical,
+	p, err := policy.Build(policy.Policy{
+		Name: cmp.Or(c.Name, nameFrom(c.Passes)), Classes: rec.classes, Critical: rec.spec.Critical,
 		Gate: policy.Never, Primary: policy.Rule{Score: policy.MI},
 		// Confident models saturate single inputs in float32. Degenerate passes that are not one-hot mean
 		// that dropout is off.

@@ -10,7 +10,7 @@ type earlyStopCmd struct {
 	Policy string `required:"" placeholder:"FILE" help:"The policy file, or folder of them, with thresholds. All but its rule stays."`
 	Name   string `placeholder:"MODEL" help:"Which model's policy, where there are several."`
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
-	Labels string `placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot, for what becomes of critical inputs: .npy or .npz."`
+	Labels string `placeholder:"FILE" help:"The true class of each input, by number or by name, for what becomes of critical inputs: .npy or .npz."`
 	Groups string `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Halves and certificates are by group."`
 
 	MaxDisagreement float64 `default:"0.01" placeholder:"X" help:"The largest share of all inputs that the rule may decide otherwise than all passes would. (${default})"`

@@ -17,7 +17,7 @@ import (
 // labelledFlags name a labelled recording, and a policy that may say how it is read.
 type labelledFlags struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
-	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number, by name or one-hot: .npy or .npz."`
+	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number or by name: .npy or .npz."`
 	classFlags
 	rowFlags
 	policyFlags
@@ -152,9 +152,9 @@ func lay(p *record.Passes, labels []int, model *policy.Policy) (note string) {
 	return note
 }
 
-// readLabels reads labels by number, by name or one-hot. classes has the names.
+// readLabels reads labels by number or by name. classes has the names.
 func readLabels(path string, classes []string) ([]int, error) {
-	return record.ReadClassLabels(path, len(classes), func(name string) (int, error) {
+	return record.ReadClassLabels(path, func(name string) (int, error) {
 		if k := slices.Index(classes, name); k >= 0 {
 			return k, nil
 		}

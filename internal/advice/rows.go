@@ -9,11 +9,9 @@ import (
 // Rows holds what some rows look like. Its zero value has seen none.
 type Rows struct {
 	looks     [looks]int // rows that have each look
-	classes   int
-	off       float64          // how far rounded rows are from a sum of 1, and values from [0,1], at most
-	low, high float64          // of the sums of counts and other positive rows
-	unfit     [len(forms)]bool // by form: some value of a rounded row does not have it
-	within    bool             // every value is in [0,1]
+	off       float64    // how far rounded rows are from a sum of 1, and values from [0,1], at most
+	low, high float64    // of the sums of counts and other positive rows
+	within    bool       // every value is in [0,1]
 	seen      bool
 }
 
@@ -43,43 +41,6 @@ const (
 	alike = 0.01
 )
 
-// form is a precision that values may have been rounded to.
-type form struct {
-	name string
-	fits func(v float64) bool
-	// off returns how far the rounding of K values that sum to 1 takes their sum from 1, at most.
-	off func(k int) float64
-}
-
-// forms are the precisions that are recognised, the coarsest first.
-var forms = [...]form{
-	decimals(1), decimals(2),
-	{"bfloat16", func(v float64) bool { return hasZeros(v, 16) }, func(int) float64 { return 0x1p-7 }},
-	decimals(3),
-	{
-		"float16", func(v float64) bool { return hasZeros(v, 13) || v < 0x1p-14 && v*0x1p24 == math.Trunc(v*0x1p24) },
-		func(k int) float64 { return 0x1p-10 + float64(k)*0x1p-24 },
-	},
-	decimals(4),
-}
-
-// hasZeros reports whether v is a float32 whose last n bits are 0.
-func hasZeros(v float64, n int) bool {
-	single := float32(v)
-	return float64(single) == v && math.Float32bits(single)<<(32-n) == 0
-}
-
-func decimals(n int) form {
-	scale, name := math.Pow10(n), fmt.Sprintf("%d decimals", n)
-	if n == 1 {
-		name = "1 decimal"
-	}
-	return form{
-		name, func(v float64) bool { return math.Abs(v*scale-math.Round(v*scale)) < 1e-3 },
-		func(k int) float64 { return float64(k) / 2 / scale },
-	}
-}
-
 // Add adds a row of at least one value.
 func (r *Rows) Add(row []float64) {
 	sum, exps, whole := 0.0, 0.0, true
@@ -97,9 +58,6 @@ func (r *Rows) Add(row []float64) {
 		if look = sigmoids; math.Abs(sum-1) <= near {
 			look = rounded
 			r.off = max(r.off, math.Abs(sum-1), -least, most-1)
-			for f := range forms {
-				r.unfit[f] = r.unfit[f] || !hasForm(row, &forms[f])
-			}
 		}
 	case least < 0 && most <= 0 && math.Abs(exps-1) <= near:
 		look = logs
@@ -119,13 +77,8 @@ func (r *Rows) Add(row []float64) {
 		r.low, r.high = min(r.low, sum), max(r.high, sum)
 	}
 	r.looks[look]++
-	r.classes = len(row)
 	r.within = (r.within || !r.seen) && least >= -outside && most <= 1+outside
 	r.seen = true
-}
-
-func hasForm(row []float64, f *form) bool {
-	return !slices.ContainsFunc(row, func(v float64) bool { return !f.fits(v) })
 }
 
 // Advice says what most of the rows may be, and what to do. It is a question and an instruction, such
@@ -196,14 +149,8 @@ func Row(row []float64) string {
 
 // rounding advises on rows of values in [0,1] that nearly sum to 1.
 func (r *Rows) rounding() string {
-	name, off := "", 2*r.off // other rows may be farther off than those seen
-	for f := range forms {
-		if !r.unfit[f] {
-			name, off = " to "+forms[f].name, max(r.off, forms[f].off(r.classes))
-			break
-		}
-	}
-	question := fmt.Sprintf("rounded%s? send float32", name)
+	const question = "rounded? send float32"
+	off := 2 * r.off // other rows may be farther off than those seen
 	if off > near || off == 0 {
 		return question
 	}

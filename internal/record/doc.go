@@ -3,8 +3,7 @@
 //
 // The reader takes versions 1.0, 2.0 and 3.0 of the .npy format: floats of two, four and eight
 // bytes, integers, booleans and text, little- or big-endian, in C or Fortran order. It refuses
-// pickled objects, structured and complex types with a formatError that names the file and the
-// byte, and tells what `python -m ckd convert` turns into .npy.
+// pickled objects, structured and complex types with an error that names the file and the byte.
 //
 // Memory follows the bytes in the file, not the sizes that a header claims. A file of a hundred
 // bytes that claims 10^12 values fails before anything is allocated for them.

@@ -47,16 +47,15 @@ func (d dtype) String() string {
 	return "'<" + d.code + "'"
 }
 
-// entry is one entry of a header's dict: its key and its value as Python writes it. Sizes of a shape
-// may end in L, as Python 2 wrote them.
+// entry is one entry of a header's dict: its key and its value as Python writes it.
 var entry = regexp.MustCompile(`^\s*['"](descr|fortran_order|shape)['"]\s*:\s*` +
-	`(?:['"]([^'"\\]{2,})['"]|(True|False)|\(\s*((?:\d+L?\s*,\s*)*(?:\d+L?)?)\s*\)|([\[(]))\s*,?`)
+	`(?:['"]([^'"\\]{2,})['"]|(True|False)|\(\s*((?:\d+\s*,\s*)*\d*)\s*\)|([\[(]))\s*,?`)
 
 // parseHeader parses the Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (30,
 // 2126, 3), }. The keys may come in any order. at is the position of text in the file.
 func parseHeader(file string, at int64, text string) (header, error) {
 	fail := func(err error) (header, error) {
-		return header{}, &formatError{File: file, Offset: at, Msg: err.Error()}
+		return header{}, contentError(file, "byte %d: %w", at, err)
 	}
 	h := header{at: at}
 	rest, isDict := strings.CutPrefix(strings.TrimSpace(text), "{")
@@ -128,7 +127,7 @@ func parseDtype(descr string) (dtype, error) {
 func parseShape(sizes string) ([]int, error) {
 	shape := []int{}
 	for text := range strings.SplitSeq(sizes, ",") {
-		if text = strings.TrimSuffix(strings.TrimSpace(text), "L"); text == "" { // behind the last comma
+		if text = strings.TrimSpace(text); text == "" { // behind the last comma
 			continue
 		}
 		size, err := strconv.Atoi(text)

@@ -6,30 +6,25 @@ import (
 )
 
 // ReadLabels reads one label for each input from a file that ReadFile can read. A label is the
-// number of a class, 0 or more, as an integer, a boolean or a float that is an integer; or one-hot,
-// as in ReadClassLabels.
+// number of a class, 0 or more, as an integer, a boolean or a float that is an integer.
 func ReadLabels(path string) ([]int, error) {
-	return ReadClassLabels(path, 0, nil, func(int) error { return nil })
+	return ReadClassLabels(path, nil, func(int) error { return nil })
 }
 
-// ReadClassLabels reads labels as ReadLabels does, for k classes; k is 0 if unknown. A label may
-// also be the name of its class: class returns the number of a name, or an error that says what was
-// expected. One-hot labels have two axes, with a row for each input and a column for each class;
-// one entry of a row is 1, the others are 0.
+// ReadClassLabels reads labels as ReadLabels does. A label may also be the name of its class: class
+// returns the number of a name, or an error that says what was expected.
 //
 // number returns an error for a number that may mean two classes. It is asked once for each. The caller
-// checks that numbers are below k.
-func ReadClassLabels(path string, k int, class func(name string) (int, error), number func(label int) error) ([]int, error) {
+// checks that numbers are those of classes.
+func ReadClassLabels(path string, class func(name string) (int, error), number func(label int) error) ([]int, error) {
 	a, err := ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	switch axes := len(a.Shape); {
-	case axes == 2 && a.Text == nil:
-		return a.oneHot(path, k)
 	case axes != 1:
-		return nil, contentError(path, "shape %s has %d axes: expected one, with a label for each input, or two, "+
-			"with a one-hot row for each", tuple(a.Shape), axes)
+		return nil, contentError(path, "shape %s has %d axes: expected one, with a label for each input (one-hot rows? numpy: "+
+			"a.argmax(axis=1))", tuple(a.Shape), axes)
 	case a.Text != nil:
 		return namedLabels(path, a.Text, class)
 	case a.Float32 != nil:
@@ -73,51 +68,4 @@ func namedLabels(path string, names []string, class func(name string) (int, erro
 		}
 	}
 	return labels, nil
-}
-
-func (a *Array) oneHot(path string, k int) ([]int, error) {
-	inputs, columns := a.Shape[0], a.Shape[1]
-	switch {
-	case columns == k || k == 0 && columns > 1:
-	case columns == 1:
-		return nil, contentError(path, "shape %s is one column: expected one axis, with a label for each input "+
-			"(numpy: a.ravel())", tuple(a.Shape))
-	case inputs == k && columns > k:
-		return nil, contentError(path, "shape %s has a row for each class: expected one-hot labels with a row for each "+
-			"input (numpy: a.T)", tuple(a.Shape))
-	default:
-		return nil, contentError(path, "shape %s has %s: expected one-hot labels with a column for each of %s, or one axis",
-			tuple(a.Shape), count(columns, "column", "columns"), count(k, "class", "classes"))
-	}
-	labels := make([]int, inputs)
-	for i := range labels {
-		labels[i] = -1
-		for j := range columns {
-			switch v := a.value(i*columns + j); {
-			case v == 0:
-			case v != 1:
-				return nil, contentError(path, "row %d is not one-hot: column %d is %v, expected 0 or 1", i, j, v)
-			case labels[i] >= 0:
-				return nil, contentError(path, "row %d is not one-hot: columns %d and %d are both 1, expected one of them",
-					i, labels[i], j)
-			default:
-				labels[i] = j
-			}
-		}
-		if labels[i] < 0 {
-			return nil, contentError(path, "row %d is not one-hot: no column is 1, expected one that is", i)
-		}
-	}
-	return labels, nil
-}
-
-// at returns value i of an array of numbers as a float64.
-func (a *Array) value(i int) float64 {
-	switch {
-	case a.Float32 != nil:
-		return float64(a.Float32[i])
-	case a.Float64 != nil:
-		return a.Float64[i]
-	}
-	return float64(a.Int64[i])
 }

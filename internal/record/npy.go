@@ -17,7 +17,10 @@ import (
 const (
 	magic      = "\x93NUMPY"
 	maxHeader  = math.MaxUint16 // what version 1.0 can hold; a plain array needs about a hundred bytes
-	chunkBytes = 256 << 10      // read and written at a time; a multiple of every width
+	chunkBytes = 256 << 10      // read at a time; a multiple of every width
+
+	// convert is the advice for files that the Python package turns into .npy.
+	convert = " (python -m ckd convert turns Parquet, CSV, JSON and files of PyTorch into .npy)"
 )
 
 // Array holds values in C order, whatever the order in the file. Exactly one of the data slices is
@@ -76,57 +79,25 @@ func Read(name string, r io.Reader, size int64) (*Array, error) {
 	return read(name, r, size, size)
 }
 
-// Write writes an array of numbers in .npy format, version 1.0, little-endian, as f4, f8 or i8.
+// Write writes an array of numbers in .npy format, version 1.0, little-endian, as f4, f8 or i8. The
+// array must have as many values as its shape says.
 func Write(w io.Writer, a *Array) error {
-	if err := a.check(); err != nil {
-		return err
-	}
-	descr := "<i8"
+	descr, values := "<i8", any(a.Int64)
 	switch {
 	case a.Float32 != nil:
-		descr = "<f4"
+		descr, values = "<f4", a.Float32
 	case a.Float64 != nil:
-		descr = "<f8"
+		descr, values = "<f8", a.Float64
 	}
 	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(a.Shape))
 	// Spaces and a newline bring the data to a multiple of 64 bytes, so that it can be mapped.
 	const prefix = len(magic) + 4
-	padding := 63 - (prefix+len(dict))%64
-	head := append(make([]byte, 0, chunkBytes), magic+"\x01\x00"...)
-	head = binary.LittleEndian.AppendUint16(head, uint16(len(dict)+padding+1))
-	head = append(head, dict+strings.Repeat(" ", padding)+"\n"...)
-	if _, err := w.Write(head); err != nil {
+	dict += strings.Repeat(" ", 63-(prefix+len(dict))%64) + "\n"
+	head := binary.LittleEndian.AppendUint16([]byte(magic+"\x01\x00"), uint16(len(dict)))
+	if _, err := w.Write(append(head, dict...)); err != nil {
 		return err
 	}
-	switch {
-	case a.Float32 != nil:
-		return writeValues(w, head, a.Float32)
-	case a.Float64 != nil:
-		return writeValues(w, head, a.Float64)
-	}
-	return writeValues(w, head, a.Int64)
-}
-
-// check returns an error unless the array has as many values as its shape says.
-func (a *Array) check() error {
-	values := len(a.Float32) + len(a.Float64) + len(a.Int64)
-	if n, ok := elements(a.Shape); !ok || n != values {
-		return fmt.Errorf("record: the array has %d values: expected as many as its shape %s says", values, tuple(a.Shape))
-	}
-	return nil
-}
-
-func writeValues[T float32 | float64 | int64](w io.Writer, buf []byte, values []T) error {
-	for part := range slices.Chunk(values, chunkBytes/8) {
-		buf, err := binary.Append(buf[:0], binary.LittleEndian, part)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(buf); err != nil {
-			return err
-		}
-	}
-	return nil
+	return binary.Write(w, binary.LittleEndian, values)
 }
 
 // source counts the bytes read from a reader.
@@ -246,25 +217,19 @@ func (src *source) header() (header, error) {
 		return header{}, err
 	}
 	if string(prefix[:6]) != magic {
-		return header{}, src.fail(0, "no .npy file: it starts with %q, expected %q%s", prefix[:6], magic, remedy(prefix))
+		return header{}, src.fail(0, "no .npy file: it starts with %q, expected %q%s", prefix[:6], magic, convert)
 	}
-	var length uint32
+	b := make([]byte, 4) // the length of the header, little-endian
 	switch major, minor := prefix[6], prefix[7]; {
 	case major == 1 && minor == 0:
-		var b [2]byte
-		if err := src.fill(b[:], "the header's length"); err != nil {
-			return header{}, err
-		}
-		length = uint32(binary.LittleEndian.Uint16(b[:]))
-	case (major == 2 || major == 3) && minor == 0:
-		var b [4]byte
-		if err := src.fill(b[:], "the header's length"); err != nil {
-			return header{}, err
-		}
-		length = binary.LittleEndian.Uint32(b[:])
-	default:
+		b = b[:2]
+	case major != 2 && major != 3 || minor != 0:
 		return header{}, src.fail(6, "format version %d.%d: expected 1.0, 2.0 or 3.0", major, minor)
 	}
+	if err := src.fill(b, "the header's length"); err != nil {
+		return header{}, err
+	}
+	length := binary.LittleEndian.Uint32(append(b, 0, 0)[:4])
 	if length > maxHeader {
 		return header{}, src.fail(8, "a header of %d bytes: expected at most %d", length, maxHeader)
 	}
@@ -325,32 +290,22 @@ func whole[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](ds
 // texts returns the decoder of a type of text. Bytes that are no Unicode character become invalid
 // UTF-8.
 func texts(d dtype) func(dst []string, raw []byte, order binary.ByteOrder) {
-	const most = 1024                // different texts that are kept once: there are more of them than classes only by mistake
-	known := make(map[string]string) // texts already decoded
-	text := make([]byte, 0, 4*maxText)
+	characters := make([]byte, 0, d.width) // at most 4 bytes each
 	return func(dst []string, raw []byte, order binary.ByteOrder) {
 		for i := range dst {
-			text = text[:0]
-			for start := i * d.width; start < (i+1)*d.width; start += d.unit {
-				if d.unit == 1 {
-					text = append(text, raw[start])
-					continue
+			text := raw[i*d.width:][:d.width]
+			if d.unit > 1 {
+				characters = characters[:0]
+				for ; len(text) > 0; text = text[d.unit:] {
+					if r := rune(order.Uint32(text)); utf8.ValidRune(r) {
+						characters = utf8.AppendRune(characters, r)
+					} else {
+						characters = append(characters, 0xff)
+					}
 				}
-				if r := rune(order.Uint32(raw[start:])); utf8.ValidRune(r) {
-					text = utf8.AppendRune(text, r)
-				} else {
-					text = append(text, 0xff)
-				}
+				text = characters
 			}
-			text = bytes.TrimRight(text, "\x00")
-			v, ok := known[string(text)]
-			if !ok {
-				v = string(text)
-				if len(known) < most {
-					known[v] = v
-				}
-			}
-			dst[i] = v
+			dst[i] = string(bytes.TrimRight(text, "\x00"))
 		}
 	}
 }
@@ -366,7 +321,7 @@ func (src *source) fill(p []byte, what string) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return src.fail(src.offset, "the file ends inside %s", what)
 	}
-	return readFailure(src.name, src.offset, err)
+	return src.fail(src.offset, "cannot be read: %w", err)
 }
 
 // atEnd returns an error if anything follows. Reading to the end also lets a zip member verify its
@@ -379,12 +334,18 @@ func (src *source) atEnd(needs string) error {
 	case err == io.EOF:
 		return nil
 	default:
-		return readFailure(src.name, src.offset, err)
+		return src.fail(src.offset, "cannot be read: %w", err)
 	}
 }
 
+// fail returns an error about a byte.
 func (src *source) fail(offset int64, format string, args ...any) error {
-	return &formatError{File: src.name, Offset: offset, Msg: fmt.Sprintf(format, args...)}
+	return contentError(src.name, "byte %d: %w", offset, fmt.Errorf(format, args...))
+}
+
+// contentError returns an error about a file, or about path(member) of an .npz archive.
+func contentError(file, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", file, fmt.Errorf(format, args...))
 }
 
 // elements returns the product of the sizes, and false if one is negative or their bytes would

@@ -2,7 +2,6 @@ package record
 
 import (
 	"archive/zip"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -26,24 +25,17 @@ func readArchive(path string, r io.ReaderAt, size int64, member string) (*Array,
 	// A member may claim to start outside of the file. The section answers with io.EOF then; a file
 	// or another reader would return an error of its own that looks like a failing disk.
 	archive, err := zip.NewReader(io.NewSectionReader(r, 0, size), size)
-	switch {
-	case err == nil:
-	case damaged(err):
-		return nil, contentError(path, "the archive cannot be read: %v: expected what numpy.savez writes", err)
-	default:
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err != nil {
+		return nil, contentError(path, "the archive cannot be read: %w: expected what numpy.savez writes", err)
 	}
 	f, err := choose(path, archive, member)
 	if err != nil {
 		return nil, err
 	}
 	name := path + "(" + f.Name + ")"
-	if f.Flags&1 != 0 {
-		return nil, contentError(name, "the member is encrypted: expected what numpy.savez writes")
-	}
 	body, err := f.Open()
 	if err != nil {
-		return nil, readFailure(name, 0, err)
+		return nil, contentError(name, "cannot be read: %w", err)
 	}
 	defer body.Close()
 	// The archive claims both sizes, but not the size of the file. No more memory than the file's
@@ -72,28 +64,19 @@ func choose(path string, archive *zip.Reader, member string) (*zip.File, error) 
 	case len(arrays) == 0:
 		return nil, contentError(path, "the archive holds no array: expected a member with a name in .npy")
 	case len(chosen) == 0:
-		return nil, contentError(path, "the archive holds no array %q: expected one of %s", member, list(arrays))
+		return nil, contentError(path, "the archive holds no array %q: expected one of %.400s", member, list(arrays))
 	case member != "":
 		return nil, contentError(path, "the archive holds %d arrays %q: expected one", len(chosen), member)
 	}
-	return nil, contentError(path, "the archive holds %d arrays: say which, as in %s:NAME, of %s",
+	return nil, contentError(path, "the archive holds %d arrays: say which, as in %s:NAME, of %.400s",
 		len(chosen), path, list(arrays))
 }
 
-// list names the first few arrays.
+// list names the arrays.
 func list(arrays []*zip.File) string {
 	var names []string
 	for _, f := range arrays {
 		names = append(names, strconv.Quote(strings.TrimSuffix(f.Name, ".npy")))
-	}
-	return firstOf(names)
-}
-
-// firstOf lists the first few names.
-func firstOf(names []string) string {
-	const most = 10
-	if more := len(names) - most; more > 0 {
-		names = append(names[:most:most], "and "+strconv.Itoa(more)+" more")
 	}
 	return strings.Join(names, ", ")
 }

@@ -18,37 +18,19 @@ const (
 	NSK               // [N,S,K]: input by input, each with all its passes
 )
 
-// parseLayout reads "snk" or "nsk", in either case.
-func parseLayout(s string) (Layout, error) {
-	switch strings.ToLower(s) {
-	case "snk":
-		return SNK, nil
-	case "nsk":
-		return NSK, nil
-	}
-	return 0, fmt.Errorf("layout %q: expected snk (passes, inputs, classes) or nsk (inputs, passes, classes)", s)
-}
+func (l Layout) String() string { return [...]string{"snk", "nsk"}[l] }
 
-func (l Layout) String() string {
-	switch l {
-	case SNK:
-		return "snk"
-	case NSK:
-		return "nsk"
-	}
-	return fmt.Sprintf("layout(%d)", int(l))
-}
-
-// MarshalText returns what String does.
-func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
-
-// UnmarshalText reads what parseLayout does, so that a Layout can be a flag.
+// UnmarshalText reads "snk" or "nsk", so that a Layout can be a flag.
 func (l *Layout) UnmarshalText(text []byte) error {
-	parsed, err := parseLayout(string(text))
-	if err == nil {
-		*l = parsed
+	switch string(text) {
+	case "snk":
+		*l = SNK
+	case "nsk":
+		*l = NSK
+	default:
+		return fmt.Errorf("layout %q: expected snk (passes, inputs, classes) or nsk (inputs, passes, classes)", text)
 	}
-	return err
+	return nil
 }
 
 // Options say how to read an array as passes.
@@ -82,9 +64,6 @@ func ReadPasses(path string, opts Options) (*Passes, error) {
 
 // NewPasses views an array as passes. It keeps the array's data, without a copy.
 func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
-	if opts.Layout != SNK && opts.Layout != NSK {
-		return nil, contentError(name, "unknown %v: expected snk or nsk", opts.Layout)
-	}
 	shape := a.Shape
 	if opts.Concentrations && len(shape) == 2 {
 		shape = []int{1, shape[0], shape[1]}
@@ -99,11 +78,8 @@ func NewPasses(name string, a *Array, opts Options) (*Passes, error) {
 	if len(shape) != 3 {
 		return nil, contentError(name, "shape %s has %d axes: expected %s%s", tuple(shape), len(shape), axes, a.axesAdvice())
 	}
-	if a.Text != nil {
-		return nil, contentError(name, "the array holds text: passes are floats (f2, f4 or f8)")
-	}
-	if a.Int64 != nil {
-		return nil, contentError(name, "the array holds integers: passes are floats (f2, f4 or f8)")
+	if a.Float32 == nil && a.Float64 == nil {
+		return nil, contentError(name, "the array holds integers or text: passes are floats (f2, f4 or f8)")
 	}
 	p := &Passes{
 		Name: name, S: shape[0], N: shape[1], K: shape[2], Layout: opts.Layout,
@@ -134,25 +110,25 @@ func (p *Passes) Offset(s, n int) int {
 // Row appends the row of pass s and input n to dst, widened to float64 (exact).
 func (p *Passes) Row(dst []float64, s, n int) []float64 {
 	start := p.Offset(s, n)
-	if p.Float64 != nil {
-		return append(dst, p.Float64[start:start+p.K]...)
-	}
-	for _, v := range p.Float32[start : start+p.K] {
-		dst = append(dst, float64(v))
+	for k := range p.K {
+		dst = append(dst, p.value(start+k))
 	}
 	return dst
+}
+
+// value returns a value by its place in the data.
+func (p *Passes) value(place int) float64 {
+	if p.Float64 != nil {
+		return p.Float64[place]
+	}
+	return float64(p.Float32[place])
 }
 
 // Note says in one line how the array was read. Values cannot tell which of the first two axes is
 // the passes, so that for S > N the note also says how to read it the other way round.
 func (p *Passes) Note() string {
 	note := p.Form()
-	switch {
-	case p.Concentrations:
-	case p.looksSwapped():
-		note += fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
-			"if it is the other way round, say --layout %v", p.Layout.Other())
-	case p.S > p.N:
+	if p.S > p.N && !p.Concentrations {
 		note += fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.Other())
 	}
 	return note
@@ -174,48 +150,8 @@ func (p *Passes) Form() string {
 // Transpose takes what was read as passes for inputs, and the other way round.
 func (p *Passes) Transpose() { p.S, p.N, p.Layout = p.N, p.S, p.Layout.Other() }
 
-// looksSwapped reports whether the passes of an input vary at least twice as much as the inputs of a
-// pass: the sum over the classes of the variance along one axis, averaged over the other. In the 16
-// recordings of a model that the project has it is 0.008 to 0.19 times as much, so that with the
-// axes swapped it is 5 times as much or more.
-func (p *Passes) looksSwapped() bool {
-	const most = 64 // indices of each axis, spread over it
-	s, n := min(p.S, most), min(p.N, most)
-	if s < 2 || n < 2 || p.K < 2 {
-		return false
-	}
-	value := func(pass, input, k int) float64 {
-		place := p.Offset(pass*p.S/s, input*p.N/n) + k
-		if p.Float64 != nil {
-			return p.Float64[place]
-		}
-		return float64(p.Float32[place])
-	}
-	alongPasses, alongInputs := 0.0, 0.0
-	for k := range p.K {
-		alongPasses += meanVariance(n, s, func(input, pass int) float64 { return value(pass, input, k) })
-		alongInputs += meanVariance(s, n, func(pass, input int) float64 { return value(pass, input, k) })
-	}
-	return alongPasses > 2*alongInputs
-}
-
-// meanVariance returns the mean over rows of the variance over columns.
-func meanVariance(rows, columns int, value func(row, column int) float64) float64 {
-	total := 0.0
-	for row := range rows {
-		mean, squares := 0.0, 0.0
-		for column := range columns {
-			d := value(row, column) - mean
-			mean += d / float64(column+1)
-			squares += d * (value(row, column) - mean)
-		}
-		total += squares / float64(columns-1)
-	}
-	return total / float64(rows)
-}
-
 // CheckRows finds arrays whose last axis is not the classes. It sums rows that are spread over the
-// whole array. If most sums are further from 1 than sumTolerance, it returns a formatError that
+// whole array. If most sums are further from 1 than sumTolerance, it returns an error that
 // says along which axis the sums are 1 and how to transpose, or what the rows look like and what to
 // do. It accepts a few wrong rows, since each row is checked when it is computed. It
 // checks no concentrations. Do not call it for logits.
@@ -223,7 +159,7 @@ func (p *Passes) CheckRows(sumTolerance float64) error {
 	if p.Concentrations {
 		return p.CheckClasses()
 	}
-	last := p.sumAxis(2, 1, sumTolerance)
+	last := p.sumAxis(2, sumTolerance)
 	if 2*last.wrong <= last.tried {
 		return p.CheckClasses()
 	}
@@ -238,7 +174,7 @@ func (p *Passes) CheckRows(sumTolerance float64) error {
 		{1, axisNames(p.Layout, 0, 2, 1), "0,2,1"},
 		{0, axisNames(p.Layout, 2, 0, 1), "1,2,0"},
 	} {
-		if sums := p.sumAxis(other.axis, 1, sumTolerance); 2*sums.wrong < sums.tried {
+		if sums := p.sumAxis(other.axis, sumTolerance); 2*sums.wrong < sums.tried {
 			found = append(found, fmt.Sprintf("along axis %d (size %d) they do: the array looks like %s; "+
 				"transpose it to %s (numpy: a.transpose(%s))",
 				other.axis, dims[other.axis], other.looks, axisNames(p.Layout, 0, 1, 2), other.transpose))
@@ -300,7 +236,7 @@ func (a *Array) axesAdvice() string {
 		return ""
 	case a.Shape[1] > 1:
 		values = Passes{S: 1, N: a.Shape[0], K: a.Shape[1], Float32: a.Float32, Float64: a.Float64}
-		if sums := values.sumAxis(2, 1, sumRounding); 2*sums.wrong < sums.tried {
+		if sums := values.sumAxis(2, sumRounding); 2*sums.wrong < sums.tried {
 			return ": rows along the last axis sum to 1: a single pass, or the mean of the passes? " +
 				"Uncertainty is in how passes differ: keep them all"
 		}
@@ -323,8 +259,8 @@ type axisSums struct {
 }
 
 // sumAxis sums lines along an axis, spread evenly over the array, and counts the sums that are
-// further from total than tolerance.
-func (p *Passes) sumAxis(axis int, total, tolerance float64) axisSums {
+// further from 1 than tolerance.
+func (p *Passes) sumAxis(axis int, tolerance float64) axisSums {
 	dims := p.dims()
 	strides := [3]int{dims[1] * dims[2], dims[2], 1}
 	outer, inner := 0, 1
@@ -341,14 +277,10 @@ func (p *Passes) sumAxis(axis int, total, tolerance float64) axisSums {
 		start := line/dims[inner]*strides[outer] + line%dims[inner]*strides[inner]
 		sum := 0.0
 		for range dims[axis] {
-			if p.Float64 != nil {
-				sum += p.Float64[start]
-			} else {
-				sum += float64(p.Float32[start])
-			}
+			sum += p.value(start)
 			start += strides[axis]
 		}
-		if math.Abs(sum-total) <= tolerance { // not for NaN
+		if math.Abs(sum-1) <= tolerance { // not for NaN
 			continue
 		}
 		if sums.wrong++; sums.wrong == 1 {

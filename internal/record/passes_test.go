@@ -96,12 +96,11 @@ func TestPassesErrors(t *testing.T) {
 		{[]int{2, 3}, false, Options{Layout: NSK}, "expected 3 axes, [N,S,K]"},
 		{[]int{2, 3, 1, 1}, false, Options{Concentrations: true}, "has 4 axes: expected 2 axes, [N,K], or 3 axes, [S,N,K]"},
 		{[]int{6}, false, Options{}, "shape (6,) has 1 axes"},
-		{[]int{1, 2, 3}, true, Options{}, "holds integers: passes are floats (f2, f4 or f8)"},
+		{[]int{1, 2, 3}, true, Options{}, "holds integers or text: passes are floats (f2, f4 or f8)"},
 		{[]int{5, 0, 3}, false, Options{}, "shape (5, 0, 3) is empty: expected at least one pass, input and class"},
 		{[]int{2, 4, 3}, false, Options{Concentrations: true},
 			"has 2 rows an input: concentrations are exactly one row each"},
 		{[]int{2, 4, 3}, false, Options{Concentrations: true, Layout: NSK}, "in layout nsk has 4 rows an input"},
-		{[]int{2, 4, 3}, false, Options{Layout: 7}, "unknown layout(7)"},
 	}
 	for _, tt := range tests {
 		n, _ := elements(tt.shape)
@@ -111,8 +110,7 @@ func TestPassesErrors(t *testing.T) {
 		}
 		path := writeTemp(t, "x.npy", written(t, a))
 		_, err := ReadPasses(path, tt.opts)
-		var format *formatError
-		if !errors.As(err, &format) || !strings.Contains(err.Error(), tt.want) {
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}
@@ -200,8 +198,7 @@ func TestCheckRowsMessages(t *testing.T) {
 }
 
 // TestRoundedRows takes a real recording in the precisions in which models and files hold it. It was told
-// to say --kind logits, and everything was retained then. Now the precision is named, and the tolerance
-// that is advised accepts every row.
+// to say --kind logits, and everything was retained then. The tolerance that is advised accepts every row.
 func TestRoundedRows(t *testing.T) {
 	truncated := func(bits int) func(v float64) float64 {
 		return func(v float64) float64 {
@@ -223,7 +220,7 @@ func TestRoundedRows(t *testing.T) {
 				p.Float32[i] = float32(round(float64(v)))
 			}
 			advice := p.seen().Advice()
-			if !strings.HasPrefix(advice, "rounded to "+name+"? send float32") {
+			if !strings.HasPrefix(advice, "rounded? send float32") {
 				t.Fatal(advice)
 			}
 			_, advised, found := strings.Cut(advice, "set sum_tolerance (--sum-tolerance) to ")
@@ -237,7 +234,7 @@ func TestRoundedRows(t *testing.T) {
 			if parseErr != nil {
 				t.Fatal(err)
 			}
-			if all := p.sumAxis(2, 1, tolerance); all.wrong > 0 {
+			if all := p.sumAxis(2, tolerance); all.wrong > 0 {
 				t.Errorf("%s: then %d rows are still wrong", advice, all.wrong)
 			}
 		})
@@ -279,7 +276,7 @@ func TestCheckLogits(t *testing.T) {
 		"sigmoids":             {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, .7}, "rows [1-p, p]"},
 		"votes":                {[]float64{7, 3, 0, 2, 8, 0, 1, 1, 8}, "divide each row by its sum"},
 		"percentages":          {[]float64{99.5, .4, 0, 20, 80, 0, 1, 98.7, .5}, "divide by 100"},
-		"coarse probabilities": {[]float64{.9, 0, 0, .3, .3, .4, .3, .3, .3}, "1 decimal"},
+		"coarse probabilities": {[]float64{.9, 0, 0, .3, .3, .4, .3, .3, .3}, "rounded? send float32"},
 		"probabilities":        {[]float64{.9, .1, 0, .3, .3, .4, .3, .4, .3}, ""}, // each input is refused by itself
 		"whole logits":         {[]float64{7, 3, 0, 2, 4, 0, 1, 1, 8}, ""},
 		"logits":               {[]float64{.9, .8, .1, .2, .1, .05, .7, .7, -2}, ""},
@@ -295,26 +292,6 @@ func TestCheckLogits(t *testing.T) {
 		}
 		if err = p.CheckLogits(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// TestLooksSwapped reads every recording with its axes swapped, which gave answers about passes in
-// place of inputs without a word. Read as they are, none is doubted.
-func TestLooksSwapped(t *testing.T) {
-	paths, err := filepath.Glob("../recordings/*.passes.npy")
-	if err != nil || len(paths) < 10 {
-		t.Fatal(paths, err)
-	}
-	for _, path := range paths {
-		for layout, want := range map[Layout]bool{SNK: false, NSK: true} {
-			p, err := ReadPasses(path, Options{Layout: layout})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if says := strings.Contains(p.Note(), "differs more"); says != want {
-				t.Errorf("%s as %v: %s", path, layout, p.Note())
-			}
 		}
 	}
 }
@@ -356,21 +333,12 @@ func TestLabels(t *testing.T) {
 		}
 	}
 	path := writeTemp(t, "run.npz", npzFile(0, member{"labels.npy", labelsFile(3)}, member{"passes.npy", nil}))
-	for name, a := range map[string]*Array{
-		"names": {Shape: []int{3}, Text: []string{"c", "a", "b"}}, "one-hot integers": {Shape: []int{3, 3}, Int64: []int64{0, 0, 1, 1, 0, 0, 0, 1, 0}},
-		"one-hot floats": {Shape: []int{3, 3}, Float32: []float32{0, 0, 1, 1, 0, 0, 0, 1, 0}},
-	} {
-		npy := written(t, a)
-		for _, file := range [][]byte{npy, npzFile(0, member{"y.npy", npy})} {
-			got, err := ReadClassLabels(writeTemp(t, "x", file), 3, letter, anyNumber)
-			if err != nil || !slices.Equal(got, []int{2, 0, 1}) {
-				t.Errorf("%s: got %v, %v, want [2 0 1]", name, got, err)
-			}
+	names := written(t, &Array{Shape: []int{3}, Text: []string{"c", "a", "b"}})
+	for _, file := range [][]byte{names, npzFile(0, member{"y.npy", names})} {
+		got, err := ReadClassLabels(writeTemp(t, "x", file), letter, anyNumber)
+		if err != nil || !slices.Equal(got, []int{2, 0, 1}) {
+			t.Errorf("names: got %v, %v, want [2 0 1]", got, err)
 		}
-	}
-	hot := npyFile("{'descr': '|b1', 'fortran_order': True, 'shape': (2, 3), }", 0, 1, 0, 0, 1, 0)
-	if got, err := ReadLabels(writeTemp(t, "x.npy", hot)); err != nil || !slices.Equal(got, []int{2, 0}) {
-		t.Errorf("one-hot in Fortran order: got %v, %v, want [2 0]", got, err)
 	}
 	if got, err := ReadLabels(path + ":labels"); err != nil || !slices.Equal(got, []int{3}) {
 		t.Errorf("member: got %v, %v, want [3]", got, err)
@@ -409,23 +377,16 @@ func TestLabelErrors(t *testing.T) {
 		{floats(math.Inf(1)), "label 1 is +Inf"},
 		{floats(-1), "label 1 is -1"},
 		{floats(1e300), "label 1 is 1e+300"},
-		{&Array{Shape: []int{2, 1}, Int64: []int64{0, 1}}, "shape (2, 1) is one column: expected one axis"},
-		{&Array{Shape: []int{}, Int64: []int64{0}}, "shape () has 0 axes: expected one, with a label for each input, or two"},
+		{&Array{Shape: []int{}, Int64: []int64{0}}, "shape () has 0 axes: expected one, with a label for each input"},
+		{&Array{Shape: []int{2, 3}, Int64: make([]int64, 6)}, "shape (2, 3) has 2 axes: expected one, with a label for each input (one-hot rows?"},
 		{&Array{Shape: []int{1, 2, 3}, Int64: make([]int64, 6)}, "shape (1, 2, 3) has 3 axes"},
 		{&Array{Shape: []int{2}, Text: []string{"a", "sick"}}, `label 1 is "sick": no such class`},
 		{&Array{Shape: []int{2, 1}, Text: []string{"a", "b"}}, "shape (2, 1) has 2 axes"},
-		{&Array{Shape: []int{2, 3}, Int64: []int64{0, 1, 0, 0, 0, 0}}, "row 1 is not one-hot: no column is 1"},
-		{&Array{Shape: []int{2, 3}, Int64: []int64{0, 1, 0, 1, 0, 1}}, "row 1 is not one-hot: columns 0 and 2 are both 1"},
-		{&Array{Shape: []int{1, 3}, Float32: []float32{0, 0.25, 0.75}}, "row 0 is not one-hot: column 1 is 0.25, expected 0 or 1"},
-		{&Array{Shape: []int{1, 3}, Float64: []float64{0, math.NaN(), 1}}, "row 0 is not one-hot: column 1 is NaN"},
-		{&Array{Shape: []int{1, 2}, Int64: []int64{0, 1}}, "shape (1, 2) has 2 columns: expected one-hot labels with a column for each of 3 classes"},
-		{&Array{Shape: []int{3, 5}, Int64: make([]int64, 15)}, "shape (3, 5) has a row for each class"},
 	}
 	for _, tt := range tests {
 		path := writeTemp(t, "labels.npy", written(t, tt.a))
-		_, err := ReadClassLabels(path, 3, letter, notSeven)
-		var format *formatError
-		if !errors.As(err, &format) || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
+		_, err := ReadClassLabels(path, letter, notSeven)
+		if err == nil || !strings.HasPrefix(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}

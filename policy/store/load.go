@@ -54,45 +54,26 @@ func find(paths []string) []source {
 }
 
 // dataLink links to the directory of the files' current generation, in a directory that Kubernetes
-// writes. One rename over it swaps them all. The name of each file is a link through it.
+// writes. One rename over it swaps them all.
 const dataLink = "..data"
 
-// findIn finds the policy files of a directory. It follows each link to the directory, and to its
-// current generation, once for all files.
+// findIn finds the policy files of a directory: of one that Kubernetes writes, those of its current
+// generation alone. It follows each link to the directory once for all files.
 func findIn(dir string) []source {
-	root, err := filepath.EvalSymlinks(dir)
+	root, err := filepath.EvalSymlinks(filepath.Join(dir, dataLink))
+	if err != nil {
+		root, err = filepath.EvalSymlinks(dir)
+	}
 	if err != nil {
 		return []source{unreadable(dir, dir, err)}
-	}
-	paths := map[string]string{} // by name
-	// The generation decides which files there are: the links to them are not swapped with it, but
-	// made and removed one by one.
-	if generation, err := os.Readlink(filepath.Join(root, dataLink)); err == nil {
-		if !filepath.IsAbs(generation) {
-			generation = filepath.Join(root, generation)
-		}
-		entries, err := os.ReadDir(generation)
-		if err != nil { // the path names the generation, so that equal faults of two generations differ
-			return []source{unreadable(filepath.Join(dir, dataLink), generation, err)}
-		}
-		for _, entry := range entries {
-			paths[entry.Name()] = filepath.Join(generation, entry.Name())
-		}
 	}
 	entries, err := os.ReadDir(root)
-	if err != nil {
-		return []source{unreadable(dir, dir, err)}
+	if err != nil { // the path names the generation, so that equal faults of two generations differ
+		return []source{unreadable(dir, root, err)}
 	}
-	for _, entry := range entries {
-		path := filepath.Join(root, entry.Name())
-		if target, err := os.Readlink(path); err == nil && filepath.Clean(target) == filepath.Join(dataLink, entry.Name()) {
-			continue
-		}
-		paths[entry.Name()] = path
-	}
-
 	var sources []source
-	for name, path := range paths {
+	for _, entry := range entries {
+		name, path := entry.Name(), filepath.Join(root, entry.Name())
 		if info, err := os.Stat(path); isPolicy(name) && (err != nil || !info.IsDir()) { // a link that leads nowhere is a fault
 			sources = append(sources, source{name: filepath.Join(dir, name), path: path})
 		}
@@ -100,7 +81,6 @@ func findIn(dir string) []source {
 	if len(sources) == 0 {
 		return []source{{name: dir, path: dir, fault: "no policy files in the directory, expected *.yaml or *.yml"}}
 	}
-	slices.SortFunc(sources, func(a, b source) int { return strings.Compare(a.name, b.name) })
 	return sources
 }
 

@@ -67,11 +67,10 @@ func read(base string) (*Recording, error) {
 	r := &Recording{Recording: eval.Recording{Name: filepath.Base(base), Classes: passes.K, Labels: labels, Passes: decomp.Tensor{
 		Passes: passes.S, Inputs: passes.N, Float32: passes.Float32, Float64: passes.Float64,
 	}}}
-	d := policy.Draft{Name: "bench", Classes: about.Classes, Saturated: policy.HandleByScore, FewestPasses: 2, Gate: policy.Never}
-	for _, k := range about.Critical {
-		d.Critical = append(d.Critical, about.Classes[k])
-	}
-	if r.Base, err = policy.Build(d); err != nil {
+	r.Base, err = policy.Build(policy.Policy{
+		Name: "bench", Classes: about.Classes, Critical: about.Critical, Saturated: policy.HandleByScore, FewestPasses: 2, Gate: policy.Never,
+	})
+	if err != nil {
 		return nil, err
 	}
 	r.Table, err = eval.NewTable(context.Background(), r.Recording, engine.Spec(r.Base), nil)
