@@ -128,7 +128,12 @@ func (p *Passes) value(place int) float64 {
 // the passes, so that for S > N the note also says how to read it the other way round.
 func (p *Passes) Note() string {
 	note := p.Form()
-	if p.S > p.N && !p.Concentrations {
+	switch {
+	case p.Concentrations:
+	case p.looksSwapped():
+		note += fmt.Sprintf("; what was read as passes of an input differs more than what was read as inputs: "+
+			"if it is the other way round, say --layout %v", p.Layout.Other())
+	case p.S > p.N:
 		note += fmt.Sprintf("; if it is the other way round, say --layout %v", p.Layout.Other())
 	}
 	return note
@@ -149,6 +154,40 @@ func (p *Passes) Form() string {
 
 // Transpose takes what was read as passes for inputs, and the other way round.
 func (p *Passes) Transpose() { p.S, p.N, p.Layout = p.N, p.S, p.Layout.Other() }
+
+// looksSwapped reports whether the passes of an input vary at least twice as much as the inputs of a
+// pass: the sum over the classes of the variance along one axis, averaged over the other. In the 16
+// recordings of a model that the project has it is 0.008 to 0.19 times as much, so that with the
+// axes swapped it is 5 times as much or more.
+func (p *Passes) looksSwapped() bool {
+	const most = 64 // indices of each axis, spread over it
+	s, n := min(p.S, most), min(p.N, most)
+	if s < 2 || n < 2 || p.K < 2 {
+		return false
+	}
+	value := func(pass, input, k int) float64 { return p.value(p.Offset(pass*p.S/s, input*p.N/n) + k) }
+	alongPasses, alongInputs := 0.0, 0.0
+	for k := range p.K {
+		alongPasses += meanVariance(n, s, func(input, pass int) float64 { return value(pass, input, k) })
+		alongInputs += meanVariance(s, n, func(pass, input int) float64 { return value(pass, input, k) })
+	}
+	return alongPasses > 2*alongInputs
+}
+
+// meanVariance returns the mean over rows of the variance over columns.
+func meanVariance(rows, columns int, value func(row, column int) float64) float64 {
+	total := 0.0
+	for row := range rows {
+		mean, squares := 0.0, 0.0
+		for column := range columns {
+			d := value(row, column) - mean
+			mean += d / float64(column+1)
+			squares += d * (value(row, column) - mean)
+		}
+		total += squares / float64(columns-1)
+	}
+	return total / float64(rows)
+}
 
 // CheckRows finds arrays whose last axis is not the classes. It sums rows that are spread over the
 // whole array. If most sums are further from 1 than sumTolerance, it returns an error that
