@@ -48,7 +48,7 @@ func (h *history) begin() {
 }
 
 // follow goes on under a policy. The history begins anew unless the rows stay the same.
-func (h *history) follow(p *policy.Policy, r rows) {
+func (h *history) follow(p *policy.Policy, about pagestate.Policy, r rows) {
 	if h.policy == nil || !slices.Equal(h.classes, r.classes) {
 		from := h.from
 		if h.policy != nil {
@@ -56,7 +56,7 @@ func (h *history) follow(p *policy.Policy, r rows) {
 		}
 		*h = history{from: from, counters: newCounters(len(r.classes)), gauges: make(gauges)}
 	}
-	h.rows, h.policy, h.about = r, p, describe(p)
+	h.rows, h.policy, h.about = r, p, about
 }
 
 // read adds the value of a counter.

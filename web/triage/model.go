@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/internal/monitor/drift"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // spanMinutes lists the spans in minutes, the shortest first.
@@ -332,22 +333,20 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 	if !h.stopsEarly() {
 		return nil
 	}
-	stated := h.policy.EarlyStopping
 	return &pagestate.EarlyStop{
-		Passes: h.policy.EarlyStop().Passes, Stopped: h.gauges.value(seriesOf{name: "ckd_early_stop_halted"}) == 1,
+		Stopped:  h.gauges.value(seriesOf{name: "ckd_early_stop_halted"}) == 1,
 		Evidence: h.gauges.value(seriesOf{name: "ckd_early_stop_evidence"}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
-		MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
+		HalvesDiffer: h.policy.EarlyStopping.HalvesDiffer,
 	}
 }
 
-// checkedShare returns a share of checked inputs with its certified upper bound.
+// checkedShare returns the interval of a share of checked inputs.
 func (g gauges) checkedShare(inputs string) pagestate.CheckedShare {
-	s := pagestate.CheckedShare{Low: g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "low"}), High: g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "high"})}
-	if v, ok := g[seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "certified"}]; ok && finite(v) {
-		s.Certified = &v
+	bound := func(name string) float64 {
+		return g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: name})
 	}
-	return s
+	return pagestate.CheckedShare{Low: bound("low"), High: bound("high")}
 }
 
 func has(ascending []int, k int) bool {
@@ -355,35 +354,20 @@ func has(ascending []int, k int) bool {
 	return ok
 }
 
-// describe returns the policy as the page shows it.
-func describe(p *policy.Policy) pagestate.Policy {
+// describe returns the policy as the page shows it, given its message of the API.
+func describe(p *policy.Policy, message *ckdv1.Model) pagestate.Policy {
+	message.Classes, message.Critical, message.Safe = nil, nil, nil
+	text, _ := apiJSON(message) // always: the texts of a policy are UTF-8
 	d := pagestate.Policy{
-		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
-		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
-		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
-		Warnings: append([]string{}, p.Warnings()...), DefersOnAlarm: p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach,
+		Message: text, Pairs: string(p.Pairs), Warnings: append([]string{}, p.Warnings()...),
+		DefersOnAlarm: p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach,
 	}
-	if g := p.Guard; g != nil {
-		guard := describeRule(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
-		d.Guard = &guard
-	}
-	if r := p.Risk; r != nil {
-		d.RiskPrevalence = &r.Prevalence
-	}
-	c := p.Calibration
-	if c == nil {
-		return d
-	}
-	d.Calibration = &pagestate.Calibration{
-		Objective: c.Objective, Posterior: c.Posterior,
-		Inputs: c.Recording.Inputs, CriticalInputs: c.Recording.CriticalInputs, Passes: c.Recording.Passes,
-		ExpectedCoverage:         (*pagestate.Interval)(c.ExpectedCoverage),
-		ExpectedCriticalMissRate: (*pagestate.Interval)(c.ExpectedCriticalMissRate),
-		ExpectedCriticalFNR:      (*pagestate.Interval)(c.ExpectedCriticalFNR),
-		Changed:                  c.PolicyHash != "" && c.PolicyHash != p.Hash,
-	}
-	if c.Certificate != nil {
-		d.Calibration.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+	if c := p.Calibration; c != nil {
+		d.Inputs, d.CriticalInputs = c.Recording.Inputs, c.Recording.CriticalInputs
+		d.Changed = c.PolicyHash != "" && c.PolicyHash != p.Hash
+		if c.Certificate != nil {
+			d.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+		}
 	}
 	return d
 }
@@ -397,12 +381,4 @@ func explainCertificate(p *policy.Policy) string {
 		}
 	}
 	return ""
-}
-
-func describeRule(r policy.Rule) pagestate.Rule {
-	d := pagestate.Rule{Score: string(r.Score)}
-	if r.HasThreshold && finite(r.Threshold) {
-		d.Threshold = &r.Threshold
-	}
-	return d
 }

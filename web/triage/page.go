@@ -25,6 +25,8 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Policies returns the policies in force. It may be called at any time.
 	Policies func() []*policy.Policy
+	// Describe returns what the API says of a policy.
+	Describe func(*policy.Policy) *ckdv1.Model
 	// Labels returns the labels that the classes of a policy have in the metrics, in the policy's order,
 	// and how many classes share the last one; 0 if each has its own.
 	Labels func(*policy.Policy) (labels []string, shared int)
@@ -136,7 +138,7 @@ func (p *Page) take() {
 			continue
 		}
 		if h.policy != of {
-			h.follow(of, newRows(p.options.Labels(of)))
+			p.follow(h, of)
 		}
 		h.begin()
 	}
@@ -147,6 +149,11 @@ func (p *Page) take() {
 	for _, h := range histories {
 		h.end(p.latest.taken, over)
 	}
+}
+
+// follow makes a history go on under a policy.
+func (p *Page) follow(h *history, of *policy.Policy) {
+	h.follow(of, describe(of, p.options.Describe(of)), newRows(p.options.Labels(of)))
 }
 
 // state returns the state of a model, with the steps that changed after a sample. Nothing in it changes
@@ -163,7 +170,7 @@ func (p *Page) state(r *http.Request, name string, since time.Time) *pagestate.S
 	h := p.models.histories[model]
 	if found := p.models.find(model); h == nil && found != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(found, newRows(p.options.Labels(found)))
+		p.follow(h, found)
 	}
 	if h == nil || h.policy == nil {
 		return s

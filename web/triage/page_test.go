@@ -127,7 +127,7 @@ func TestReload(t *testing.T) {
 		d.step(stepTime)
 	}
 	feed("m", 10, 3)
-	if m := d.state(t, "m").Model; m.Spans[0].Observed != 10 || m.Spans[0].DeferredShare != nil || !m.Policy.Observes || m.Policy.Primary.Threshold != nil {
+	if m := d.state(t, "m").Model; m.Spans[0].Observed != 10 || m.Spans[0].DeferredShare != nil || !strings.Contains(string(m.Message), `"observes":true`) {
 		t.Errorf("without thresholds: %+v", m)
 	}
 

@@ -72,8 +72,8 @@ export function renderMatrix(model, span) {
 
 // between returns how much confusion crosses from safe to critical classes. Its share of all
 // confusion is known only if all pairs are computed.
-function between({ policy }, block, all) {
-  if (policy.pairs !== "all") return ["Confusion between safe and critical classes: ", data(nats(block), block), " nats per input."];
+function between({ pairs }, block, all) {
+  if (pairs !== "all") return ["Confusion between safe and critical classes: ", data(nats(block), block), " nats per input."];
   return ["Of all confusion, ", data(share(of(block, all)), of(block, all)), " is between safe and critical classes: ", data(nats(block), block), " nats per input."];
 }
 

@@ -41,6 +41,7 @@ func newPage(
 	options := triage.Options{
 		Gatherer: registry,
 		Policies: s.Policies,
+		Describe: server.PolicyMessage,
 		Labels:   m.Labels,
 		Daemon:   p.daemon,
 		Inputs:   inputs,
