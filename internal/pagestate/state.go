@@ -105,10 +105,19 @@ type Span struct {
 	Minutes int     `json:"minutes"`
 	Seconds float64 `json:"seconds"` // time covered, less than Minutes while the history is short
 
-	Decided
-	Undecided
-	Mismatched float64 `json:"mismatched"`
-	Passes     float64 `json:"passes"`
+	Counts
+	Observed float64 `json:"observed"`
+	// DeferredShare is the share of Deferred in Retained and Deferred, with its 95% interval
+	// (Wilson); null if both are 0.
+	DeferredShare *Interval `json:"deferred_share"`
+	Saturated     float64   `json:"saturated"`
+	// ExpectedMisses is the number of critical inputs to expect among Retained, if traffic is as the
+	// recording was. It is null if the policy has no risk model, and while drift is in alarm.
+	ExpectedMisses *float64 `json:"expected_misses"`
+	Abandoned      float64  `json:"abandoned"`
+	Late           float64  `json:"late"` // passes
+	Mismatched     float64  `json:"mismatched"`
+	Passes         float64  `json:"passes"`
 	// EarlyStop is null if the model's EarlyStop is null.
 	EarlyStop *EarlyStopSpan `json:"settling"`
 
@@ -118,28 +127,14 @@ type Span struct {
 	Pairs      []Pair      `json:"pairs"`      // computed pairs, except Model.PairsCut; others are absent, not 0
 }
 
-// Decided counts decided inputs.
-type Decided struct {
-	Inputs   float64 `json:"inputs"` // all
-	Retained float64 `json:"retained"`
-	Deferred float64 `json:"deferred"`
-	Observed float64 `json:"observed"`
-	// DeferredShare is the share of Deferred in Retained and Deferred, with its 95% interval
-	// (Wilson); null if both are 0.
-	DeferredShare *Interval `json:"deferred_share"`
-	Fallback      float64   `json:"fallback"` // decided by the fallback score
-	Degenerate    float64   `json:"degenerate"`
-	Saturated     float64   `json:"saturated"`
-	// ExpectedMisses is the number of critical inputs to expect among Retained, if traffic is as the
-	// recording was. It is null if the policy has no risk model, and while drift is in alarm.
-	ExpectedMisses *float64 `json:"expected_misses"`
-}
-
-// Undecided counts inputs and passes without a decision.
-type Undecided struct {
-	Rejected  float64 `json:"rejected"` // inputs refused with an error
-	Abandoned float64 `json:"abandoned"`
-	Late      float64 `json:"late"` // passes
+// Counts counts inputs.
+type Counts struct {
+	Inputs     float64 `json:"inputs"` // all that were decided
+	Retained   float64 `json:"retained"`
+	Deferred   float64 `json:"deferred"`
+	Fallback   float64 `json:"fallback"` // decided by the fallback score
+	Degenerate float64 `json:"degenerate"`
+	Rejected   float64 `json:"rejected"` // refused with an error
 }
 
 // Reason says how often something happened for one reason.
@@ -164,22 +159,16 @@ type ClassSpan struct {
 
 // Pair is one cell of the epistemic confusion matrix.
 type Pair struct {
-	A     int     `json:"a"`
-	B     int     `json:"b"`
-	Nats  float64 `json:"nats"`  // per input
-	Block bool    `json:"block"` // one class is safe, the other critical; these pairs make cbec
+	A    int     `json:"a"`
+	B    int     `json:"b"`
+	Nats float64 `json:"nats"` // per input
 }
 
 // Step holds the counts of one step of 15 seconds, or less if it is not over.
 type Step struct {
-	At         int64   `json:"at"` // time of its beginning, in ms since 1970
-	Seconds    float64 `json:"seconds"`
-	Inputs     float64 `json:"inputs"`
-	Retained   float64 `json:"retained"`
-	Deferred   float64 `json:"deferred"`
-	Fallback   float64 `json:"fallback"`
-	Degenerate float64 `json:"degenerate"`
-	Rejected   float64 `json:"rejected"`
+	At      int64   `json:"at"` // time of its beginning, in ms since 1970
+	Seconds float64 `json:"seconds"`
+	Counts
 	// Quantiles are as in ClassSpan, by class.
 	Quantiles []*[4]float64 `json:"quantiles"`
 }

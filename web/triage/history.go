@@ -82,8 +82,8 @@ func (h *history) readHistogram(class string, histogram *dto.Histogram) {
 	if !ok {
 		return
 	}
-	h.read(seriesOf{name: "ckd_class_epistemic_nats_sum", a: class}, histogram.GetSampleSum())
-	h.read(seriesOf{name: "ckd_class_epistemic_nats_count", a: class}, float64(histogram.GetSampleCount()))
+	h.read(seriesOf{name: epistemic + "_sum", a: class}, histogram.GetSampleSum())
+	h.read(seriesOf{name: epistemic + "_count", a: class}, float64(histogram.GetSampleCount()))
 	h.counters.addBuckets(row, histogram)
 }
 

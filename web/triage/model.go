@@ -25,12 +25,9 @@ func (h *history) model(since time.Time) *pagestate.Model {
 		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
 	counted, withheld := h.expectsMisses(), inAlarm(m.Drift)
-	pairs := h.pairs()
-	m.PairsCut = max(0, numPairs(p)-len(pairs))
-
 	sum, next := h.counters.newSums(), 0
 	end := func() {
-		s := h.span(sum, spanMinutes[next], pairs)
+		s := h.span(sum, spanMinutes[next])
 		if !counted || withheld {
 			s.ExpectedMisses = nil
 		}
@@ -47,6 +44,7 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	for ; next < len(spanMinutes); next++ {
 		end()
 	}
+	m.PairsCut = max(0, numPairs(p)-len(m.Spans[0].Pairs))
 
 	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
 	for i := range steps {
@@ -74,37 +72,6 @@ func (h *history) describeClasses() []pagestate.Class {
 	return classes
 }
 
-// pair is a computed pair with the slot of its counter.
-type pair struct {
-	pagestate.Pair
-	slot int
-}
-
-// pairs returns the pairs in the last scrape whose classes have rows, in order.
-func (h *history) pairs() []pair {
-	p := h.policy
-	role := make(map[string]int, len(p.Critical)+len(p.Safe))
-	for _, k := range p.Critical {
-		role[p.Classes[k]] = 1
-	}
-	for _, k := range p.Safe {
-		role[p.Classes[k]] = -1
-	}
-	var found []pair
-	for i, s := range h.counters.series {
-		if s.name != "ckd_pair_confusion_nats_total" || !h.counters.seen[i] {
-			continue
-		}
-		a, hasA := h.position[s.a]
-		b, hasB := h.position[s.b]
-		if hasA && hasB {
-			found = append(found, pair{pagestate.Pair{A: a, B: b, Block: role[s.a]*role[s.b] < 0}, i})
-		}
-	}
-	slices.SortFunc(found, func(x, y pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
-	return found
-}
-
 // numPairs returns how many pairs the policy computes.
 func numPairs(p *policy.Policy) int {
 	if p.Pairs == policy.AllPairs {
@@ -114,26 +81,29 @@ func numPairs(p *policy.Policy) int {
 }
 
 // span returns the counts of some steps.
-func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
+func (h *history) span(total *sums, minutes int) pagestate.Span {
 	s := pagestate.Span{
-		Minutes: minutes, Seconds: total.seconds,
-		Decided: pagestate.Decided{ExpectedMisses: new(float64)},
-		Reasons: []pagestate.Reason{}, Rejections: []pagestate.Reason{}, Classes: make([]pagestate.ClassSpan, len(h.classes)), Pairs: make([]pagestate.Pair, len(pairs)),
+		Minutes: minutes, Seconds: total.seconds, ExpectedMisses: new(float64),
+		Reasons: []pagestate.Reason{}, Rejections: []pagestate.Reason{}, Classes: make([]pagestate.ClassSpan, len(h.classes)), Pairs: []pagestate.Pair{},
 	}
 	if h.stopsEarly() {
 		s.EarlyStop = &pagestate.EarlyStopSpan{Disagreements: []pagestate.Reason{}}
 	}
 	for i, v := range total.counters {
+		series := h.counters.series[i]
+		a, isRow := h.position[series.a]
+		if series.name == pairConfusion {
+			if b, ok := h.position[series.b]; isRow && ok && h.counters.seen[i] {
+				s.Pairs = append(s.Pairs, pagestate.Pair{A: a, B: b, Nats: v})
+			}
+			continue
+		}
 		if v == 0 {
 			continue
 		}
-		series := h.counters.series[i]
-		countSpan(&s, series, v)
-		if s.EarlyStop != nil {
-			countEarlyStop(s.EarlyStop, series, v)
-		}
-		if k, ok := h.position[series.a]; ok {
-			countClass(&s.Classes[k], series.name, v)
+		count(&s, series, v)
+		if class := families[series.name].class; class != nil && isRow {
+			*class(&s.Classes[a]) = v
 		}
 	}
 	byCount := func(a, b pagestate.Reason) int {
@@ -147,21 +117,29 @@ func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
 	s.DeferredShare = wilson(s.Deferred, s.Retained+s.Deferred)
 	for k := range s.Classes {
 		c := &s.Classes[k]
-		c.MeanC = ratio(c.MeanC, c.Observations)
+		c.MeanC = ratio(c.MeanC, c.Observations) // the sum before
 		c.Quantiles = quantiles(total.buckets[k*numBuckets : (k+1)*numBuckets])
 	}
-	for i, pair := range pairs {
-		s.Pairs[i] = pair.Pair
-		s.Pairs[i].Nats = ratio(total.counters[pair.slot], s.Inputs)
+	slices.SortFunc(s.Pairs, func(x, y pagestate.Pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
+	for i := range s.Pairs {
+		s.Pairs[i].Nats = ratio(s.Pairs[i].Nats, s.Inputs)
 	}
 	return s
 }
 
-// countSpan adds a counter of the model.
-func countSpan(s *pagestate.Span, series seriesOf, v float64) {
+// count adds the value of a counter of the model, unless it is of a class.
+func count(s *pagestate.Span, series seriesOf, v float64) {
+	f := families[series.name]
+	if f.span != nil {
+		if sum := f.span(s); sum != nil {
+			*sum += v
+		}
+	}
+	if f.earlyStop != nil && s.EarlyStop != nil {
+		*f.earlyStop(s.EarlyStop) += v
+	}
 	switch series.name {
 	case "ckd_decisions_total":
-		s.Inputs += v
 		switch series.a {
 		case policy.Retain.String():
 			s.Retained += v
@@ -172,62 +150,13 @@ func countSpan(s *pagestate.Span, series seriesOf, v float64) {
 		}
 		s.Reasons = addReason(s.Reasons, series.c, v)
 	case "ckd_inputs_rejected_total":
-		s.Rejected += v
 		s.Rejections = addReason(s.Rejections, series.a, v)
-	case "ckd_inputs_fallback_total":
-		s.Fallback = v
-	case "ckd_passes_total":
-		s.Passes = v
-	case "ckd_passes_late_total":
-		s.Late = v
-	case "ckd_inputs_degenerate_total":
-		s.Degenerate = v
-	case "ckd_inputs_saturated_total":
-		s.Saturated = v
-	case "ckd_expected_misses_total":
-		if s.ExpectedMisses != nil {
-			*s.ExpectedMisses = v
+	case "ckd_early_stop_disagreements_total":
+		if s.EarlyStop != nil {
+			s.EarlyStop.Disagreements = addReason(s.EarlyStop.Disagreements, series.a, v)
 		}
-	case "ckd_inputs_abandoned_total":
-		s.Abandoned = v
 	case "ckd_calibration_mismatches_total": // an input may count for both passes and posterior
 		s.Mismatched = max(s.Mismatched, v)
-	}
-}
-
-// countEarlyStop adds a counter of the model, if it is one of early stopping.
-func countEarlyStop(s *pagestate.EarlyStopSpan, series seriesOf, v float64) {
-	switch series.name {
-	case "ckd_passes_used_count":
-		s.Inputs = v
-	case "ckd_passes_used_sum":
-		s.Used = v
-	case "ckd_passes_saved_total":
-		s.Saved = v
-	case "ckd_early_stop_checked_total":
-		s.Checked = v
-	case "ckd_early_stop_checks_lost_total":
-		s.Lost = v
-	case "ckd_early_stop_disagreements_total":
-		s.Disagreements = addReason(s.Disagreements, series.a, v)
-	}
-}
-
-// countClass adds a counter of the class. MeanC holds the sum until span divides it.
-func countClass(c *pagestate.ClassSpan, counted string, v float64) {
-	switch counted {
-	case "ckd_class_epistemic_nats_sum":
-		c.MeanC = v
-	case "ckd_class_epistemic_nats_count":
-		c.Observations = v
-	case "ckd_class_unreliable_total":
-		c.Unreliable = v
-	case "ckd_class_predicted_total":
-		c.Predicted = v
-	case "ckd_class_dominant_total":
-		c.Dominant = v
-	case "ckd_class_deciding_total":
-		c.Deciding = v
 	}
 }
 
@@ -244,13 +173,9 @@ func addReason(reasons []pagestate.Reason, reason string, count float64) []pages
 func (h *history) describeStep(s *step) pagestate.Step {
 	var sum pagestate.Span
 	for i, v := range s.counters {
-		countSpan(&sum, h.counters.series[i], v)
+		count(&sum, h.counters.series[i], v)
 	}
-	d := pagestate.Step{
-		At: s.begun.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
-		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
-		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
-	}
+	d := pagestate.Step{At: s.begun.UnixMilli(), Seconds: s.seconds, Counts: sum.Counts, Quantiles: make([]*[4]float64, len(h.classes))}
 	if s.buckets != nil {
 		for k := range d.Quantiles {
 			d.Quantiles[k] = quantiles(s.buckets[k*numBuckets : (k+1)*numBuckets])
