@@ -258,7 +258,7 @@ func (d *daemon) count(s *served, id string, o *engine.Outcome) {
 	r.ObserveRisk(o.Risk, o.Decision.Action)
 	r.Done()
 	if o.Decision.Action == policy.Defer {
-		d.inputs.Add(s.policy, id, o, nil)
+		d.inputs.Add(s.policy, []byte(id), o, nil)
 	}
 }
 

@@ -24,15 +24,9 @@ func (h *history) model(since time.Time) *pagestate.Model {
 		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}),
 		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
-	counted, withheld := h.expectsMisses(), inAlarm(m.Drift)
+	expectsMisses := h.policy.Risk != nil && !h.policy.Observes() && !inAlarm(m.Drift)
 	sum, next := h.counters.newSums(), 0
-	end := func() {
-		s := h.span(sum, spanMinutes[next])
-		if !counted || withheld {
-			s.ExpectedMisses = nil
-		}
-		m.Spans = append(m.Spans, s)
-	}
+	end := func() { m.Spans = append(m.Spans, h.span(sum, spanMinutes[next], expectsMisses)) }
 	for _, s := range slices.Backward(h.steps) {
 		sum.add(&s)
 		// A span ends with the step that brings it closest to its length.
@@ -80,11 +74,14 @@ func numPairs(p *policy.Policy) int {
 	return len(p.Safe) * len(p.Critical)
 }
 
-// span returns the counts of some steps.
-func (h *history) span(total *sums, minutes int) pagestate.Span {
+// span returns the counts of some steps, with or without the expected misses.
+func (h *history) span(total *sums, minutes int, expectsMisses bool) pagestate.Span {
 	s := pagestate.Span{
-		Minutes: minutes, Seconds: total.seconds, ExpectedMisses: new(float64),
+		Minutes: minutes, Seconds: total.seconds,
 		Reasons: []pagestate.Reason{}, Rejections: []pagestate.Reason{}, Classes: make([]pagestate.ClassSpan, len(h.classes)), Pairs: []pagestate.Pair{},
+	}
+	if expectsMisses {
+		s.ExpectedMisses = new(float64)
 	}
 	if h.stopsEarly() {
 		s.EarlyStop = &pagestate.EarlyStopSpan{Disagreements: []pagestate.Reason{}}
@@ -228,10 +225,6 @@ func inAlarm(d *pagestate.Drift) bool {
 		return c.Epistemic.Alarm || c.Skewness.Alarm || c.Predicted.Alarm
 	})
 }
-
-// expectsMisses reports whether the expected misses among the retained are known: whether the
-// policy has a risk model, and decides.
-func (h *history) expectsMisses() bool { return h.policy.Risk != nil && !h.policy.Observes() }
 
 // signal returns one signal of drift of a class.
 func (g gauges) signal(class, name string) pagestate.Signal {

@@ -66,7 +66,7 @@ audit: {rate: 0.1, on_breach: defer, surge: 100}
 	d.page.sample()
 	d.clock.advance(stepTime)
 	d.feed(t, "m", randomInputs(7, 70, 5, 10))
-	d.inputs.Add(d.models["m"].policy, "unread", outcome(10), sealedAs(1))
+	d.inputs.Add(d.models["m"].policy, []byte("unread"), outcome(10), sealedAs(1))
 	m := d.models["m"].metrics
 	m.Rejected("not_finite", 1)
 	m.Late(2)

@@ -145,7 +145,7 @@ function renderShares(span) {
     ["late", "Late passes", span.late, null],
     ["mismatched", "Unlike the calibration", span.mismatched, span.inputs],
   ];
-  show(part("shares"), tally("Shares of the inputs", "What", rows, (key) => (key === "rejected" ? "of all that came" : "")));
+  show(part("shares"), tally("Shares of the inputs", "What", rows));
 }
 
 function renderReasons(span) {
