@@ -49,12 +49,12 @@ func (h *history) begin() {
 
 // follow goes on under a policy. The history begins anew unless the rows stay the same.
 func (h *history) follow(p *policy.Policy, about pagestate.Policy, r rows) {
-	if h.policy == nil || !slices.Equal(h.classes, r.classes) {
+	if h.policy == nil || !slices.Equal(h.labels, r.labels) {
 		from := h.from
 		if h.policy != nil {
 			from = time.Time{}
 		}
-		*h = history{from: from, counters: newCounters(len(r.classes)), gauges: make(gauges)}
+		*h = history{from: from, counters: newCounters(len(r.labels)), gauges: make(gauges)}
 	}
 	h.rows, h.policy, h.about = r, p, about
 }

@@ -20,7 +20,7 @@ var spanMinutes = [...]int{1, 5, 15}
 func (h *history) model(since time.Time) *pagestate.Model {
 	p := h.policy
 	m := &pagestate.Model{
-		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
+		Name: p.Name, Policy: h.about, Classes: h.classes, ClassesCut: h.rest,
 		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}),
 		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
@@ -47,23 +47,6 @@ func (h *history) model(since time.Time) *pagestate.Model {
 		}
 	}
 	return m
-}
-
-// describeClasses returns the classes that have rows.
-func (h *history) describeClasses() []pagestate.Class {
-	p, classes := h.policy, make([]pagestate.Class, len(h.classes))
-	for k, name := range p.Classes {
-		critical, safe := has(p.Critical, k), has(p.Safe, k)
-		i := h.row(name)
-		c := &classes[i]
-		if c.Of == 0 {
-			*c = pagestate.Class{Name: h.classes[i], Critical: critical, Safe: safe, Shared: h.rest > 0 && i == len(classes)-1, Of: 1}
-			continue
-		}
-		c.Critical, c.Safe = c.Critical && critical, c.Safe && safe
-		c.Of++
-	}
-	return classes
 }
 
 // numPairs returns how many pairs the policy computes.

@@ -142,7 +142,8 @@ func (p *Page) take() {
 
 // follow makes a history go on under a policy.
 func (p *Page) follow(h *history, of *policy.Policy) {
-	h.follow(of, describe(of, p.options.Describe(of)), newRows(p.options.Labels(of)))
+	labels, rest := p.options.Labels(of)
+	h.follow(of, describe(of, p.options.Describe(of)), newRows(of, labels, rest))
 }
 
 // state returns the state of a model, with the steps that changed after a sample. Nothing in it changes
