@@ -76,12 +76,11 @@ export function notices(state, span, asked) {
   }
   const rejected = of(span.rejected, span.inputs + span.rejected);
   if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were rejected.`);
-  const decides = [policy.primary, policy.fallback].some((r) => r.threshold !== undefined);
   const fallback = of(span.fallback, span.inputs);
-  if (decides && policy.gate !== "GATE_ALWAYS" && fallback > 0.5) {
+  if (!policy.observes && policy.gate !== "GATE_ALWAYS" && fallback > 0.5) {
     say("fallback", "warn", "traffic", `The fallback score, ${term(policy.fallback.score, "SCORE")}, decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them. Ask whoever owns the policy whether that is meant; ckd calibrate compares other gates.`);
   }
-  if (decides && !model.certificate && !model.changed) {
+  if (!policy.observes && !model.certificate && !model.changed) {
     say("uncertified", "note", "policy", "Nothing is certified: no statistical test stands behind the thresholds, so nobody can promise how many critical inputs are retained and seen by no one. ckd calibrate can test for it.");
   }
   return all.sort(alarmsFirst);
