@@ -10,12 +10,25 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// modelMessage returns what clients may know of a policy, including its promises among all. It states
-// the audit rate only if receipts are available, because nothing is drawn without them.
+// modelMessage returns what clients may know of a model, including the promises of its policy among
+// all. It states the audit rate only if receipts are available, because nothing is drawn without them.
 func modelMessage(m *model, all promises, receiptsAvailable bool, limits *ckdv1.Limits) *ckdv1.Model {
 	p := m.Policy()
+	message := PolicyMessage(p)
+	message.Promises, message.Limits = all[p.Hash], limits
+	if message.Settle != nil {
+		message.Settle.Stopped = m.lean.Stopper().Stopped()
+	}
+	if p.Audit != nil && receiptsAvailable {
+		message.AuditRate = &p.Audit.Rate
+	}
+	return message
+}
+
+// PolicyMessage returns what a policy alone says of its model.
+func PolicyMessage(p *policy.Policy) *ckdv1.Model {
 	message := &ckdv1.Model{
-		Policy:               m.ref,
+		Policy:               &ckdv1.PolicyRef{Model: p.Name, Version: p.Version, Hash: p.Hash},
 		Classes:              p.Classes,
 		Critical:             uint32s(p.Critical),
 		Safe:                 uint32s(p.Safe),
@@ -31,9 +44,7 @@ func modelMessage(m *model, all promises, receiptsAvailable bool, limits *ckdv1.
 		Fallback:             ruleMessage(p.Fallback),
 		Observes:             p.Observes(),
 		Calibration:          calibrationMessage(p.Calibration),
-		Settle:               earlyStopMessage(m),
-		Promises:             all[p.Hash],
-		Limits:               limits,
+		Settle:               earlyStopMessage(p),
 	}
 	if g := p.Guard; g != nil {
 		message.Guard = ruleMessage(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
@@ -41,18 +52,15 @@ func modelMessage(m *model, all promises, receiptsAvailable bool, limits *ckdv1.
 	if p.Risk != nil {
 		message.RiskPrevalence = &p.Risk.Prevalence
 	}
-	if p.Audit != nil && receiptsAvailable {
-		message.AuditRate = &p.Audit.Rate
-	}
 	return message
 }
 
 // earlyStopMessage returns the early-stopping rule in force, or nil.
-func earlyStopMessage(m *model) *ckdv1.Settle {
-	if m.lean.Stopper() == nil {
+func earlyStopMessage(p *policy.Policy) *ckdv1.Settle {
+	if p.EarlyStop() == nil {
 		return nil
 	}
-	stopping := m.Policy().EarlyStopping
+	stopping := p.EarlyStopping
 	message := &ckdv1.Settle{
 		Passes:       uint32(stopping.Rule.Passes),
 		Fewest:       uint32(stopping.Rule.Fewest),
@@ -61,7 +69,6 @@ func earlyStopMessage(m *model) *ckdv1.Settle {
 		Confidence:   stopping.Certificate.Confidence,
 		Released:     stopping.Certificate.Released.AtMost,
 		MeanPasses:   stopping.MeanPasses,
-		Stopped:      m.lean.Stopper().Stopped(),
 		Groups:       uint64(stopping.Certificate.Groups),
 	}
 	if critical := stopping.Certificate.CriticalReleased; critical != nil {

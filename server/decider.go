@@ -22,7 +22,7 @@ type decider struct {
 	limits   Limits
 	log      *zap.Logger
 	metrics  *metrics.Metrics
-	referred Referred
+	referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byte) // Options.Referred
 	refusals *Refusals
 
 	catalog  *catalog

@@ -42,19 +42,16 @@ type Options struct {
 	Credentials credentials.TransportCredentials
 	// Auth says who may do what. Nil lets everybody do everything.
 	Auth *auth.Store
-	// Referred is called with each input that goes to a person. May be nil.
-	Referred Referred
+	// Referred is called when an input was deferred or is to be reviewed, with the policy that decided
+	// and the id that the client gave the input. The receipt is that of a review, and empty for an
+	// input that is deferred without one. The arguments are valid only during the call. Referred must
+	// be safe for concurrent use. May be nil.
+	Referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byte)
 	// Refusals logs what is refused. Nil makes one that writes to Logger.
 	Refusals *Refusals
 	// MemoryLimit is the memory limit of the Go runtime in bytes, which GuardMemory keeps to. 0 is none.
 	MemoryLimit int64
 }
-
-// Referred is called when an input was deferred or is to be reviewed, with the policy that decided
-// and the id that the client gave the input. The receipt is that of a review, and empty for an input
-// that is deferred without one. The arguments are valid only during the call. Referred must be safe
-// for concurrent use.
-type Referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byte)
 
 // Server answers ckd.v1.UncertaintyService, health and reflection.
 type Server struct {

@@ -81,31 +81,26 @@ func TestPageDegenerate(t *testing.T) {
 // notes once that nothing certifies the thresholds. A policy that only observes has neither.
 func TestPageNotices(t *testing.T) {
 	const fallback, uncertified = "The fallback score, cbec, decided 95.0% of the inputs", "Nothing is certified"
-	threshold := 0.02
 	d := serveState(t, acted("a", "b"))
 	b := open(t, d.Admin)
 	inputs := 1000.0 // differs by state, so that the test can wait for it
 	for name, c := range map[string]struct {
-		change func(p *pagestate.Policy)
+		change func(m *pagestate.Model)
 		share  float64
 		want   string
 		level  string
 	}{
-		"thresholds":      {func(*pagestate.Policy) {}, 0.5, uncertified, "note"},
-		"mostly fallback": {func(*pagestate.Policy) {}, 0.95, fallback + " " + uncertified, "warn"},
-		"always fallback": {func(p *pagestate.Policy) { p.Gate = "always" }, 0.95, uncertified, "note"},
-		"certificate":     {func(p *pagestate.Policy) { p.Calibration = &pagestate.Calibration{Certificate: "At most 5%."} }, 0.95, fallback, "warn"},
-		"no certificate":  {func(p *pagestate.Policy) { p.Calibration = &pagestate.Calibration{Objective: "coverage"} }, 0, uncertified, "note"},
-		"changed by hand": {func(p *pagestate.Policy) { p.Calibration = &pagestate.Calibration{Changed: true} }, 0, "", "alarm"},
-		"observes": {func(p *pagestate.Policy) {
-			p.Observes, p.Primary.Threshold, p.Fallback.Threshold = true, nil, nil
-		}, 0.95, "", "none"},
+		"thresholds":      {func(*pagestate.Model) {}, 0.5, uncertified, "note"},
+		"mostly fallback": {func(*pagestate.Model) {}, 0.95, fallback + " " + uncertified, "warn"},
+		"always fallback": {func(m *pagestate.Model) { m.Message = policyOf("ALWAYS", `, "threshold": 0.02`) }, 0.95, uncertified, "note"},
+		"certificate":     {func(m *pagestate.Model) { m.Certificate = "At most 5%." }, 0.95, fallback, "warn"},
+		"changed by hand": {func(m *pagestate.Model) { m.Changed = true }, 0, "", "alarm"},
+		"observes":        {func(m *pagestate.Model) { m.Message = policyOf("ANY_CRITICAL", "") }, 0.95, "", "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := acted("a", "b")
-			p := &state.Model.Policy
-			p.Gate, p.Primary, p.Fallback = "any-critical", pagestate.Rule{Score: "c_crit_max", Threshold: &threshold}, pagestate.Rule{Score: "cbec", Threshold: &threshold}
-			c.change(p)
+			state.Model.Message = policyOf("ANY_CRITICAL", `, "threshold": 0.02`)
+			c.change(state.Model)
 			inputs += 1000
 			for i := range state.Model.Spans {
 				state.Model.Spans[i].Inputs, state.Model.Spans[i].Fallback = inputs, c.share*inputs
@@ -168,7 +163,7 @@ func TestPagePromise(t *testing.T) {
 	for day := range 3 {
 		points = append(points, fmt.Sprintf(`{"start": "2026-01-0%dT00:00:00Z", "critical_fnr": {%s, "line": 0.12, "log_evidence": 1.1}}`, day+1, average))
 	}
-	state.Model.Policy.DefersOnAlarm = true
+	state.Model.DefersOnAlarm = true
 	state.Model.Promises = []json.RawMessage{
 		json.RawMessage(`{"promise": {"model_version": "6", "verdict": "VERDICT_HOLDING"}, "provisional": {"decided": "100"}}`),
 		json.RawMessage(fmt.Sprintf(promise, "VIOLATED", true, `, "monitor": {"log_evidence": 1.1, "run_length": 1000, "raised": true}, `+average, strings.Join(points, ", "))),
@@ -230,7 +225,7 @@ func TestPageHidden(t *testing.T) {
 	const class, model = "a\u202eb\u2066c", "m\u200bn"
 	state := acted(class, "d\ne")
 	state.Model.Name, state.Models = model, []string{model}
-	state.Model.Policy.Warnings = []string{"of " + class}
+	state.Model.Warnings = []string{"of " + class}
 	state.Model.Drift = &pagestate.Drift{Reference: 500, Alarm: 5.5, Windows: []pagestate.DriftWindow{{Inputs: 64, Visible: 0.3, Full: true}},
 		Classes: []pagestate.ClassDrift{{Class: 0, Epistemic: pagestate.Signal{Z: []pagestate.Number{9}, Shift: []pagestate.Number{0.5}, Alarm: true},
 			Skewness:  pagestate.Signal{Z: []pagestate.Number{0}, Shift: []pagestate.Number{0}},
@@ -270,8 +265,7 @@ func acted(classes ...string) *pagestate.State {
 	at := time.Date(2026, 1, 2, 12, 2, 0, 0, time.UTC)
 	model := &pagestate.Model{
 		Name: "acted", RecentWhy: "off",
-		Policy: pagestate.Policy{Hash: strings.Repeat("0f", 32), Gate: "never", Scope: "all", Primary: pagestate.Rule{Score: "cbec"},
-			Fallback: pagestate.Rule{Score: "mi"}, Fewest: 2, Pairs: "safe-critical"},
+		Policy: pagestate.Policy{Message: policyOf("NEVER", ""), Pairs: "safe-critical"},
 	}
 	for k, name := range classes {
 		critical := k == len(classes)-1
@@ -282,6 +276,12 @@ func acted(classes ...string) *pagestate.State {
 	}
 	return &pagestate.State{At: at, Models: []string{model.Name}, Model: model,
 		Daemon: pagestate.Daemon{Version: "1", Started: at, Serving: true, Reload: pagestate.Reload{OK: true, At: at, Success: at}}}
+}
+
+// policyOf returns the policy of a model with a gate, and with more fields of both its rules.
+func policyOf(gate, ofRules string) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"policy": {"version": "", "hash": "0f"}, "kind": "KIND_PROBABILITIES", "fewest_passes": 2, "expected_passes": 0, "gate": "GATE_%s",
+		"scope": "SCOPE_ALL", "observes": %t, "primary": {"score": "SCORE_C_CRIT_MAX"%[3]s}, "fallback": {"score": "SCORE_CBEC"%[3]s}}`, gate, ofRules == "", ofRules))
 }
 
 // actor serves the page with states of the test in place of a daemon.

@@ -247,7 +247,7 @@ func TestPageManyClasses(t *testing.T) {
 	for a := range 3 {
 		for c := 3; c < shown; c++ {
 			for i := range state.Model.Spans {
-				state.Model.Spans[i].Pairs = append(state.Model.Spans[i].Pairs, pagestate.Pair{A: a, B: c, Nats: 0.01, Block: true})
+				state.Model.Spans[i].Pairs = append(state.Model.Spans[i].Pairs, pagestate.Pair{A: a, B: c, Nats: 0.01})
 			}
 		}
 	}

@@ -38,8 +38,8 @@ type Reload struct {
 
 // Model is one model under the policy in force.
 type Model struct {
-	Name   string `json:"name"`
-	Policy Policy `json:"policy"`
+	Name string `json:"name"`
+	Policy
 	// Classes lists the classes with a row, in the order of the policy. The last one may stand for
 	// ClassesCut others, without series of their own. Critical classes are left out last. Wherever a class is a number, it is an index of this list.
 	Classes    []Class `json:"classes"`
@@ -66,52 +66,21 @@ type Model struct {
 	RecentWhy string `json:"recent_why"`
 }
 
-// Policy is the policy in force.
+// Policy is the policy in force, with what a ckd.v1.Model does not say of it.
 type Policy struct {
-	Version  string `json:"version"`
-	Hash     string `json:"hash"`
-	Observes bool   `json:"observes"`
-	Gate     string `json:"gate"`
-	Scope    string `json:"scope"`
-	Primary  Rule   `json:"primary"`
-	Fallback Rule   `json:"fallback"`
-	// Guard is above its threshold for unfamiliar inputs; null without one.
-	Guard *Rule `json:"guard"`
-	// RiskPrevalence is the share of critical inputs that the risk model is for; null without one.
-	RiskPrevalence *float64 `json:"risk_prevalence"`
-	Reliability    float64  `json:"reliability"` // C_k is not trusted above this skewness
-	Kind           string   `json:"kind"`
-	Passes         int      `json:"passes"` // of an input; 0: at least Fewest, and a final block ends the input
-	Fewest         int      `json:"fewest"`
-	Pairs          string   `json:"pairs"`    // safe-critical or all
-	Warnings       []string `json:"warnings"` // as ckd check prints them
+	// Message is a ckd.v1.Model without classes, promises and limits.
+	Message  json.RawMessage `json:"policy"`
+	Pairs    string          `json:"pairs"`    // safe-critical or all
+	Warnings []string        `json:"warnings"` // as ckd check prints them
 	// DefersOnAlarm says that all inputs called safe are deferred while outcomes raise the alarm.
 	DefersOnAlarm bool `json:"defers_on_alarm"`
-	// Calibration is null if the policy names no recording of its calibration.
-	Calibration *Calibration `json:"calibration"`
-}
-
-// Rule is a score with its threshold, which may be null.
-type Rule struct {
-	Score     string   `json:"score"`
-	Threshold *float64 `json:"threshold"`
-}
-
-// Calibration says where the thresholds come from.
-type Calibration struct {
-	Objective        string    `json:"objective"`
-	Posterior        string    `json:"posterior"`
-	Inputs           int       `json:"inputs"`
-	CriticalInputs   int       `json:"critical_inputs"`
-	Passes           int       `json:"passes"`
-	ExpectedCoverage *Interval `json:"expected_coverage"`
-	// ExpectedCriticalMissRate is the share of all critical inputs that is retained and called safe.
-	ExpectedCriticalMissRate *Interval `json:"expected_critical_miss_rate"`
-	// ExpectedCriticalFNR is the share of the retained critical inputs that is called safe.
-	ExpectedCriticalFNR *Interval `json:"expected_critical_fnr"`
+	// Inputs and CriticalInputs are those of the calibration's recording; 0 if unknown.
+	Inputs         int `json:"inputs"`
+	CriticalInputs int `json:"critical_inputs"`
 	// Certificate states the guarantee in one sentence; empty without one.
 	Certificate string `json:"certificate"`
-	// Changed says that the policy was changed since its calibration, so that none of this holds.
+	// Changed says that the policy was changed since its calibration, so that what that expects and
+	// certifies does not hold.
 	Changed bool `json:"changed"`
 }
 
@@ -136,10 +105,19 @@ type Span struct {
 	Minutes int     `json:"minutes"`
 	Seconds float64 `json:"seconds"` // time covered, less than Minutes while the history is short
 
-	Decided
-	Undecided
-	Mismatched float64 `json:"mismatched"`
-	Passes     float64 `json:"passes"`
+	Counts
+	Observed float64 `json:"observed"`
+	// DeferredShare is the share of Deferred in Retained and Deferred, with its 95% interval
+	// (Wilson); null if both are 0.
+	DeferredShare *Interval `json:"deferred_share"`
+	Saturated     float64   `json:"saturated"`
+	// ExpectedMisses is the number of critical inputs to expect among Retained, if traffic is as the
+	// recording was. It is null if the policy has no risk model, and while drift is in alarm.
+	ExpectedMisses *float64 `json:"expected_misses"`
+	Abandoned      float64  `json:"abandoned"`
+	Late           float64  `json:"late"` // passes
+	Mismatched     float64  `json:"mismatched"`
+	Passes         float64  `json:"passes"`
 	// EarlyStop is null if the model's EarlyStop is null.
 	EarlyStop *EarlyStopSpan `json:"settling"`
 
@@ -149,28 +127,14 @@ type Span struct {
 	Pairs      []Pair      `json:"pairs"`      // computed pairs, except Model.PairsCut; others are absent, not 0
 }
 
-// Decided counts decided inputs.
-type Decided struct {
-	Inputs   float64 `json:"inputs"` // all
-	Retained float64 `json:"retained"`
-	Deferred float64 `json:"deferred"`
-	Observed float64 `json:"observed"`
-	// DeferredShare is the share of Deferred in Retained and Deferred, with its 95% interval
-	// (Wilson); null if both are 0.
-	DeferredShare *Interval `json:"deferred_share"`
-	Fallback      float64   `json:"fallback"` // decided by the fallback score
-	Degenerate    float64   `json:"degenerate"`
-	Saturated     float64   `json:"saturated"`
-	// ExpectedMisses is the number of critical inputs to expect among Retained, if traffic is as the
-	// recording was. It is null if the policy has no risk model, and while drift is in alarm.
-	ExpectedMisses *float64 `json:"expected_misses"`
-}
-
-// Undecided counts inputs and passes without a decision.
-type Undecided struct {
-	Rejected  float64 `json:"rejected"` // inputs refused with an error
-	Abandoned float64 `json:"abandoned"`
-	Late      float64 `json:"late"` // passes
+// Counts counts inputs.
+type Counts struct {
+	Inputs     float64 `json:"inputs"` // all that were decided
+	Retained   float64 `json:"retained"`
+	Deferred   float64 `json:"deferred"`
+	Fallback   float64 `json:"fallback"` // decided by the fallback score
+	Degenerate float64 `json:"degenerate"`
+	Rejected   float64 `json:"rejected"` // refused with an error
 }
 
 // Reason says how often something happened for one reason.
@@ -195,22 +159,16 @@ type ClassSpan struct {
 
 // Pair is one cell of the epistemic confusion matrix.
 type Pair struct {
-	A     int     `json:"a"`
-	B     int     `json:"b"`
-	Nats  float64 `json:"nats"`  // per input
-	Block bool    `json:"block"` // one class is safe, the other critical; these pairs make cbec
+	A    int     `json:"a"`
+	B    int     `json:"b"`
+	Nats float64 `json:"nats"` // per input
 }
 
 // Step holds the counts of one step of 15 seconds, or less if it is not over.
 type Step struct {
-	At         int64   `json:"at"` // time of its beginning, in ms since 1970
-	Seconds    float64 `json:"seconds"`
-	Inputs     float64 `json:"inputs"`
-	Retained   float64 `json:"retained"`
-	Deferred   float64 `json:"deferred"`
-	Fallback   float64 `json:"fallback"`
-	Degenerate float64 `json:"degenerate"`
-	Rejected   float64 `json:"rejected"`
+	At      int64   `json:"at"` // time of its beginning, in ms since 1970
+	Seconds float64 `json:"seconds"`
+	Counts
 	// Quantiles are as in ClassSpan, by class.
 	Quantiles []*[4]float64 `json:"quantiles"`
 }
@@ -247,10 +205,9 @@ type Signal struct {
 	Alarms float64  `json:"alarms"` // since the reference came into force
 }
 
-// EarlyStop describes the rule in force that decides inputs before their last pass, and what its
-// full-pass checks say since it came into force.
+// EarlyStop says what full-pass checks say of the early-stopping rule since it came into force.
+// The rule and what is certified of it are in the Policy.
 type EarlyStop struct {
-	Passes int `json:"passes"` // that the full decision takes
 	// Stopped says that the daemon no longer stops inputs early until the policy changes.
 	Stopped bool `json:"stopped"`
 	// Evidence of a breach of a certified share; at 1 early stopping ends.
@@ -259,21 +216,15 @@ type EarlyStop struct {
 	// the inputs that all passes defer, of those that would have been retained.
 	All      CheckedShare `json:"all"`
 	Deferred CheckedShare `json:"deferred"`
-	// MeanPasses is the mean number of passes that the certificate states.
-	MeanPasses float64 `json:"mean_passes"`
-	// Groups counts the groups that certified the rule; 0 if every input was counted as independent.
-	Groups int `json:"groups"`
 	// HalvesDiffer is the share of inputs that two halves of their passes decide differently; null
 	// if the policy does not state it.
 	HalvesDiffer *float64 `json:"halves_differ"`
 }
 
-// CheckedShare is a share of checked inputs: its 95% interval, which holds at all times at once,
-// and the certified upper bound; null without one.
+// CheckedShare is the 95% interval of a share of checked inputs, which holds at all times at once.
 type CheckedShare struct {
-	Low       float64  `json:"low"`
-	High      float64  `json:"high"`
-	Certified *float64 `json:"certified"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
 }
 
 // EarlyStopSpan holds the counts of inputs that may be stopped early.

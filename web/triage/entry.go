@@ -108,7 +108,7 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) (json.RawMessage, e
 		return nil, &entryFault{http.StatusForbidden, "no outcomes are entered here: the daemon has no list to review, or no ledger"}
 	}
 	model, review, found := p.options.Inputs.find(e.Key)
-	if found && (!p.maySeeRecent(r, model) || !p.options.MayEnter(r.Context(), model)) {
+	if found && (!p.options.MaySeeRecent(r.Context(), model) || !p.options.MayEnter(r.Context(), model)) {
 		return nil, &entryFault{http.StatusForbidden, "you may not enter outcomes: that takes the rights recent and outcomes, and the model"}
 	}
 	if !found {

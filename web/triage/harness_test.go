@@ -23,6 +23,7 @@ import (
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/internal/recordings"
 	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/server"
 )
 
 // daemon holds a page over real metrics, and a clock that tests set.
@@ -64,7 +65,7 @@ func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *da
 	}
 	d.clock.nanos.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	o.Gatherer = registry
-	o.Labels = m.Labels
+	o.Labels, o.Describe = m.Labels, server.PolicyMessage
 	o.Policies = func() []*policy.Policy { return *d.policies.Load() }
 	if o.Daemon == nil {
 		o.Daemon = func() pagestate.Daemon { return pagestate.Daemon{Version: "v1"} }
@@ -257,7 +258,7 @@ func (d *daemon) count(s *served, id string, o *engine.Outcome) {
 	r.ObserveRisk(o.Risk, o.Decision.Action)
 	r.Done()
 	if o.Decision.Action == policy.Defer {
-		d.inputs.Add(s.policy, id, o, nil)
+		d.inputs.Add(s.policy, []byte(id), o, nil)
 	}
 }
 

@@ -48,15 +48,15 @@ func (h *history) begin() {
 }
 
 // follow goes on under a policy. The history begins anew unless the rows stay the same.
-func (h *history) follow(p *policy.Policy, r rows) {
-	if h.policy == nil || !slices.Equal(h.classes, r.classes) {
+func (h *history) follow(p *policy.Policy, about pagestate.Policy, r rows) {
+	if h.policy == nil || !slices.Equal(h.labels, r.labels) {
 		from := h.from
 		if h.policy != nil {
 			from = time.Time{}
 		}
-		*h = history{from: from, counters: newCounters(len(r.classes)), gauges: make(gauges)}
+		*h = history{from: from, counters: newCounters(len(r.labels)), gauges: make(gauges)}
 	}
-	h.rows, h.policy, h.about = r, p, describe(p)
+	h.rows, h.policy, h.about = r, p, about
 }
 
 // read adds the value of a counter.
@@ -82,8 +82,8 @@ func (h *history) readHistogram(class string, histogram *dto.Histogram) {
 	if !ok {
 		return
 	}
-	h.read(seriesOf{name: "ckd_class_epistemic_nats_sum", a: class}, histogram.GetSampleSum())
-	h.read(seriesOf{name: "ckd_class_epistemic_nats_count", a: class}, float64(histogram.GetSampleCount()))
+	h.read(seriesOf{name: epistemic + "_sum", a: class}, histogram.GetSampleSum())
+	h.read(seriesOf{name: epistemic + "_count", a: class}, float64(histogram.GetSampleCount()))
 	h.counters.addBuckets(row, histogram)
 }
 

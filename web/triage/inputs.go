@@ -36,8 +36,8 @@ func NewInputs(keep int) *Inputs {
 }
 
 // Add adds an input that was deferred under a policy, or is to be reviewed. The receipt is that of a
-// review, and empty for none. Add keeps no reference to o or the receipt.
-func (list *Inputs) Add(p *policy.Policy, id string, o *engine.Outcome, sealed []byte) {
+// review, and empty for none. Add keeps no reference to the id, o or the receipt.
+func (list *Inputs) Add(p *policy.Policy, id []byte, o *engine.Outcome, sealed []byte) {
 	if list == nil {
 		return
 	}
@@ -208,7 +208,7 @@ func (d *input) addFingerprint(p *policy.Policy, o *engine.Outcome) {
 }
 
 // cut returns the kept part of an id: at most maxIDSize bytes of whole characters.
-func cut(id string) string {
+func cut(id []byte) []byte {
 	if len(id) <= maxIDSize {
 		return id
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/internal/monitor/drift"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // spanMinutes lists the spans in minutes, the shortest first.
@@ -19,22 +20,13 @@ var spanMinutes = [...]int{1, 5, 15}
 func (h *history) model(since time.Time) *pagestate.Model {
 	p := h.policy
 	m := &pagestate.Model{
-		Name: p.Name, Policy: h.about, Classes: h.describeClasses(), ClassesCut: h.rest,
+		Name: p.Name, Policy: h.about, Classes: h.classes, ClassesCut: h.rest,
 		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}),
 		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
 	}
-	counted, withheld := h.expectsMisses(), inAlarm(m.Drift)
-	pairs := h.pairs()
-	m.PairsCut = max(0, numPairs(p)-len(pairs))
-
+	expectsMisses := h.policy.Risk != nil && !h.policy.Observes() && !inAlarm(m.Drift)
 	sum, next := h.counters.newSums(), 0
-	end := func() {
-		s := h.span(sum, spanMinutes[next], pairs)
-		if !counted || withheld {
-			s.ExpectedMisses = nil
-		}
-		m.Spans = append(m.Spans, s)
-	}
+	end := func() { m.Spans = append(m.Spans, h.span(sum, spanMinutes[next], expectsMisses)) }
 	for _, s := range slices.Backward(h.steps) {
 		sum.add(&s)
 		// A span ends with the step that brings it closest to its length.
@@ -46,6 +38,7 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	for ; next < len(spanMinutes); next++ {
 		end()
 	}
+	m.PairsCut = max(0, numPairs(p)-len(m.Spans[0].Pairs))
 
 	steps := h.steps[max(0, len(h.steps)-maxSteps+1):]
 	for i := range steps {
@@ -56,54 +49,6 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	return m
 }
 
-// describeClasses returns the classes that have rows.
-func (h *history) describeClasses() []pagestate.Class {
-	p, classes := h.policy, make([]pagestate.Class, len(h.classes))
-	for k, name := range p.Classes {
-		critical, safe := has(p.Critical, k), has(p.Safe, k)
-		i := h.row(name)
-		c := &classes[i]
-		if c.Of == 0 {
-			*c = pagestate.Class{Name: h.classes[i], Critical: critical, Safe: safe, Shared: h.rest > 0 && i == len(classes)-1, Of: 1}
-			continue
-		}
-		c.Critical, c.Safe = c.Critical && critical, c.Safe && safe
-		c.Of++
-	}
-	return classes
-}
-
-// pair is a computed pair with the slot of its counter.
-type pair struct {
-	pagestate.Pair
-	slot int
-}
-
-// pairs returns the pairs in the last scrape whose classes have rows, in order.
-func (h *history) pairs() []pair {
-	p := h.policy
-	role := make(map[string]int, len(p.Critical)+len(p.Safe))
-	for _, k := range p.Critical {
-		role[p.Classes[k]] = 1
-	}
-	for _, k := range p.Safe {
-		role[p.Classes[k]] = -1
-	}
-	var found []pair
-	for i, s := range h.counters.series {
-		if s.name != "ckd_pair_confusion_nats_total" || !h.counters.seen[i] {
-			continue
-		}
-		a, hasA := h.position[s.a]
-		b, hasB := h.position[s.b]
-		if hasA && hasB {
-			found = append(found, pair{pagestate.Pair{A: a, B: b, Block: role[s.a]*role[s.b] < 0}, i})
-		}
-	}
-	slices.SortFunc(found, func(x, y pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
-	return found
-}
-
 // numPairs returns how many pairs the policy computes.
 func numPairs(p *policy.Policy) int {
 	if p.Pairs == policy.AllPairs {
@@ -112,27 +57,33 @@ func numPairs(p *policy.Policy) int {
 	return len(p.Safe) * len(p.Critical)
 }
 
-// span returns the counts of some steps.
-func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
+// span returns the counts of some steps, with or without the expected misses.
+func (h *history) span(total *sums, minutes int, expectsMisses bool) pagestate.Span {
 	s := pagestate.Span{
 		Minutes: minutes, Seconds: total.seconds,
-		Decided: pagestate.Decided{ExpectedMisses: new(float64)},
-		Reasons: []pagestate.Reason{}, Rejections: []pagestate.Reason{}, Classes: make([]pagestate.ClassSpan, len(h.classes)), Pairs: make([]pagestate.Pair, len(pairs)),
+		Reasons: []pagestate.Reason{}, Rejections: []pagestate.Reason{}, Classes: make([]pagestate.ClassSpan, len(h.classes)), Pairs: []pagestate.Pair{},
+	}
+	if expectsMisses {
+		s.ExpectedMisses = new(float64)
 	}
 	if h.stopsEarly() {
 		s.EarlyStop = &pagestate.EarlyStopSpan{Disagreements: []pagestate.Reason{}}
 	}
 	for i, v := range total.counters {
+		series := h.counters.series[i]
+		a, isRow := h.position[series.a]
+		if series.name == pairConfusion {
+			if b, ok := h.position[series.b]; isRow && ok && h.counters.seen[i] {
+				s.Pairs = append(s.Pairs, pagestate.Pair{A: a, B: b, Nats: v})
+			}
+			continue
+		}
 		if v == 0 {
 			continue
 		}
-		series := h.counters.series[i]
-		countSpan(&s, series, v)
-		if s.EarlyStop != nil {
-			countEarlyStop(s.EarlyStop, series, v)
-		}
-		if k, ok := h.position[series.a]; ok {
-			countClass(&s.Classes[k], series.name, v)
+		count(&s, series, v)
+		if class := families[series.name].class; class != nil && isRow {
+			*class(&s.Classes[a]) = v
 		}
 	}
 	byCount := func(a, b pagestate.Reason) int {
@@ -146,21 +97,29 @@ func (h *history) span(total *sums, minutes int, pairs []pair) pagestate.Span {
 	s.DeferredShare = wilson(s.Deferred, s.Retained+s.Deferred)
 	for k := range s.Classes {
 		c := &s.Classes[k]
-		c.MeanC = ratio(c.MeanC, c.Observations)
+		c.MeanC = ratio(c.MeanC, c.Observations) // the sum before
 		c.Quantiles = quantiles(total.buckets[k*numBuckets : (k+1)*numBuckets])
 	}
-	for i, pair := range pairs {
-		s.Pairs[i] = pair.Pair
-		s.Pairs[i].Nats = ratio(total.counters[pair.slot], s.Inputs)
+	slices.SortFunc(s.Pairs, func(x, y pagestate.Pair) int { return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) })
+	for i := range s.Pairs {
+		s.Pairs[i].Nats = ratio(s.Pairs[i].Nats, s.Inputs)
 	}
 	return s
 }
 
-// countSpan adds a counter of the model.
-func countSpan(s *pagestate.Span, series seriesOf, v float64) {
+// count adds the value of a counter of the model, unless it is of a class.
+func count(s *pagestate.Span, series seriesOf, v float64) {
+	f := families[series.name]
+	if f.span != nil {
+		if sum := f.span(s); sum != nil {
+			*sum += v
+		}
+	}
+	if f.earlyStop != nil && s.EarlyStop != nil {
+		*f.earlyStop(s.EarlyStop) += v
+	}
 	switch series.name {
 	case "ckd_decisions_total":
-		s.Inputs += v
 		switch series.a {
 		case policy.Retain.String():
 			s.Retained += v
@@ -171,62 +130,13 @@ func countSpan(s *pagestate.Span, series seriesOf, v float64) {
 		}
 		s.Reasons = addReason(s.Reasons, series.c, v)
 	case "ckd_inputs_rejected_total":
-		s.Rejected += v
 		s.Rejections = addReason(s.Rejections, series.a, v)
-	case "ckd_inputs_fallback_total":
-		s.Fallback = v
-	case "ckd_passes_total":
-		s.Passes = v
-	case "ckd_passes_late_total":
-		s.Late = v
-	case "ckd_inputs_degenerate_total":
-		s.Degenerate = v
-	case "ckd_inputs_saturated_total":
-		s.Saturated = v
-	case "ckd_expected_misses_total":
-		if s.ExpectedMisses != nil {
-			*s.ExpectedMisses = v
+	case "ckd_early_stop_disagreements_total":
+		if s.EarlyStop != nil {
+			s.EarlyStop.Disagreements = addReason(s.EarlyStop.Disagreements, series.a, v)
 		}
-	case "ckd_inputs_abandoned_total":
-		s.Abandoned = v
 	case "ckd_calibration_mismatches_total": // an input may count for both passes and posterior
 		s.Mismatched = max(s.Mismatched, v)
-	}
-}
-
-// countEarlyStop adds a counter of the model, if it is one of early stopping.
-func countEarlyStop(s *pagestate.EarlyStopSpan, series seriesOf, v float64) {
-	switch series.name {
-	case "ckd_passes_used_count":
-		s.Inputs = v
-	case "ckd_passes_used_sum":
-		s.Used = v
-	case "ckd_passes_saved_total":
-		s.Saved = v
-	case "ckd_early_stop_checked_total":
-		s.Checked = v
-	case "ckd_early_stop_checks_lost_total":
-		s.Lost = v
-	case "ckd_early_stop_disagreements_total":
-		s.Disagreements = addReason(s.Disagreements, series.a, v)
-	}
-}
-
-// countClass adds a counter of the class. MeanC holds the sum until span divides it.
-func countClass(c *pagestate.ClassSpan, counted string, v float64) {
-	switch counted {
-	case "ckd_class_epistemic_nats_sum":
-		c.MeanC = v
-	case "ckd_class_epistemic_nats_count":
-		c.Observations = v
-	case "ckd_class_unreliable_total":
-		c.Unreliable = v
-	case "ckd_class_predicted_total":
-		c.Predicted = v
-	case "ckd_class_dominant_total":
-		c.Dominant = v
-	case "ckd_class_deciding_total":
-		c.Deciding = v
 	}
 }
 
@@ -243,13 +153,9 @@ func addReason(reasons []pagestate.Reason, reason string, count float64) []pages
 func (h *history) describeStep(s *step) pagestate.Step {
 	var sum pagestate.Span
 	for i, v := range s.counters {
-		countSpan(&sum, h.counters.series[i], v)
+		count(&sum, h.counters.series[i], v)
 	}
-	d := pagestate.Step{
-		At: s.begun.UnixMilli(), Seconds: s.seconds, Quantiles: make([]*[4]float64, len(h.classes)),
-		Inputs: sum.Inputs, Retained: sum.Retained, Deferred: sum.Deferred,
-		Fallback: sum.Fallback, Degenerate: sum.Degenerate, Rejected: sum.Rejected,
-	}
+	d := pagestate.Step{At: s.begun.UnixMilli(), Seconds: s.seconds, Counts: sum.Counts, Quantiles: make([]*[4]float64, len(h.classes))}
 	if s.buckets != nil {
 		for k := range d.Quantiles {
 			d.Quantiles[k] = quantiles(s.buckets[k*numBuckets : (k+1)*numBuckets])
@@ -303,10 +209,6 @@ func inAlarm(d *pagestate.Drift) bool {
 	})
 }
 
-// expectsMisses reports whether the expected misses among the retained are known: whether the
-// policy has a risk model, and decides.
-func (h *history) expectsMisses() bool { return h.policy.Risk != nil && !h.policy.Observes() }
-
 // signal returns one signal of drift of a class.
 func (g gauges) signal(class, name string) pagestate.Signal {
 	s := pagestate.Signal{
@@ -332,22 +234,20 @@ func (h *history) describeEarlyStop() *pagestate.EarlyStop {
 	if !h.stopsEarly() {
 		return nil
 	}
-	stated := h.policy.EarlyStopping
 	return &pagestate.EarlyStop{
-		Passes: h.policy.EarlyStop().Passes, Stopped: h.gauges.value(seriesOf{name: "ckd_early_stop_halted"}) == 1,
+		Stopped:  h.gauges.value(seriesOf{name: "ckd_early_stop_halted"}) == 1,
 		Evidence: h.gauges.value(seriesOf{name: "ckd_early_stop_evidence"}),
 		All:      h.gauges.checkedShare("all"), Deferred: h.gauges.checkedShare("deferred"),
-		MeanPasses: stated.MeanPasses, Groups: stated.Certificate.Groups, HalvesDiffer: stated.HalvesDiffer,
+		HalvesDiffer: h.policy.EarlyStopping.HalvesDiffer,
 	}
 }
 
-// checkedShare returns a share of checked inputs with its certified upper bound.
+// checkedShare returns the interval of a share of checked inputs.
 func (g gauges) checkedShare(inputs string) pagestate.CheckedShare {
-	s := pagestate.CheckedShare{Low: g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "low"}), High: g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "high"})}
-	if v, ok := g[seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: "certified"}]; ok && finite(v) {
-		s.Certified = &v
+	bound := func(name string) float64 {
+		return g.value(seriesOf{name: "ckd_early_stop_disagreement", a: inputs, b: name})
 	}
-	return s
+	return pagestate.CheckedShare{Low: bound("low"), High: bound("high")}
 }
 
 func has(ascending []int, k int) bool {
@@ -355,35 +255,20 @@ func has(ascending []int, k int) bool {
 	return ok
 }
 
-// describe returns the policy as the page shows it.
-func describe(p *policy.Policy) pagestate.Policy {
+// describe returns the policy as the page shows it, given its message of the API.
+func describe(p *policy.Policy, message *ckdv1.Model) pagestate.Policy {
+	message.Classes, message.Critical, message.Safe = nil, nil, nil
+	text, _ := apiJSON(message) // always: the texts of a policy are UTF-8
 	d := pagestate.Policy{
-		Version: p.Version, Hash: p.Hash, Observes: p.Observes(), Gate: string(p.Gate), Scope: string(p.Scope),
-		Primary: describeRule(p.Primary), Fallback: describeRule(p.Fallback), Reliability: p.ReliabilityThreshold,
-		Kind: string(p.Kind), Passes: p.ExpectedPasses, Fewest: p.FewestPasses, Pairs: string(p.Pairs),
-		Warnings: append([]string{}, p.Warnings()...), DefersOnAlarm: p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach,
+		Message: text, Pairs: string(p.Pairs), Warnings: append([]string{}, p.Warnings()...),
+		DefersOnAlarm: p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach,
 	}
-	if g := p.Guard; g != nil {
-		guard := describeRule(policy.Rule{Score: g.Score, Threshold: g.Threshold, HasThreshold: true})
-		d.Guard = &guard
-	}
-	if r := p.Risk; r != nil {
-		d.RiskPrevalence = &r.Prevalence
-	}
-	c := p.Calibration
-	if c == nil {
-		return d
-	}
-	d.Calibration = &pagestate.Calibration{
-		Objective: c.Objective, Posterior: c.Posterior,
-		Inputs: c.Recording.Inputs, CriticalInputs: c.Recording.CriticalInputs, Passes: c.Recording.Passes,
-		ExpectedCoverage:         (*pagestate.Interval)(c.ExpectedCoverage),
-		ExpectedCriticalMissRate: (*pagestate.Interval)(c.ExpectedCriticalMissRate),
-		ExpectedCriticalFNR:      (*pagestate.Interval)(c.ExpectedCriticalFNR),
-		Changed:                  c.PolicyHash != "" && c.PolicyHash != p.Hash,
-	}
-	if c.Certificate != nil {
-		d.Calibration.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+	if c := p.Calibration; c != nil {
+		d.Inputs, d.CriticalInputs = c.Recording.Inputs, c.Recording.CriticalInputs
+		d.Changed = c.PolicyHash != "" && c.PolicyHash != p.Hash
+		if c.Certificate != nil {
+			d.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+		}
 	}
 	return d
 }
@@ -397,12 +282,4 @@ func explainCertificate(p *policy.Policy) string {
 		}
 	}
 	return ""
-}
-
-func describeRule(r policy.Rule) pagestate.Rule {
-	d := pagestate.Rule{Score: string(r.Score)}
-	if r.HasThreshold && finite(r.Threshold) {
-		d.Threshold = &r.Threshold
-	}
-	return d
 }

@@ -25,6 +25,8 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Policies returns the policies in force. It may be called at any time.
 	Policies func() []*policy.Policy
+	// Describe returns what the API says of a policy.
+	Describe func(*policy.Policy) *ckdv1.Model
 	// Labels returns the labels that the classes of a policy have in the metrics, in the policy's order,
 	// and how many classes share the last one; 0 if each has its own.
 	Labels func(*policy.Policy) (labels []string, shared int)
@@ -61,15 +63,8 @@ type Page struct {
 	mu       sync.Mutex // guards what follows, and is held while a sample is taken
 	failing  bool       // the last sample failed
 	schedule schedule
-	latest   sample
+	taken    time.Time // of the last successful sample
 	models   models
-}
-
-// sample is the last successful sample.
-type sample struct {
-	taken    time.Time
-	daemon   pagestate.Daemon
-	promises []*ckdv1.PromiseFigures // nil without a ledger
 }
 
 // New returns a page. Its history begins with Run.
@@ -120,12 +115,8 @@ func (p *Page) take() {
 		return
 	}
 	p.failing = false
-	var promises []*ckdv1.PromiseFigures
-	if p.options.Promises != nil {
-		promises = append([]*ckdv1.PromiseFigures{}, p.options.Promises()...)
-	}
 	policies := slices.SortedFunc(slices.Values(p.options.Policies()), func(a, b *policy.Policy) int { return cmp.Compare(a.Name, b.Name) })
-	p.models.replace(policies, p.latest.taken)
+	p.models.replace(policies, p.taken)
 	if p.options.Inputs != nil {
 		p.options.Inputs.keepOnly(p.models.names)
 	}
@@ -136,17 +127,23 @@ func (p *Page) take() {
 			continue
 		}
 		if h.policy != of {
-			h.follow(of, newRows(p.options.Labels(of)))
+			p.follow(h, of)
 		}
 		h.begin()
 	}
 	readValues(scrape, histories)
 
-	p.latest = sample{taken: p.schedule.begun, daemon: p.options.Daemon(), promises: promises}
-	over := p.schedule.endStep(p.latest.taken)
+	p.taken = p.schedule.begun
+	over := p.schedule.endStep(p.taken)
 	for _, h := range histories {
-		h.end(p.latest.taken, over)
+		h.end(p.taken, over)
 	}
+}
+
+// follow makes a history go on under a policy.
+func (p *Page) follow(h *history, of *policy.Policy) {
+	labels, rest := p.options.Labels(of)
+	h.follow(of, describe(of, p.options.Describe(of)), newRows(of, labels, rest))
 }
 
 // state returns the state of a model, with the steps that changed after a sample. Nothing in it changes
@@ -159,21 +156,23 @@ func (p *Page) state(r *http.Request, name string, since time.Time) *pagestate.S
 		p.take()
 	}
 	model := p.models.look(name, p.now())
-	s := &pagestate.State{At: p.latest.taken.UTC(), Daemon: p.latest.daemon, Models: p.models.names}
+	s := &pagestate.State{At: p.taken.UTC(), Daemon: p.options.Daemon(), Models: p.models.names}
 	h := p.models.histories[model]
 	if found := p.models.find(model); h == nil && found != nil { // only its policy is known so far
 		h = &history{}
-		h.follow(found, newRows(p.options.Labels(found)))
+		p.follow(h, found)
 	}
 	if h == nil || h.policy == nil {
 		return s
 	}
 	s.Model = h.model(since)
-	s.Model.Promises = promisesOf(p.latest.promises, h.policy.Hash)
+	if p.options.Promises != nil {
+		s.Model.Promises = promisesOf(p.options.Promises(), h.policy.Hash)
+	}
 	switch {
 	case p.options.Inputs == nil:
 		s.Model.RecentWhy = "off"
-	case !p.maySeeRecent(r, model):
+	case !p.options.MaySeeRecent(r.Context(), model):
 		s.Model.RecentWhy = "not allowed"
 	default:
 		s.Model.Recent = p.options.Inputs.recent(model)
@@ -181,11 +180,8 @@ func (p *Page) state(r *http.Request, name string, since time.Time) *pagestate.S
 	return s
 }
 
-// promisesOf returns the promises of a policy as JSON; nil without a ledger.
+// promisesOf returns the promises of a policy as JSON.
 func promisesOf(all []*ckdv1.PromiseFigures, hash string) []json.RawMessage {
-	if all == nil {
-		return nil
-	}
 	found := []json.RawMessage{}
 	for _, p := range all {
 		if p.GetPromise().GetPolicy().GetHash() != hash {
@@ -201,9 +197,4 @@ func promisesOf(all []*ckdv1.PromiseFigures, hash string) []json.RawMessage {
 // apiJSON returns a message of the API as the page reads it.
 func apiJSON(m proto.Message) (json.RawMessage, error) {
 	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
-}
-
-// maySeeRecent reports whether the request may see the deferred inputs of a model.
-func (p *Page) maySeeRecent(r *http.Request, model string) bool {
-	return p.options.MaySeeRecent(r.Context(), model)
 }

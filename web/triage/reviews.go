@@ -138,7 +138,7 @@ func (p *Page) reviewList(r *http.Request, model string) *pagestate.ReviewList {
 		return l
 	}
 	for _, of := range p.options.Policies() {
-		if p.maySeeRecent(r, of.Name) {
+		if p.options.MaySeeRecent(r.Context(), of.Name) {
 			l.Models = append(l.Models, of.Name)
 		}
 	}

@@ -45,7 +45,7 @@ func (d *daemon) refer(t *testing.T, first policy.Action) {
 	for i, action := range []policy.Action{first, policy.Retain + policy.Defer - first} {
 		d.clock.advance(time.Second)
 		o.Decision.Action = action
-		d.inputs.Add(s.policy, []string{"one", "two"}[i], o, sealedAs(uint64(i)))
+		d.inputs.Add(s.policy, []byte([]string{"one", "two"}[i]), o, sealedAs(uint64(i)))
 	}
 }
 
@@ -110,8 +110,8 @@ func TestReviewsBlind(t *testing.T) {
 func TestReviewsWithoutAudits(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, Options{Inputs: NewInputs(4)}, 0, manyClasses("m", 3, 1, allDeferred))
-	d.inputs.Add(d.models["m"].policy, "x", outcome(3), sealedAs(1))
-	d.inputs.Add(d.models["m"].policy, "y", outcome(3), nil) // its client takes no receipts
+	d.inputs.Add(d.models["m"].policy, []byte("x"), outcome(3), sealedAs(1))
+	d.inputs.Add(d.models["m"].policy, []byte("y"), outcome(3), nil) // its client takes no receipts
 	got := d.state(t, "m").Model.Recent
 	if len(got.Inputs) != 2 || got.Blind {
 		t.Errorf("%+v, expected both inputs", got)
@@ -262,7 +262,7 @@ func TestEntrySource(t *testing.T) {
 		Inputs: NewInputs(1), Source: func(context.Context) string { return "ann" },
 		Enter: func(_ context.Context, o *ckdv1.Outcome) (*ckdv1.OutcomeAnswer, error) { sent = o; return counted, nil },
 	}, 0, manyClasses("m", 3, 1))
-	d.inputs.Add(d.models["m"].policy, "x", outcome(3), sealedAs(1))
+	d.inputs.Add(d.models["m"].policy, []byte("x"), outcome(3), sealedAs(1))
 	list := d.list(t, "")
 	if w := d.post(t, pagestate.Entry{Key: list.Reviews[0].Key, Truth: "c0", Source: "bob"}); w.Code != http.StatusOK || sent.GetSource() != "ann" || list.Source != "ann" {
 		t.Errorf("%d %s: source %q, listed %q", w.Code, w.Body, sent.GetSource(), list.Source)
@@ -278,11 +278,11 @@ func TestReviewList(t *testing.T) {
 	}, 0, manyClasses("a", 3, 1), manyClasses("b", 4, 1), manyClasses("c", 3, 1))
 	for i, id := range []string{"first", "a/b c&d+é", "..", "last"} {
 		d.clock.advance(time.Second)
-		d.inputs.Add(d.models["a"].policy, id, outcome(3), sealedAs(uint64(i)))
+		d.inputs.Add(d.models["a"].policy, []byte(id), outcome(3), sealedAs(uint64(i)))
 	}
 	d.clock.advance(time.Second)
-	d.inputs.Add(d.models["b"].policy, "=1+1", outcome(4), sealedAs(9))
-	d.inputs.Add(d.models["c"].policy, "secret", outcome(3), sealedAs(10))
+	d.inputs.Add(d.models["b"].policy, []byte("=1+1"), outcome(4), sealedAs(9))
+	d.inputs.Add(d.models["c"].policy, []byte("secret"), outcome(3), sealedAs(10))
 	type row struct{ Model, ID, URL string }
 	for query, want := range map[string][]row{
 		"":         {{"b", "=1+1", "https://pacs.example/case/%3D1%2B1?view=1"}, {"a", "last", "https://pacs.example/case/last?view=1"}, {"a", "..", ""}},
@@ -304,7 +304,7 @@ func TestReviewList(t *testing.T) {
 	if w := d.get(t, "/triage/reviews?since="+list.Version); w.Code != http.StatusNoContent {
 		t.Errorf("an unchanged list: %d", w.Code)
 	}
-	d.inputs.Add(d.models["a"].policy, "more", outcome(3), sealedAs(11))
+	d.inputs.Add(d.models["a"].policy, []byte("more"), outcome(3), sealedAs(11))
 	if w := d.get(t, "/triage/reviews?since="+list.Version); w.Code != http.StatusOK {
 		t.Errorf("a changed list: %d", w.Code)
 	}
@@ -327,8 +327,8 @@ func TestReviewList(t *testing.T) {
 func TestReviewAllocates(t *testing.T) {
 	d, o := NewInputs(4), outcome(100)
 	p := parse(t, manyClasses("m", 100, 1, allDeferred, withAudit)).policy
-	sealed := sealedAs(1)
-	add := func(o *engine.Outcome) { d.Add(p, "an-id-of-some-length", o, sealed) }
+	id, sealed := []byte("an-id-of-some-length"), sealedAs(1)
+	add := func(o *engine.Outcome) { d.Add(p, id, o, sealed) }
 	for range 4 {
 		add(o)
 	}

@@ -102,13 +102,13 @@ export function logarithmic(height, series, { format, bands = [], readout, low, 
 }
 
 // series returns one series of a chart.
-export const series = (name, { width = 1.5, dash, fill, steps = false, points } = {}) => ({
+export const series = (name, { width = 1.5, dash, fill, steps = false } = {}) => ({
   stroke: colour(name),
   width,
   dash,
   fill: fill && colour(fill),
   paths: steps ? stepped : undefined,
-  points: { show: points ?? false },
+  points: { show: false },
   spanGaps: false,
   // Remove the stroke that would rise from before a pause.
   gaps: (u, i, from, to, gaps) => gaps.map(([begin, end]) => [begin, end + uPlot.pxRatio]),

@@ -23,7 +23,7 @@ export function renderMatrix(model, span) {
     cells.set(`${pair.a} ${pair.b}`, pair);
     cells.set(`${pair.b} ${pair.a}`, pair);
     all += pair.nats;
-    if (pair.block) block += pair.nats;
+    if (crosses(model, pair.a, pair.b)) block += pair.nats;
     most = Math.max(most, pair.nats);
   }
   const limits = scale(model.name, most);
@@ -72,8 +72,8 @@ export function renderMatrix(model, span) {
 
 // between returns how much confusion crosses from safe to critical classes. Its share of all
 // confusion is known only if all pairs are computed.
-function between({ policy }, block, all) {
-  if (policy.pairs !== "all") return ["Confusion between safe and critical classes: ", data(nats(block), block), " nats per input."];
+function between({ pairs }, block, all) {
+  if (pairs !== "all") return ["Confusion between safe and critical classes: ", data(nats(block), block), " nats per input."];
   return ["Of all confusion, ", data(share(of(block, all)), of(block, all)), " is between safe and critical classes: ", data(nats(block), block), " nats per input."];
 }
 
@@ -121,7 +121,7 @@ function say(model, order, cells) {
   let text = `${name(a)} and ${name(b)}: `;
   if (a === b) text = `${name(a)}: a class is no pair with itself.`;
   else if (!pair) text += "not computed.";
-  else text += `${nats(pair.nats)} nats per input${pair.block ? ", safe and critical" : ""}.`;
+  else text += `${nats(pair.nats)} nats per input${crosses(model, a, b) ? ", safe and critical" : ""}.`;
   show(part("cell"), text);
 }
 
@@ -136,7 +136,7 @@ function cell(model, pair, order, r, c, limits, counted) {
   if (r === c) return h("td", { ...at, class: "self" }, h("span", { class: "unseen" }, "itself"));
   if (!pair) return h("td", { ...at, class: `absent ${sides}` }, h("span", { class: "unseen" }, "not computed"));
   const step = counted ? stepOf(pair.nats, limits) : 0;
-  return h("td", { ...at, class: `heat-${step} ${sides}`, "data-block": pair.block ? "true" : null }, data(counted ? nats(pair.nats) : "–", counted ? pair.nats : null));
+  return h("td", { ...at, class: `heat-${step} ${sides}`, "data-block": inBlock ? "true" : null }, data(counted ? nats(pair.nats) : "–", counted ? pair.nats : null));
 }
 
 const crosses = (model, a, b) => (model.classes[a].critical && model.classes[b].safe) || (model.classes[a].safe && model.classes[b].critical);

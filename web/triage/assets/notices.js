@@ -1,7 +1,7 @@
 // Collects what needs attention: all that somebody should act on, in one place, each with a link to
 // the part of the page that says more.
 import { h, part, show, visible } from "./dom.js";
-import { count, known, lasting, of, share, when } from "./format.js";
+import { count, known, lasting, of, share, term, when } from "./format.js";
 import { mainPromise, riskOf, stratumOf, verdictOf } from "./promise.js";
 import { judge } from "./traffic.js";
 
@@ -43,7 +43,7 @@ export function notices(state, span, asked) {
     const why = 2 * twice > degenerate ? "softmax was taken twice." : "the passes hardly differ; is dropout on?";
     all.unshift({ key: "degenerate", level: "alarm", where: "traffic", text: `What is sent for ${share(of(degenerate, span.inputs))} of the inputs does not look like passes, and says nothing about their uncertainty: ${why}` });
   }
-  if (policy.calibration?.changed) {
+  if (model.changed) {
     say("changed", "alarm", "policy", "The policy is not as it was calibrated. Nothing that its calibration says holds.");
   }
   const promise = mainPromise(model);
@@ -51,7 +51,7 @@ export function notices(state, span, asked) {
     const raised = (promise.mature?.figures ?? []).filter((f) => f.monitor?.raised);
     const which = raised.map((f) => (f.critical_class ? `critical FNR of ${visible(f.critical_class)}` : riskOf(f).replaceAll("_", " ").replace("fnr", "FNR"))).join(", ");
     say("promise", "alarm", "promise", `The policy does not keep its promise: outcomes raised the alarm${which ? ` (${which})` : ""}.` +
-      (promise.promise.alarm && policy.defers_on_alarm ? " All that is called safe is deferred until it is cleared." : ""));
+      (promise.promise.alarm && model.defers_on_alarm ? " All that is called safe is deferred until it is cleared." : ""));
   }
   for (const s of promise?.strata ?? []) {
     if (s.late?.share?.value > 0.05) say(`overdue-${stratumOf(s)}`, "warn", "promise", `${share(s.late.share.value)} of the outcomes of inputs ${stratumOf(s).replaceAll("_", " ")} are overdue. What is missing may be what was missed.`);
@@ -67,7 +67,7 @@ export function notices(state, span, asked) {
   if (model.settling?.stopped) {
     say("settling", "warn", "settling", "Early stopping has ended: full-pass checks disagreed more often than is certified. All passes decide, and none are saved.");
   }
-  const { state: verdict, expected } = judge(policy, span);
+  const { state: verdict, expected } = judge(model, span);
   if (verdict === "above" || verdict === "below") {
     say("rate", "warn", "traffic", `The deferral rate, ${share(span.deferred_share.value)}, is ${verdict} what the calibration expects: ${share(expected.low)} to ${share(expected.high)}.`);
   }
@@ -76,12 +76,11 @@ export function notices(state, span, asked) {
   }
   const rejected = of(span.rejected, span.inputs + span.rejected);
   if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were rejected.`);
-  const decides = policy.primary.threshold !== null || policy.fallback.threshold !== null;
   const fallback = of(span.fallback, span.inputs);
-  if (decides && policy.gate !== "always" && fallback > 0.5) {
-    say("fallback", "warn", "traffic", `The fallback score, ${policy.fallback.score}, decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them. Ask whoever owns the policy whether that is meant; ckd calibrate compares other gates.`);
+  if (!policy.observes && policy.gate !== "GATE_ALWAYS" && fallback > 0.5) {
+    say("fallback", "warn", "traffic", `The fallback score, ${term(policy.fallback.score, "SCORE")}, decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them. Ask whoever owns the policy whether that is meant; ckd calibrate compares other gates.`);
   }
-  if (decides && !policy.calibration?.certificate && !policy.calibration?.changed) {
+  if (!policy.observes && !model.certificate && !model.changed) {
     say("uncertified", "note", "policy", "Nothing is certified: no statistical test stands behind the thresholds, so nobody can promise how many critical inputs are retained and seen by no one. ckd calibrate can test for it.");
   }
   return all.sort(alarmsFirst);

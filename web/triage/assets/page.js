@@ -16,11 +16,6 @@ import { renderRecent } from "./recent.js";
 import { renderDaemon, renderPolicy } from "./policy.js";
 
 const MINUTES = [1, 5, 15];
-const WORDS = {
-  connecting: "connecting",
-  live: "live",
-  reconnecting: "reconnecting",
-};
 const OLD = 20000; // ms after which the page says that its state is old
 
 const chooser = document.getElementById("model");
@@ -155,7 +150,7 @@ function renderConnection() {
   const where = document.getElementById("connection");
   where.dataset.state = shown;
   where.title = state ? `As of ${new Date(state.at).toLocaleString()}` : "";
-  const word = (shown === "old" ? "no news" : WORDS[shown]) + (connection.why ? `: ${connection.why}` : "");
+  const word = (shown === "old" ? "no news" : shown) + (connection.why ? `: ${connection.why}` : "");
   show(document.getElementById("connection-word"), word);
   show(document.getElementById("connection-age"), state ? `${lasting(age)} old` : "");
   document.body.classList.toggle("old", old);

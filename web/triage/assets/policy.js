@@ -1,6 +1,6 @@
 // Shows the policy in force, what it was calibrated from, and the daemon itself.
 import { h, nameOf, part, show } from "./dom.js";
-import { count, data, interval, known, lasting, moment, plain, share, value } from "./format.js";
+import { count, data, interval, known, lasting, moment, plain, share, term, value } from "./format.js";
 
 const GATES = {
   "any-critical": "the fallback decides when the skewness of any critical class is over",
@@ -15,30 +15,31 @@ const SCOPES = {
 // renderPolicy shows the policy of a model.
 export function renderPolicy(model) {
   const { policy } = model;
-  const reads = policy.gate === "any-critical";
+  const [gate, scope] = [setting(policy.gate, "GATE"), setting(policy.scope, "SCOPE")];
+  const { fewest_passes: fewest, expected_passes: passes } = policy;
   show(
     part("policy"),
     policy.observes ? h("p", { class: "verdict" }, "Observes: it has no thresholds, so every input is answered and none deferred.") : null,
     pairs(
       ["Model", nameOf(model.name)],
-      ["Version", policy.version || "none"],
-      ["Hash", h("code", { class: "hash" }, policy.hash)],
+      ["Version", policy.policy.version || "none"],
+      ["Hash", h("code", { class: "hash" }, policy.policy.hash)],
       ["Primary", rule(policy.primary)],
-      ["Fallback", policy.gate === "never" ? "never decides" : rule(policy.fallback)],
+      ["Fallback", gate === "never" ? "never decides" : rule(policy.fallback)],
       policy.guard ? ["Guard", [rule(policy.guard), ", else deferred as unfamiliar"]] : null,
-      policy.risk_prevalence === null ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`]],
-      ["Gate", [h("b", null, policy.gate), `: ${GATES[policy.gate] ?? ""}`, reads ? ` ${plain(policy.reliability)}` : ""]],
-      ["Scope", [h("b", null, policy.scope), `: ${SCOPES[policy.scope] ?? ""}`]],
-      ["Passes", policy.kind === "dirichlet" ? "concentrations of a Dirichlet" : policy.passes > 0 ? `${policy.passes} expected, ${policy.fewest} at least` : `${policy.fewest} at least`],
+      policy.risk_prevalence === undefined ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`]],
+      ["Gate", [h("b", null, gate), `: ${GATES[gate] ?? ""}`, gate === "any-critical" ? ` ${plain(policy.reliability_threshold)}` : ""]],
+      ["Scope", [h("b", null, scope), `: ${SCOPES[scope] ?? ""}`]],
+      ["Passes", policy.kind === "KIND_DIRICHLET" ? "concentrations of a Dirichlet" : passes > 0 ? `${passes} expected, ${fewest} at least` : `${fewest} at least`],
       ["Pairs", pairsOf(model)],
     ),
-    policy.warnings?.length ? [h("h3", null, `Warnings (${policy.warnings.length})`), h("ul", { class: "warnings" }, policy.warnings.map((w) => h("li", null, w)))] : null,
+    model.warnings?.length ? [h("h3", null, `Warnings (${model.warnings.length})`), h("ul", { class: "warnings" }, model.warnings.map((w) => h("li", null, w)))] : null,
   );
-  renderCalibration(policy.calibration);
+  renderCalibration(model);
 }
 
-function pairsOf({ policy, classes, pairs_cut: cut }) {
-  if (policy.pairs === "all") return "all";
+function pairsOf({ pairs, classes, pairs_cut: cut }) {
+  if (pairs === "all") return "all";
   const [critical, safe] = [classes.some((c) => c.critical), classes.some((c) => c.safe)];
   return (critical && safe) || cut > 0 ? "safe and critical" : `none: no class is ${critical ? "safe" : "critical"}`;
 }
@@ -61,7 +62,7 @@ export function renderDaemon(daemon, at) {
   );
 }
 
-function renderCalibration(calibration) {
+function renderCalibration({ policy: { calibration }, changed, certificate, inputs, critical_inputs: critical }) {
   if (!calibration) {
     show(part("calibration"), h("p", { class: "empty" }, "The policy does not tell what its thresholds were chosen from."));
     return;
@@ -69,20 +70,23 @@ function renderCalibration(calibration) {
   const expected = (i) => (i ? [data(share(i.value), i.value), h("span", { class: "quiet" }, ` ${interval(i)}`)] : "not told");
   show(
     part("calibration"),
-    calibration.changed ? h("div", { class: "notice alarm" }, h("span", { class: "sign", "aria-hidden": "true" }, "■"), h("div", null, h("p", null, h("b", null, "The policy was changed since it was calibrated. "), "Nothing of the following holds."))) : null,
-    calibration.certificate ? h("blockquote", { class: calibration.changed ? "void" : null, cite: null }, calibration.certificate) : h("p", { class: "quiet" }, "No certificate."),
+    changed ? h("div", { class: "notice alarm" }, h("span", { class: "sign", "aria-hidden": "true" }, "■"), h("div", null, h("p", null, h("b", null, "The policy was changed since it was calibrated. "), "Nothing of the following holds."))) : null,
+    certificate ? h("blockquote", { class: changed ? "void" : null, cite: null }, certificate) : h("p", { class: "quiet" }, "No certificate."),
     pairs(
       calibration.objective ? ["Objective", calibration.objective] : null,
       ["Coverage", expected(calibration.expected_coverage)],
       ["Critical miss rate", expected(calibration.expected_critical_miss_rate)],
       ["Critical FNR", expected(calibration.expected_critical_fnr)],
       calibration.posterior ? ["Posterior", calibration.posterior] : null,
-      calibration.inputs > 0 ? ["Inputs", [data(count(calibration.inputs), calibration.inputs), calibration.critical_inputs > 0 ? `, ${count(calibration.critical_inputs)} of them critical` : ""]] : null,
+      inputs > 0 ? ["Inputs", [data(count(inputs), inputs), critical > 0 ? `, ${count(critical)} of them critical` : ""]] : null,
       calibration.passes > 0 ? ["Passes", count(calibration.passes)] : null,
     ),
   );
 }
 
-const rule = (r) => [h("b", null, r.score), " ", r.threshold === null ? h("span", { class: "quiet" }, "no threshold") : ["≤ ", data(value(r.threshold), r.threshold)]];
+// setting returns a setting as policy files write it: any-critical for GATE_ANY_CRITICAL.
+const setting = (name, prefix) => term(name, prefix).replaceAll("_", "-");
+
+const rule = (r) => [h("b", null, term(r.score, "SCORE")), " ", r.threshold === undefined ? h("span", { class: "quiet" }, "no threshold") : ["≤ ", data(value(r.threshold), r.threshold)]];
 
 const pairs = (...rows) => h("dl", { class: "pairs" }, rows.filter(Boolean).map(([name, said]) => h("div", null, h("dt", null, name), h("dd", null, said))));

@@ -57,7 +57,7 @@ export function renderPromise(model) {
   renderChart(p, chart);
 }
 
-function renderVerdict(p, { policy, promises: { length: versions } }) {
+function renderVerdict(p, { defers_on_alarm: defers, promises: { length: versions } }) {
   const verdict = verdictOf(p);
   const needed = figuresOf(p)[0]?.outcomes_needed;
   const signs = { violated: "■ ", too_few_outcomes: "○ ", no_line: "▲ " };
@@ -67,7 +67,7 @@ function renderVerdict(p, { policy, promises: { length: versions } }) {
       "p",
       { class: `verdict ${verdict === "violated" ? "alarm" : verdict === "holding" ? "calm" : ""}`, id: "promise-state", "data-verdict": verdict },
       h("b", null, h("span", { "aria-hidden": "true" }, signs[verdict] ?? ""), VERDICTS[verdict] ?? words(verdict)),
-      p.promise.alarm && policy.defers_on_alarm ? " All that is called safe is deferred until somebody clears it." : null,
+      p.promise.alarm && defers ? " All that is called safe is deferred until somebody clears it." : null,
       verdict === "too_few_outcomes" && needed ? [" About ", data(count(Math.ceil(needed)), needed), " more would do, if the risk is as it seems."] : null,
     ),
     p.why.length ? h("ul", { class: "quiet" }, p.why.map((why) => h("li", null, why))) : null,

@@ -9,14 +9,14 @@ export function renderSettling(model, span) {
   document.querySelector('nav a[href="#settling"]').hidden = !settling;
   if (!settling) return;
   show(part("settling-state"), settling.stopped ? "stopped" : "in force");
-  renderPasses(settling, span);
+  renderPasses(model.policy.settle, span);
   renderWatch(settling);
-  renderChecks(settling, span.settling);
+  renderChecks(model, span.settling);
 }
 
 const perInput = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
-function renderPasses(settling, span) {
+function renderPasses(rule, span) {
   const { inputs, used, saved } = span.settling;
   const mean = of(used, inputs);
   const per = (n) => (span.seconds > 0 ? n / span.seconds : 0);
@@ -27,7 +27,7 @@ function renderPasses(settling, span) {
       { class: "figure" },
       data(mean === null ? "–" : perInput.format(mean), mean, { id: "passes-used" }),
       " ",
-      h("small", null, `of ${count(settling.passes)} passes an input`),
+      h("small", null, `of ${count(rule.passes)} passes an input`),
     ),
     inputs > 0
       ? h("p", { class: "quiet" }, data(count(inputs), inputs), " inputs might be decided early; ", h("b", null, data(`${perInput.format((used + saved) / used)} times`, (used + saved) / used)), " as many passes without early stopping")
@@ -40,7 +40,7 @@ function renderPasses(settling, span) {
         ["late", "Late, of all inputs", rate(per(span.late)), span.late],
       ],
     ),
-    settling.mean_passes > 0 ? h("p", { class: "quiet" }, `When it was certified${settling.groups > 0 ? `, on ${count(settling.groups)} groups of inputs` : ""}: ${perInput.format(settling.mean_passes)} passes an input.`) : null,
+    rule.mean_passes > 0 ? h("p", { class: "quiet" }, `When it was certified${rule.groups > 0 ? `, on ${count(Number(rule.groups))} groups of inputs` : ""}: ${perInput.format(rule.mean_passes)} passes an input.`) : null,
   );
 }
 
@@ -58,14 +58,14 @@ function renderWatch(settling) {
   );
 }
 
-function renderChecks(settling, span) {
-  const row = (key, name, s) =>
+function renderChecks({ settling, policy: { settle: rule } }, span) {
+  const row = (key, name, s, certified) =>
     h(
       "tr",
       { "data-key": key },
       h("th", { scope: "row" }, name),
       h("td", { class: "number" }, data(interval(s), s.high)),
-      h("td", { class: "number" }, s.certified === null ? "–" : ["≤ ", data(share(s.certified), s.certified)]),
+      h("td", { class: "number" }, certified > 0 && certified < 1 ? ["≤ ", data(share(certified), certified)] : "–"),
     );
   const disagreed = span.disagreements.reduce((sum, r) => sum + r.count, 0);
   show(
@@ -75,7 +75,7 @@ function renderChecks(settling, span) {
       { class: "tally" },
       h("caption", { class: "unseen" }, "Decided otherwise than by all passes, since the rule is in force: 95% interval, and what is certified"),
       h("thead", null, h("tr", null, h("th", { scope: "col" }, "Decided otherwise"), h("th", { scope: "col", class: "number" }, "95% interval"), h("th", { scope: "col", class: "number" }, "Certified"))),
-      h("tbody", null, row("all", "Of all inputs", settling.all), row("deferred", "Of deferred ones, retained", settling.deferred)),
+      h("tbody", null, row("all", "Of all inputs", settling.all, rule.disagreement), row("deferred", "Of deferred ones, retained", settling.deferred, rule.released)),
     ),
     table(
       "Full-pass checks, in the time shown",

@@ -16,12 +16,12 @@ export function renderTraffic(model, span) {
 }
 
 // judge compares the deferral rate with what the calibration expects.
-export function judge(policy, span) {
+export function judge({ policy, changed }, span) {
   if (policy.observes) return { state: "observes" };
   const coverage = policy.calibration?.expected_coverage;
   if (!coverage) return { state: "none" };
   const expected = { value: 1 - coverage.value, low: 1 - coverage.high, high: 1 - coverage.low };
-  if (policy.calibration.changed) return { state: "changed", expected };
+  if (changed) return { state: "changed", expected };
   const measured = span.deferred_share;
   if (!measured) return { state: "idle", expected };
   if (measured.low > expected.high) return { state: "above", expected };
@@ -60,7 +60,7 @@ const VERDICTS = {
 function renderDeferral(model, span) {
   const { policy } = model;
   const measured = span.deferred_share;
-  const { state, expected } = judge(policy, span);
+  const { state, expected } = judge(model, span);
   const off = state === "above" || state === "below";
   show(
     part("deferral"),
@@ -89,7 +89,7 @@ function renderDeferral(model, span) {
 // misses says how many critical inputs to expect among the retained. It is no measurement, so it never
 // says that all is well.
 function misses({ policy, drift }, span) {
-  if (policy.risk_prevalence === null || policy.observes) return null;
+  if (policy.risk_prevalence === undefined || policy.observes) return null;
   const alarm = drift?.classes.some((c) => c.epistemic.alarm || c.skewness.alarm || c.predicted.alarm);
   const perThousand = span.expected_misses === null ? null : of(1000 * span.expected_misses, span.retained);
   return h(
@@ -145,7 +145,7 @@ function renderShares(span) {
     ["late", "Late passes", span.late, null],
     ["mismatched", "Unlike the calibration", span.mismatched, span.inputs],
   ];
-  show(part("shares"), tally("Shares of the inputs", "What", rows, (key) => (key === "rejected" ? "of all that came" : "")));
+  show(part("shares"), tally("Shares of the inputs", "What", rows));
 }
 
 function renderReasons(span) {
@@ -251,7 +251,7 @@ function drawCharts(model) {
     closed(steps, [at, rates, deferred]),
     last < 0 ? "No inputs yet" : `Inputs per second over 15 minutes: last ${rate(rates[last])}, least ${rate(Math.min(...rates))}, most ${rate(Math.max(...rates))}. The table below has the values.`,
   );
-  const coverage = model.policy.calibration?.changed ? null : model.policy.calibration?.expected_coverage;
+  const coverage = model.changed ? null : model.policy.calibration?.expected_coverage;
   const shares = steps.map((s) => of(s.deferred, s.retained + s.deferred));
   const known = shares.filter((s) => s !== null);
   draw(

@@ -25,6 +25,7 @@ import (
 	"github.com/ckd-project/ckd/policy/store"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/web"
+	"github.com/ckd-project/ckd/web/triage"
 )
 
 // Daemon listens once it is built, and answers while it runs.
@@ -77,11 +78,14 @@ func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 	if d.security, err = newSecurity(c, log, m, refusals, failed); err != nil {
 		return nil, err
 	}
-	inputs, referred := newInputs(c.RecentInputs)
+	inputs := triage.NewInputs(c.RecentInputs)
 	options := server.Options{
 		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Refusals: refusals,
-		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access, Referred: referred,
+		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access,
 		MemoryLimit: limitMemory(log, cgroupMemory),
+	}
+	if inputs != nil {
+		options.Referred = inputs.Add
 	}
 	if d.tracer != nil {
 		options.Tracing = d.tracer.Handler()

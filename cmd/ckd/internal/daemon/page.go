@@ -9,14 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/buildinfo"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/kernel"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/pagestate"
-	"github.com/ckd-project/ckd/policy"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/web/triage"
 )
@@ -41,6 +39,7 @@ func newPage(
 	options := triage.Options{
 		Gatherer: registry,
 		Policies: s.Policies,
+		Describe: server.PolicyMessage,
 		Labels:   m.Labels,
 		Daemon:   p.daemon,
 		Inputs:   inputs,
@@ -64,18 +63,6 @@ func newPage(
 	}
 	p.Page = triage.New(options)
 	return p
-}
-
-// newInputs returns a list of the last n inputs of each model that went to a person, for the page, and
-// the function with which the server adds to it. Both are nil if n is 0.
-func newInputs(n int) (*triage.Inputs, server.Referred) {
-	if n == 0 {
-		return nil, nil
-	}
-	inputs := triage.NewInputs(n)
-	return inputs, func(of *policy.Policy, id []byte, o *engine.Outcome, receipt []byte) {
-		inputs.Add(of, string(id), o, receipt)
-	}
 }
 
 // reloaded records how an attempt to load the policies ended.
