@@ -12,16 +12,16 @@ const noClass = -1
 
 // readFields reads the keys of a mapping into a struct. It returns false if the value is no mapping.
 func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []field) bool {
-	before := b.faults
+	before := len(*b.faults)
 	m, ok := v.Mapping(namesOf(fields)...)
-	if b.faults > before {
+	if len(*b.faults) > before {
 		b.faulty[v.Path()] = true
 	}
 	if !ok {
 		return false
 	}
 	for i := range fields {
-		f, before := &fields[i], b.faults
+		f, before := &fields[i], len(*b.faults)
 		value, given := m.Get(f.name)
 		switch {
 		case given:
@@ -33,7 +33,7 @@ func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []fi
 		case f.kind == classValue:
 			f.value(into, true).SetInt(noClass)
 		}
-		if b.faults > before && f.sub == nil { // others see to their keys themselves
+		if len(*b.faults) > before && f.sub == nil { // others see to their keys themselves
 			b.faulty[m.PathTo(f.name)] = true
 		}
 	}
@@ -214,6 +214,3 @@ func deepCopy(v reflect.Value) reflect.Value {
 	}
 	return c
 }
-
-// entryOf returns the name by which faults call a model.
-func entryOf(model string) string { return fmt.Sprintf("model %q", model) }

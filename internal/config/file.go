@@ -57,10 +57,7 @@ type setting struct {
 // read decodes the file and reports every fault at its place.
 func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, error) {
 	var faults strictyaml.Faults
-	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) {
-		f.File = path
-		faults = append(faults, f)
-	})
+	root, ok := strictyaml.Parse(path, data, &faults)
 	if !ok {
 		return nil, faults
 	}
@@ -88,7 +85,7 @@ func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, err
 // place.
 func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
 	var value any
-	if text, isText := v.Under("", func(strictyaml.Fault) {}).Text(); flag.IsSlice() && isText {
+	if text, isText := v.Silent().Text(); flag.IsSlice() && isText {
 		value = []any{text} // a list of one
 	} else if flag.IsSlice() {
 		items, ok := v.List()
