@@ -47,7 +47,7 @@ func (c *outcomesPlanCmd) Validate() error {
 
 // Run makes the plan and prints it.
 func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
-	model, err := c.model()
+	model, err := c.load()
 	if err != nil {
 		return err
 	}

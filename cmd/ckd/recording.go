@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -231,38 +232,6 @@ func resolveClasses(flag string, names, classes []string, index map[string]int) 
 	return set, nil
 }
 
-// givenFlag holds a flag that was given, with its value.
-type givenFlag struct {
-	name  string
-	value []string
-}
-
-// givenFlags returns the flags that were given, of those that a policy has too. Sets of classes are
-// sorted.
-func givenFlags(classes *classFlags, rows *rowFlags) []givenFlag {
-	sorted := func(names []string) []string {
-		names = slices.Clone(names)
-		slices.Sort(names)
-		return names
-	}
-	return slices.DeleteFunc([]givenFlag{
-		{"--classes", classes.Classes},
-		{"--critical", sorted(classes.Critical)},
-		{"--safe", sorted(classes.Safe)},
-		{"--kind", textOf(rows.Kind)},
-		{"--variance", textOf(rows.Variance)},
-		{"--sum-tolerance", textOf(rows.SumTolerance)},
-	}, func(f givenFlag) bool { return f.value == nil })
-}
-
-// textOf returns the text of a value, or nil if it was not given.
-func textOf[T any](value *T) []string {
-	if value == nil {
-		return nil
-	}
-	return []string{fmt.Sprint(*value)}
-}
-
 // firstNames lists names, up to 40 of them.
 func firstNames(names []string) string {
 	const most = 40
@@ -272,21 +241,41 @@ func firstNames(names []string) string {
 	return fmt.Sprintf("%s, ... (%d in all)", strings.Join(names[:most], ", "), len(names))
 }
 
-// policyFlags name a policy.
-type policyFlags struct {
+// readFlags say what recorded passes are: one by one, or by a policy.
+type readFlags struct {
+	classFlags
+	rowFlags
 	Policy string `placeholder:"FILE" help:"A policy file, or a folder of them: it says classes, sets, kind, variance and tolerance, and decides."`
 	Model  string `placeholder:"NAME" help:"Which model's policy, where there are several."`
 }
 
-func (f *policyFlags) check() error {
-	if f.Policy == "" && f.Model != "" {
+func (f *readFlags) check() error {
+	switch {
+	case f.Policy == "" && f.Model != "":
 		return errors.New("--model names a model of a policy file, expected --policy too")
+	case f.Policy == "":
+		return cmp.Or(f.rowFlags.check(), f.classFlags.check())
+	}
+	var repeated []string
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{
+		{"--classes", f.Classes != nil}, {"--critical", f.Critical != nil}, {"--safe", f.Safe != nil},
+		{"--kind", f.Kind != nil}, {"--variance", f.Variance != nil}, {"--sum-tolerance", f.SumTolerance != nil},
+	} {
+		if flag.given {
+			repeated = append(repeated, flag.name)
+		}
+	}
+	if repeated != nil {
+		return fmt.Errorf("--policy says already what %s would: expected one or the other", strings.Join(repeated, ", "))
 	}
 	return nil
 }
 
 // load reads the policy that the flags name, and returns nil if they name none.
-func (f *policyFlags) load() (*policy.Policy, error) { return loadPolicy(f.Policy, f.Model, "--model") }
+func (f *readFlags) load() (*policy.Policy, error) { return loadPolicy(f.Policy, f.Model, "--model") }
 
 // loadPolicy reads the policy of a model from a file or folder; nil without one. The flag chooses
 // among several models.
