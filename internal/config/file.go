@@ -89,28 +89,26 @@ func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
 		value = []any{text} // a list of one
 	} else if flag.IsSlice() {
 		items, ok := v.List()
-		if !ok {
-			return nil, false
-		}
 		texts := make([]any, len(items))
 		for i, item := range items {
-			text, ok := item.Text()
-			if !ok {
-				return nil, false
+			if texts[i], ok = item.Text(); !ok {
+				break
 			}
-			texts[i] = text
+		}
+		if !ok {
+			return nil, false
 		}
 		value = texts
 	} else {
-		text, ok := v.Text()
+		var ok bool
+		if flag.Enum != "" {
+			value, ok = v.Enum(flag.EnumSlice()...)
+		} else {
+			value, ok = v.Text()
+		}
 		if !ok {
 			return nil, false
 		}
-		if flag.Enum != "" && !flag.EnumMap()[text] {
-			_, ok = v.Enum(flag.EnumSlice()...)
-			return nil, ok
-		}
-		value = text
 	}
 	target := reflect.New(flag.Target.Type()).Elem()
 	if err := flag.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target); err != nil {
