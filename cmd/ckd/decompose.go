@@ -49,10 +49,7 @@ func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
 	if err != nil {
 		return err
 	}
-	spec := c.spec(passes.K)
-	if model != nil {
-		spec = engine.Spec(model)
-	}
+	spec := c.spec(passes.K, model)
 	warnOfPasses(ctx, passes, spec.Kind, spec.SumTolerance)
 	d, err := c.decomposer(model, passes)
 	if err != nil {
@@ -122,7 +119,7 @@ func byPolicy(p *policy.Policy) (*decomposer, error) {
 }
 
 func (c *decomposeCmd) byFlags(passes *record.Passes) (*decomposer, error) {
-	spec := c.spec(passes.K)
+	spec := c.spec(passes.K, nil)
 	classes, err := c.fill(&spec, c.Passes)
 	if err != nil {
 		return nil, err

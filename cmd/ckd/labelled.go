@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -63,14 +62,11 @@ func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*l
 	if l.passes, err = c.open(c.Passes, model); err != nil {
 		return nil, err
 	}
+	l.spec = c.spec(l.passes.K, model)
 	if model != nil {
-		l.spec, l.classes = engine.Spec(model), model.Classes
-		l.spec.Weights = nil
-	} else {
-		l.spec = c.spec(l.passes.K)
-		if l.classes, err = c.fill(&l.spec, c.Passes); err != nil {
-			return nil, err
-		}
+		l.spec.Weights, l.classes = nil, model.Classes
+	} else if l.classes, err = c.fill(&l.spec, c.Passes); err != nil {
+		return nil, err
 	}
 	if c.Labels != "" {
 		if l.labels, err = readLabels(c.Labels, l.classes); err != nil {

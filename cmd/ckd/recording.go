@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -39,9 +40,13 @@ func (f *rowFlags) check() error {
 	return nil
 }
 
-// spec returns what the flags ask for, over k classes and without sets.
-func (f *rowFlags) spec(k int) decomp.Spec {
-	spec := decomp.Spec{Classes: k}
+// spec returns what a policy asks for, or without one what the flags ask for, over k classes and without
+// sets.
+func (f *rowFlags) spec(k int, model *policy.Policy) decomp.Spec {
+	if model != nil {
+		return engine.Spec(model)
+	}
+	spec := decomp.Spec{Classes: k, SumTolerance: decomp.DefaultSumTolerance}
 	if f.Kind != nil {
 		spec.Kind = map[string]decomp.Kind{"logits": decomp.Logits, "dirichlet": decomp.Dirichlet}[*f.Kind]
 	}
@@ -66,8 +71,8 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 
 // open reads the passes of a file, unlaid ones as [passes, inputs, classes].
 func (f *rowFlags) open(path string, model *policy.Policy) (*record.Passes, error) {
-	kind, _ := f.rows(model)
-	passes, err := record.ReadPasses(path, record.Options{Layout: max(f.Layout, record.SNK), Concentrations: kind == policy.Dirichlet})
+	isDirichlet := f.spec(0, model).Kind == decomp.Dirichlet
+	passes, err := record.ReadPasses(path, record.Options{Layout: max(f.Layout, record.SNK), Concentrations: isDirichlet})
 	if err != nil {
 		return nil, err
 	}
@@ -81,23 +86,8 @@ func (f *rowFlags) open(path string, model *policy.Policy) (*record.Passes, erro
 // checkPasses prints a note on how passes were read, and finds those that are not rows of their kind.
 func (f *rowFlags) checkPasses(ctx *cmdContext, passes *record.Passes, note string, model *policy.Policy) error {
 	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", passes.Name, note)
-	kind, tolerance := f.rows(model)
-	return checkRows(passes, kind, tolerance)
-}
-
-// rows returns what the rows are, by the policy if there is one.
-func (f *rowFlags) rows(model *policy.Policy) (kind policy.Kind, tolerance float64) {
-	if model != nil {
-		return model.Kind, model.SumTolerance
-	}
-	kind, tolerance = policy.Probabilities, decomp.DefaultSumTolerance
-	if f.Kind != nil {
-		kind = policy.Kind(*f.Kind)
-	}
-	if f.SumTolerance != nil {
-		tolerance = *f.SumTolerance
-	}
-	return kind, tolerance
+	spec := f.spec(passes.K, model)
+	return checkRows(passes, spec.Kind, spec.SumTolerance)
 }
 
 // warn prints the signs that the passes of a file are not what they seem, for commands without a report
@@ -121,11 +111,11 @@ func warnOfPasses(ctx *cmdContext, passes *record.Passes, kind decomp.Kind, tole
 }
 
 // checkRows finds passes that as a whole are not rows of a kind.
-func checkRows(p *record.Passes, kind policy.Kind, tolerance float64) error {
+func checkRows(p *record.Passes, kind decomp.Kind, tolerance float64) error {
 	switch kind {
-	case policy.Probabilities:
+	case decomp.Probabilities:
 		return p.CheckRows(tolerance)
-	case policy.Logits:
+	case decomp.Logits:
 		return p.CheckLogits()
 	}
 	return p.CheckClasses()
