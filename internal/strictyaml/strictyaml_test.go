@@ -339,18 +339,6 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var faults Faults
-		defer func() {
-			for _, fault := range faults {
-				if fault.Line < 1 || fault.Col < 1 || fault.Reason == "" || strings.ContainsAny(fault.Field+fault.Reason, "\n\r") {
-					t.Errorf("fault %+v", fault)
-				}
-			}
-		}()
-		root, ok := Parse("f", data, &faults)
-		if !ok {
-			return
-		}
 		var walk func(v Value)
 		walk = func(v Value) {
 			v.Text()
@@ -373,6 +361,14 @@ func FuzzParse(f *testing.F) {
 				}
 			}
 		}
-		walk(root)
+		var faults Faults
+		if root, ok := Parse("f", data, &faults); ok {
+			walk(root)
+		}
+		for _, fault := range faults {
+			if fault.Line < 1 || fault.Col < 1 || fault.Reason == "" || strings.ContainsAny(fault.Field+fault.Reason, "\n\r") {
+				t.Errorf("fault %+v", fault)
+			}
+		}
 	})
 }
