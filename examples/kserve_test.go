@@ -78,7 +78,10 @@ func manifests(t *testing.T) map[string]manifest {
 			t.Fatal(err)
 		}
 		for _, document := range strings.Split(string(text), "\n---\n") {
-			strictyaml.Parse([]byte(document), func(f strictyaml.Fault) { t.Errorf("%s: %+v", path, f) })
+			var faults strictyaml.Faults
+			if strictyaml.Parse(path, []byte(document), &faults); len(faults) > 0 {
+				t.Error(faults)
+			}
 			var m manifest
 			if err := yaml.Unmarshal([]byte(document), &m); err != nil {
 				t.Fatalf("%s: %v", path, err)

@@ -16,17 +16,17 @@ func Build(d Policy) (*Policy, error) {
 	for _, r := range []*Rule{&d.Primary, &d.Fallback} {
 		r.HasThreshold = r.HasThreshold || r.Threshold != 0
 	}
-	found := fileFaults{isDraft: true}
+	var found Faults
 	var p *Policy
-	for _, b := range readFile(File{Data: d.marshal()}, &found) {
+	for _, b := range readFile(File{Data: d.marshal()}, true, &found) {
 		p = b.build()
 	}
-	found.faults.Sort()
-	for i := range found.faults {
-		f := &found.faults[i]
+	found.Sort()
+	for i := range found {
+		f := &found[i]
 		f.Line, f.Col, f.Field = 0, 0, strings.TrimPrefix(f.Field, modelsField+"[0].")
 	}
-	if err := found.faults.Err(); err != nil {
+	if err := found.Err(); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -39,7 +39,7 @@ type builder struct {
 	isDraft bool // made by a program, which knows no lines
 	root    strictyaml.Value
 	values  map[string]strictyaml.Value // what was given, entries of lists included, by path
-	faults  int
+	faults  *Faults                     // of the file
 	// faulty has the paths of fields with faults. Rules across fields leave those out, since their
 	// faults would only repeat what was reported.
 	faulty map[string]bool
@@ -66,7 +66,7 @@ func (b *builder) build() *Policy {
 	p.Calibration.validate(b, p)
 	p.Audit.validate(b, p)
 	p.EarlyStopping.resolve(b, p)
-	if b.faults == 0 {
+	if len(*b.faults) == 0 {
 		p.Hash = p.hash()
 	}
 	return p

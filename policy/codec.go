@@ -12,16 +12,16 @@ const noClass = -1
 
 // readFields reads the keys of a mapping into a struct. It returns false if the value is no mapping.
 func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []field) bool {
-	before := b.faults
+	before := len(*b.faults)
 	m, ok := v.Mapping(namesOf(fields)...)
-	if b.faults > before {
+	if len(*b.faults) > before {
 		b.faulty[v.Path()] = true
 	}
 	if !ok {
 		return false
 	}
 	for i := range fields {
-		f, before := &fields[i], b.faults
+		f, before := &fields[i], len(*b.faults)
 		value, given := m.Get(f.name)
 		switch {
 		case given:
@@ -33,7 +33,7 @@ func (b *builder) readFields(v strictyaml.Value, into reflect.Value, fields []fi
 		case f.kind == classValue:
 			f.value(into, true).SetInt(noClass)
 		}
-		if b.faults > before && f.sub == nil { // others see to their keys themselves
+		if len(*b.faults) > before && f.sub == nil { // others see to their keys themselves
 			b.faulty[m.PathTo(f.name)] = true
 		}
 	}
@@ -48,7 +48,7 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 	}
 	switch f.kind {
 	case textValue:
-		if s, ok := v.Text(); ok && b.accepts(f.form, v.Path(), s) {
+		if s, ok := v.Match(f.form.words, f.form.accepts); ok {
 			into.SetString(s)
 		}
 	case choiceValue:
@@ -57,7 +57,7 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 		}
 	case classValue:
 		into.SetInt(noClass)
-		if s, ok := v.Text(); ok && b.accepts(classForm, v.Path(), s) {
+		if s, ok := v.Match(classForm.words, classForm.accepts); ok {
 			if k, known := b.classOf(v.Path(), s); known {
 				into.SetInt(int64(k))
 			}
@@ -125,8 +125,7 @@ func (b *builder) readNames(f *field, path string, items []strictyaml.Value, int
 	}
 	first := make(map[string]string, len(items))
 	for i, item := range items {
-		name, ok := item.Text()
-		ok = ok && b.accepts(classForm, item.Path(), name)
+		name, ok := item.Match(classForm.words, classForm.accepts)
 		if at, twice := first[name]; ok && twice {
 			b.fault(item.Path(), "%s is given twice, first at %s", strictyaml.Quote(name), b.where(at))
 			ok = false
@@ -148,19 +147,6 @@ func (b *builder) readNames(f *field, path string, items []strictyaml.Value, int
 			b.faulty[path] = true
 		}
 	}
-}
-
-// accepts reports whether a text has the form, or faults it.
-func (b *builder) accepts(form *pattern, path, s string) bool {
-	if form.accepts(s) {
-		return true
-	}
-	words := form.words
-	if form == classForm {
-		words = "a name, " + printable(maxText)
-	}
-	b.fault(path, "expected %s, found %s", words, strictyaml.Quote(s))
-	return false
 }
 
 // checkQuantiles wants as many quantiles as there are levels, in ascending order.
@@ -214,6 +200,3 @@ func deepCopy(v reflect.Value) reflect.Value {
 	}
 	return c
 }
-
-// entryOf returns the name by which faults call a model.
-func entryOf(model string) string { return fmt.Sprintf("model %q", model) }

@@ -223,11 +223,14 @@ func (f *field) value(in reflect.Value, create bool) reflect.Value {
 func (f *field) words() string {
 	switch f.kind {
 	case textValue:
-		return f.form.words
+		if f.form != classForm {
+			return f.form.words
+		}
+		fallthrough
+	case classValue:
+		return "the name of a class"
 	case choiceValue:
 		return "one of " + strings.Join(f.choices, ", ")
-	case classValue:
-		return classForm.words
 	case namesValue:
 		if f.within.Least > 0 {
 			return fmt.Sprintf("a list of at least %v names", f.within.Least)

@@ -29,7 +29,7 @@ const NameForm = "at most 128 letters, digits, dots, dashes and underscores, the
 
 var (
 	nameForm  = newPattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`, NameForm)
-	classForm = newPattern(`.`, "the name of a class")
+	classForm = newPattern(`.`, "a name, "+printable(maxText))
 	// forms are the patterns of texts, by what their tags call them. Servers give tensors names such
 	// as dense/Softmax:0.
 	forms = map[string]*pattern{
@@ -37,7 +37,7 @@ var (
 		"sentence": {nil, maxSentence, printable(maxSentence)},
 		"name":     nameForm,
 		"class":    classForm,
-		"tensor":   newPattern(`^.{1,256}$`, "a name, "+printable(maxText)),
+		"tensor":   newPattern(`^.{1,256}$`, classForm.words),
 		"sha256":   newPattern(`^[0-9a-f]{64}$`, "64 hexadecimal digits in lower case"),
 	}
 )

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"reflect"
-	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
@@ -26,8 +25,8 @@ func Parse(files ...File) (*Set, error) {
 	)
 	places := make(map[string]string) // place of each model name
 	for _, f := range files {
-		found := fileFaults{file: f.Name}
-		for _, b := range readFile(f, &found) {
+		var found Faults
+		for _, b := range readFile(f, false, &found) {
 			p := b.build()
 			policies = append(policies, p)
 			if p.Name == "" {
@@ -39,8 +38,8 @@ func Parse(files ...File) (*Set, error) {
 			}
 			places[p.Name] = f.Name + ":" + b.where("name")
 		}
-		found.faults.Sort()
-		faults = append(faults, found.faults...)
+		found.Sort()
+		faults = append(faults, found...)
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -48,9 +47,10 @@ func Parse(files ...File) (*Set, error) {
 	return newSet(policies), nil
 }
 
-// readFile returns the models of a file as builders, those with faults included.
-func readFile(f File, found *fileFaults) []*builder {
-	root, ok := strictyaml.Parse(f.Data, func(fault Fault) { found.add("", fault) })
+// readFile returns the models of a file as builders, those with faults included. The file may be the
+// draft of a program, which knows no lines of it.
+func readFile(f File, isDraft bool, faults *Faults) (models []*builder) {
+	root, ok := strictyaml.Parse(f.Name, f.Data, faults)
 	if !ok {
 		return nil
 	}
@@ -58,70 +58,20 @@ func readFile(f File, found *fileFaults) []*builder {
 	if !ok {
 		return nil
 	}
-	models, ok := fields.Need(modelsField, "a list of models")
+	list, ok := fields.Need(modelsField, "a list of models")
 	if !ok {
 		return nil
 	}
-	items, ok := models.List()
+	items, ok := list.List()
 	if ok && len(items) == 0 {
-		models.Fault("empty, expected at least one model")
+		list.Fault("empty, expected at least one model")
 	}
-	var drafts []*builder
 	for _, item := range items {
-		if b := readModel(item, found); b != nil {
-			drafts = append(drafts, b)
+		b := &builder{p: new(Policy), isDraft: isDraft, faults: faults, values: make(map[string]strictyaml.Value), faulty: make(map[string]bool)}
+		b.root, _ = item.Entry("model", IsName)
+		if b.readFields(b.root, reflect.ValueOf(b.p).Elem(), modelFields) {
+			models = append(models, b)
 		}
 	}
-	return drafts
-}
-
-// fileFaults collects the faults of a file.
-type fileFaults struct {
-	file    string
-	isDraft bool // the file is the draft of a program, which knows no lines of it
-	faults  Faults
-}
-
-// add adds a fault. An empty model says that its name is not known.
-func (c *fileFaults) add(model string, f strictyaml.Fault) {
-	f.File = c.file
-	if model != "" {
-		f.Entry = entryOf(model)
-	}
-	c.faults = append(c.faults, f)
-}
-
-// readModel reads the fields of a model. It returns nil if the value is no mapping. Faults name the
-// model by its name, or else by its place in the list.
-func readModel(v strictyaml.Value, found *fileFaults) *builder {
-	b := &builder{p: new(Policy), isDraft: found.isDraft, values: make(map[string]strictyaml.Value), faulty: make(map[string]bool)}
-	model := peekName(v)
-	b.root = v.Under("", func(f strictyaml.Fault) {
-		b.faults++
-		if model == "" {
-			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".") // a fault of the model itself has no field
-		}
-		found.add(model, f)
-	})
-	if !b.readFields(b.root, reflect.ValueOf(b.p).Elem(), modelFields) {
-		return nil
-	}
-	return b
-}
-
-// peekName returns the name of a model, or nothing if it has no valid one.
-func peekName(v strictyaml.Value) string {
-	m, ok := v.Under("", func(strictyaml.Fault) {}).Mapping("name")
-	if !ok {
-		return ""
-	}
-	given, ok := m.Get("name")
-	if !ok {
-		return ""
-	}
-	name, ok := given.Text()
-	if !ok || !IsName(name) {
-		return ""
-	}
-	return name
+	return models
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -18,8 +17,7 @@ func (b *builder) where(path string) string {
 	if b.isDraft {
 		return path
 	}
-	at := b.place(path)
-	return fmt.Sprintf("%d:%d", at.Line(), at.Col())
+	return b.place(path).Where()
 }
 
 // given reports whether a field was given, although its value may be zero.

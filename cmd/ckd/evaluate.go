@@ -77,7 +77,7 @@ func (c *recordingCmd) Validate() error {
 
 // Run evaluates the recording.
 func (c *recordingCmd) Run(ctx *cmdContext) error {
-	model, err := c.model()
+	model, err := c.load()
 	if err != nil {
 		return err
 	}

@@ -6,18 +6,13 @@ import (
 	"errors"
 	"io/fs"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 	"github.com/ckd-project/ckd/policy"
-)
-
-// The fields of an access file.
-const (
-	identitiesField = "identities"
-	issuersField    = "issuers"
 )
 
 // Bounds of an access file.
@@ -34,17 +29,23 @@ const (
 type field struct {
 	name   string
 	needed string // the expected value of a required field, in words
-	read   func(*draft, strictyaml.Value)
+	read   func(*reader, strictyaml.Value)
 	fields []field // of each entry, for the documentation
+}
+
+// fileFields are the fields of a file.
+var fileFields = []field{
+	{name: "issuers", read: (*reader).readIssuers},
+	{name: "identities", needed: "a list of identities", read: (*reader).readIdentities},
 }
 
 // identityFields are the fields of an identity.
 var identityFields = []field{
-	{name: "name", needed: policy.NameForm, read: (*draft).readName},
-	{name: "tokens", read: (*draft).readTokens, fields: tokenFields},
-	{name: "certificates", read: (*draft).readCertificates},
-	{name: "jwts", read: (*draft).readJWTs, fields: jwtFields},
-	{name: "models", read: (*draft).readModels},
+	{name: "name", needed: policy.NameForm, read: (*reader).readName},
+	{name: "tokens", read: (*reader).readTokens, fields: tokenFields},
+	{name: "certificates", read: (*reader).readCertificates},
+	{name: "jwts", read: (*reader).readJWTs, fields: jwtFields},
+	{name: "models", read: (*reader).readModels},
 	right("admin", func(i *Identity) *bool { return &i.admin }),
 	right("recent", func(i *Identity) *bool { return &i.recent }),
 	right("outcomes", func(i *Identity) *bool { return &i.outcomes }),
@@ -53,93 +54,60 @@ var identityFields = []field{
 	limit("streams", func(i *Identity) *int { return &i.streams }),
 	limit("calls", func(i *Identity) *int { return &i.calls }),
 	limit("watches", func(i *Identity) *int { return &i.watches }),
-	{name: "bytes", read: (*draft).readBytes},
+	{name: "bytes", read: (*reader).readBytes},
 }
 
 // right returns the field of a right, which is off by default.
 func right(name string, allowed func(*Identity) *bool) field {
-	return field{name: name, read: func(d *draft, v strictyaml.Value) { *allowed(d.identity), _ = v.Bool() }}
+	return field{name: name, read: func(r *reader, v strictyaml.Value) { *allowed(r.identity), _ = v.Bool() }}
 }
 
 // limit returns the field of a limit.
 func limit(name string, most func(*Identity) *int) field {
-	return field{name: name, read: func(d *draft, v strictyaml.Value) { *most(d.identity), _ = v.Int(0, maxStreams) }}
+	return field{name: name, read: func(r *reader, v strictyaml.Value) { *most(r.identity), _ = v.Int(0, maxStreams) }}
 }
 
-// shareForm describes a share.
-const shareForm = "a share such as 25%, above 0% and at most 100%"
-
-func (d *draft) readBytes(v strictyaml.Value) {
-	text, ok := v.Text()
-	if !ok {
-		return
-	}
-	number, isShare := strings.CutSuffix(text, "%")
-	percent, err := strconv.ParseFloat(number, 64)
-	if !isShare || err != nil || !(percent > 0 && percent <= 100) {
-		v.Fault("expected %s, found %s", shareForm, strictyaml.Quote(text))
-		return
-	}
-	d.identity.bytes = percent / 100
-}
-
-// tokenFields holds the fields of a token, which has one of them.
-var tokenFields = []field{
-	{name: "file", read: (*draft).readTokenFile},
-	{name: "sha256", read: (*draft).readTokenSum},
-}
-
-func (d *draft) readName(v strictyaml.Value) {
-	name, ok := v.Text()
-	switch {
-	case !ok:
-	case !policy.IsName(name):
-		v.Fault("expected %s, found %s", policy.NameForm, strictyaml.Quote(name))
-	default:
-		if d.taken(d.nameAt, name, v, "already the name of the identity at %s, expected one of its own") {
-			return
-		}
-		d.identity.name = name
+func (r *reader) readName(v strictyaml.Value) {
+	name, ok := v.Match(policy.NameForm, policy.IsName)
+	if ok && !taken(r.nameAt, name, v, "already the name of the identity at %s, expected one of its own") {
+		r.identity.name = name
 	}
 }
 
-func (d *draft) readModels(v strictyaml.Value) {
-	items, ok := v.List()
-	if !ok {
-		return
-	}
+func (r *reader) readBytes(v strictyaml.Value) {
+	v.Match("a share such as 25%, above 0% and at most 100%", func(text string) bool {
+		number, isShare := strings.CutSuffix(text, "%")
+		percent, err := strconv.ParseFloat(number, 64)
+		r.identity.bytes = percent / 100
+		return isShare && err == nil && percent > 0 && percent <= 100
+	})
+}
+
+func (r *reader) readModels(v strictyaml.Value) {
+	items, _ := v.List()
 	seen := map[string]string{}
 	for _, item := range items {
-		name, ok := item.Text()
+		name, ok := item.Match(policy.NameForm, func(s string) bool { return s == "*" || policy.IsName(s) })
 		switch {
 		case !ok:
 		case name == "*" && len(items) > 1:
 			item.Fault(`"*" is all models, expected it alone`)
 		case name == "*":
-			d.identity.allModels = true
-		case !policy.IsName(name):
-			item.Fault("expected %s, found %s", policy.NameForm, strictyaml.Quote(name))
-		case !d.taken(seen, name, item, "given twice, first at %s"):
-			d.identity.models[name] = true
+			r.identity.allModels = true
+		case !taken(seen, name, item, "given twice, first at %s"):
+			r.identity.models[name] = true
 		}
 	}
 }
 
 var dnsName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
 
-func (d *draft) readCertificates(v strictyaml.Value) {
-	items, ok := v.List()
-	if !ok {
-		return
-	}
+func (r *reader) readCertificates(v strictyaml.Value) {
+	items, _ := v.List()
 	for _, item := range items {
-		name, ok := item.Text()
-		switch {
-		case !ok:
-		case !isCertificateName(name):
-			item.Fault("expected a URI, a DNS name in lower case or CN= with a common name, found %s", strictyaml.Quote(name))
-		case !d.taken(d.certificateAt, name, item, "already a certificate of the identity at %s, expected each of one"):
-			d.certificates[name], d.known = d.identity, true
+		name, ok := item.Match("a URI, a DNS name in lower case or CN= with a common name", isCertificateName)
+		if ok && !taken(r.certificateAt, name, item, "already a certificate of the identity at %s, expected each of one") {
+			r.certificates[name], r.known = r.identity, true
 		}
 	}
 }
@@ -158,49 +126,59 @@ func isCertificateName(name string) bool {
 	return dnsName.MatchString(name)
 }
 
-func (d *draft) readTokens(v strictyaml.Value) {
-	v = v.Under(v.Path(), func(f strictyaml.Fault) {
-		f.Reason, _, _ = strings.Cut(f.Reason, ", found ") // which may be a token
-		d.report(f)
-	})
-	items, ok := v.List()
-	if !ok {
-		return
-	}
+// tokenFields holds the fields of a token, which has one of them.
+var tokenFields = []field{
+	{name: "file", read: (*reader).readTokenFile},
+	{name: "sha256", read: (*reader).readTokenSum},
+}
+
+func (r *reader) readTokens(v strictyaml.Value) {
+	items, _ := v.Secret().List() // what is found may be a token
 	for _, item := range items {
-		m, ok := d.readFields(item, tokenFields)
-		if !ok {
-			continue
-		}
+		m, ok := r.readFields(item, tokenFields)
 		_, file := m.Get("file")
-		if _, sum := m.Get("sha256"); file == sum {
+		if _, sum := m.Get("sha256"); ok && file == sum {
 			item.Fault("expected either file or sha256")
 		}
 	}
 }
 
-func (d *draft) readTokenFile(v strictyaml.Value) {
-	var path string
-	if !d.readPath(v, &path) {
-		return
-	}
-	d.tokenFiles = append(d.tokenFiles, path)
-	data, err := d.find(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		d.warn(v, "%s does not exist: the token counts as withdrawn", path)
-		return
-	}
-	if err != nil {
+func (r *reader) readTokenFile(v strictyaml.Value) {
+	path, data, err := r.readPath(v)
+	switch token := strings.TrimRight(string(data), "\r\n"); {
+	case path == "":
+	case errors.Is(err, fs.ErrNotExist):
+		r.warnings = append(r.warnings, v.Warning("%s does not exist: the token counts as withdrawn", path))
+	case err != nil:
 		v.Fault("cannot read %s: %v", path, err)
-		return
-	}
-	token := strings.TrimRight(string(data), "\r\n")
-	if !isToken(token) {
+	case !isToken(token):
 		v.Fault("%s holds no token, expected one line of %d to %d letters, digits and -._~+/, with = at the end",
 			path, leastTokenBytes, mostTokenBytes)
-		return
+	default:
+		r.addToken(v, sha256.Sum256([]byte(token)))
 	}
-	d.addToken(v, sha256.Sum256([]byte(token)))
+}
+
+// readPath reads a path, and the file there. The path is empty if it has a fault.
+func (r *reader) readPath(v strictyaml.Value) (path string, data []byte, err error) {
+	if path = r.path(v); path == "" {
+		return "", nil, nil
+	}
+	r.tokenFiles = append(r.tokenFiles, path)
+	data, err = r.find(path)
+	return path, data, err
+}
+
+// path reads the path of a file, relative to the folder of the access file.
+func (r *reader) path(v strictyaml.Value) string {
+	path, ok := v.Text()
+	switch {
+	case ok && path == "":
+		v.Fault("empty, expected a path")
+	case ok && !filepath.IsAbs(path):
+		return filepath.Join(filepath.Dir(r.file), path)
+	}
+	return path
 }
 
 var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
@@ -209,26 +187,21 @@ func isToken(text string) bool {
 	return len(text) >= leastTokenBytes && len(text) <= mostTokenBytes && tokenPattern.MatchString(text)
 }
 
-func (d *draft) readTokenSum(v strictyaml.Value) {
-	text, ok := v.Text()
-	if !ok {
-		return
+var sumPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (r *reader) readTokenSum(v strictyaml.Value) {
+	if text, ok := v.Match("64 hexadecimal digits in lower case", sumPattern.MatchString); ok {
+		sum, _ := hex.DecodeString(text) // matches
+		r.addToken(v, [sha256.Size]byte(sum))
 	}
-	var sum [sha256.Size]byte
-	if n, err := hex.Decode(sum[:], []byte(text[:min(len(text), 2*len(sum))])); err != nil || n != len(sum) ||
-		len(text) != 2*len(sum) || text != strings.ToLower(text) {
-		v.Fault("expected 64 hexadecimal digits in lower case")
-		return
-	}
-	d.addToken(v, sum)
 }
 
-func (d *draft) addToken(v strictyaml.Value, sum [sha256.Size]byte) {
-	if d.taken(d.tokenAt, string(sum[:]), v, "the same token as at %s, expected each token once") {
+func (r *reader) addToken(v strictyaml.Value, sum [sha256.Size]byte) {
+	if taken(r.tokenAt, string(sum[:]), v, "the same token as at %s, expected each token once") {
 		return
 	}
-	d.tokens[sum], d.known = d.identity, true
-	if len(d.tokenAt) == maxTokens+1 {
+	r.tokens[sum], r.known = r.identity, true
+	if len(r.tokens) == maxTokens+1 {
 		v.Fault("more than %d tokens, expected at most so many in all", maxTokens)
 	}
 }

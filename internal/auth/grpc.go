@@ -91,7 +91,7 @@ func (s *Store) Tap(ctx context.Context, method string) (context.Context, *Ident
 // did not see is refused.
 func (s *Store) admit(ctx context.Context) (context.Context, *session, error) {
 	call := sessionOf(ctx)
-	if call == nil {
+	if call == &unchecked {
 		return ctx, nil, errUnauthenticated
 	}
 	if why := call.renew(); why != "" {

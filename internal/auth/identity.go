@@ -34,10 +34,7 @@ var nobody = &Identity{use: new(use)}
 // or rights for a call that needs none. Ask again during a stream, since the access file may
 // change.
 func FromContext(ctx context.Context) *Identity {
-	if s := sessionOf(ctx); s != nil {
-		return s.identity.Load()
-	}
-	return nil
+	return sessionOf(ctx).identity.Load()
 }
 
 // Name returns the identity's name, or "" for a caller without credentials.

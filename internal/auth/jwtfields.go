@@ -1,9 +1,10 @@
 package auth
 
 import (
+	"cmp"
 	"crypto/x509"
+	"maps"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,135 +14,82 @@ import (
 
 // issuerFields are the fields of an issuer.
 var issuerFields = []field{
-	{name: "name", needed: policy.NameForm, read: (*draft).readIssuerName},
-	{name: "url", needed: "an https URL", read: func(d *draft, v strictyaml.Value) { readHTTPS(v, &d.issuer.URL) }},
-	{name: "audience", needed: "a text", read: (*draft).readAudience},
-	{name: "keys", read: func(d *draft, v strictyaml.Value) { readHTTPS(v, &d.issuer.Keys) }},
-	{name: "ca", read: (*draft).readCA},
-	{name: "token", read: func(d *draft, v strictyaml.Value) { d.readPath(v, &d.issuer.TokenFile) }},
+	{name: "name", needed: policy.NameForm, read: func(r *reader, v strictyaml.Value) {
+		if name, ok := v.Match(policy.NameForm, policy.IsName); ok {
+			taken(r.issuerAt, name, v, "already the name of the issuer at %s, expected one of its own")
+		}
+	}},
+	{name: "url", needed: httpsForm, read: func(r *reader, v strictyaml.Value) { r.issuer.URL, _ = v.Match(httpsForm, isHTTPS) }},
+	{name: "audience", needed: "a text", read: func(r *reader, v strictyaml.Value) {
+		text, ok := v.Text()
+		if ok && text == "" {
+			v.Fault("empty, expected the audience of the daemon's tokens")
+		}
+		r.issuer.Audience = text
+	}},
+	{name: "keys", read: func(r *reader, v strictyaml.Value) { r.issuer.Keys, _ = v.Match(httpsForm, isHTTPS) }},
+	{name: "ca", read: (*reader).readCA},
+	{name: "token", read: func(r *reader, v strictyaml.Value) { r.issuer.TokenFile = r.path(v) }},
 }
 
-// jwtFields holds the fields of an entry of jwts, which readJWTs reads together.
-var jwtFields = []field{
-	{name: "issuer", needed: "the name of an issuer", read: func(*draft, strictyaml.Value) {}},
-	{name: "claims", needed: "a mapping of claims to texts", read: func(*draft, strictyaml.Value) {}},
-}
+const httpsForm = "an https URL"
 
-func (d *draft) readIssuerName(v strictyaml.Value) {
-	name, ok := v.Text()
-	switch {
-	case !ok:
-	case !policy.IsName(name):
-		v.Fault("expected %s, found %s", policy.NameForm, strictyaml.Quote(name))
-	default:
-		d.taken(d.issuerAt, name, v, "already the name of the issuer at %s, expected one of its own")
-	}
-}
-
-// readHTTPS reads a URL that keys may be fetched from.
-func readHTTPS(v strictyaml.Value, target *string) {
-	text, ok := v.Text()
-	if !ok {
-		return
-	}
+// isHTTPS reports whether keys may be fetched from a URL.
+func isHTTPS(text string) bool {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
-		v.Fault("expected an https URL, found %s", strictyaml.Quote(text))
-		return
-	}
-	*target = text
+	return err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil && u.Fragment == ""
 }
 
-func (d *draft) readAudience(v strictyaml.Value) {
-	text, ok := v.Text()
-	if ok && text == "" {
-		v.Fault("empty, expected the audience of the daemon's tokens")
-	}
-	d.issuer.Audience = text
-}
-
-// readPath reads the path of a file, relative to the folder of the access file.
-func (d *draft) readPath(v strictyaml.Value, target *string) bool {
-	path, ok := v.Text()
-	if !ok {
-		return false
-	}
-	if path == "" {
-		v.Fault("empty, expected a path")
-		return false
-	}
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(d.file), path)
-	}
-	*target = path
-	return true
-}
-
-func (d *draft) readCA(v strictyaml.Value) {
-	if !d.readPath(v, &d.issuer.CAFile) {
-		return
-	}
-	d.tokenFiles = append(d.tokenFiles, d.issuer.CAFile)
-	data, err := d.find(d.issuer.CAFile)
+func (r *reader) readCA(v strictyaml.Value) {
+	path, data, err := r.readPath(v)
 	switch {
 	case err != nil:
-		v.Fault("cannot read %s: %v", d.issuer.CAFile, err)
+		v.Fault("cannot read %s: %v", path, err)
 	case data != nil && !x509.NewCertPool().AppendCertsFromPEM(data):
-		v.Fault("%s holds no certificate, expected CAs in PEM", d.issuer.CAFile)
+		v.Fault("%s holds no certificate, expected CAs in PEM", path)
 	}
+	r.issuer.CAFile = path
 }
 
-func (d *draft) readJWTs(v strictyaml.Value) {
-	items, ok := v.List()
-	if !ok {
-		return
-	}
+// jwtFields holds the fields of an entry of jwts.
+var jwtFields = []field{
+	{name: "issuer", needed: "the name of an issuer", read: (*reader).readIssuer},
+	{name: "claims", needed: "a mapping of claims to texts", read: (*reader).readClaims},
+}
+
+func (r *reader) readJWTs(v strictyaml.Value) {
+	items, _ := v.List()
 	for _, item := range items {
-		m, ok := d.readFields(item, jwtFields)
-		if !ok {
+		r.rule = jwtRule{identity: r.identity}
+		if _, ok := r.readFields(item, jwtFields); !ok {
 			continue
 		}
-		rule := jwtRule{identity: d.identity}
-		if v, given := m.Get("issuer"); given {
-			rule.issuer, ok = v.Text()
-			if _, known := d.issuerAt[rule.issuer]; ok && !known {
-				v.Fault("no issuer is named %s%s", strictyaml.Quote(rule.issuer), d.suggestIssuer(rule.issuer))
-			}
-		}
-		if v, given := m.Get("claims"); given {
-			rule.claims = readClaims(v)
-		}
-		d.known = true
-		if d.rules = append(d.rules, rule); len(d.rules) == mostRules+1 {
+		r.known = true
+		if r.rules = append(r.rules, r.rule); len(r.rules) == mostRules+1 {
 			item.Fault("more than %d entries of jwts, expected at most so many in all", mostRules)
 		}
 	}
 }
 
-func (d *draft) suggestIssuer(name string) string {
-	if len(d.issuerAt) == 0 {
-		return ", expected it under issuers"
+func (r *reader) readIssuer(v strictyaml.Value) {
+	name, ok := v.Text()
+	if _, known := r.issuerAt[name]; known || !ok {
+		r.rule.issuer = name
+		return
 	}
-	names := make([]string, 0, len(d.issuerAt))
-	for known := range d.issuerAt {
-		names = append(names, known)
+	names := slices.Sorted(maps.Keys(r.issuerAt))
+	expected := ", expected it under issuers"
+	if len(names) > 0 {
+		expected = cmp.Or(strictyaml.Suggest(name, names), ", expected one of "+strings.Join(names, ", "))
 	}
-	slices.Sort(names)
-	if did := strictyaml.Suggest(name, names); did != "" {
-		return did
-	}
-	return ", expected one of " + strings.Join(names, ", ")
+	v.Fault("no issuer is named %s%s", strictyaml.Quote(name), expected)
 }
 
-func readClaims(v strictyaml.Value) (claims []claim) {
+func (r *reader) readClaims(v strictyaml.Value) {
 	names := v.Names()
 	m, ok := v.Mapping(names...)
-	if !ok {
-		return nil
-	}
-	if len(names) == 0 {
+	if ok && len(names) == 0 {
 		v.Fault("empty, expected at least one claim: any token of the issuer would do")
-		return nil
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -155,8 +103,7 @@ func readClaims(v strictyaml.Value) (claims []claim) {
 		case name == "" || text == "":
 			value.Fault("empty, expected a claim and its text")
 		default:
-			claims = append(claims, claim{name, text})
+			r.rule.claims = append(r.rule.claims, claim{name, text})
 		}
 	}
-	return claims
 }

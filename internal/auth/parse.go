@@ -2,8 +2,6 @@ package auth
 
 import (
 	"crypto/sha256"
-	"fmt"
-	"strings"
 
 	"github.com/ckd-project/ckd/internal/auth/internal/issuer"
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -26,10 +24,27 @@ type roster struct {
 // commonName begins the name of a certificate that gives its subject's common name.
 const commonName = "CN="
 
+// reader collects the contents of a file while it is read.
+type reader struct {
+	*roster
+	file       string
+	find       func(path string) ([]byte, error)
+	tokenFiles []string
+
+	// Where names, tokens and certificates were first given, as line:col.
+	nameAt, tokenAt, certificateAt, issuerAt map[string]string
+
+	// The identity, issuer or entry of jwts that is being read.
+	identity *Identity
+	known    bool // by a credential
+	issuer   issuer.Config
+	rule     jwtRule
+}
+
 // parse reads an access file; find returns the content of a token file. The paths of token files
 // are returned even with an error.
-func parse(file string, data []byte, find func(path string) ([]byte, error)) (r *roster, tokenFiles []string, err error) {
-	d := &drafts{
+func parse(file string, data []byte, find func(path string) ([]byte, error)) (*roster, []string, error) {
+	r := &reader{
 		file: file, find: find,
 		nameAt: map[string]string{}, tokenAt: map[string]string{}, certificateAt: map[string]string{}, issuerAt: map[string]string{},
 		roster: &roster{
@@ -37,121 +52,54 @@ func parse(file string, data []byte, find func(path string) ([]byte, error)) (r 
 			configs: map[string]issuer.Config{},
 		},
 	}
-	d.readFile(data)
-	if len(d.faults) > 0 {
-		d.faults.Sort()
-		return nil, d.tokenFiles, d.faults
+	var faults Faults
+	if root, ok := strictyaml.Parse(file, data, &faults); ok {
+		r.readFields(root, fileFields)
 	}
-	return d.roster, d.tokenFiles, nil
+	if len(faults) > 0 {
+		faults.Sort()
+		return nil, r.tokenFiles, faults
+	}
+	return r.roster, r.tokenFiles, nil
 }
 
-// drafts collects the contents of a file while it is read.
-type drafts struct {
-	*roster
-	file       string
-	find       func(path string) ([]byte, error)
-	tokenFiles []string
-	faults     Faults
-
-	// Where names, tokens and certificates were first given, as line:col.
-	nameAt, tokenAt, certificateAt, issuerAt map[string]string
-}
-
-// draft is the identity or issuer that is being read.
-type draft struct {
-	*drafts
-	identity *Identity
-	known    bool // by a credential
-	issuer   issuer.Config
-	report   func(strictyaml.Fault)
-}
-
-func (d *drafts) readFile(data []byte) {
-	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) { d.fault("", f) })
-	if !ok {
-		return
-	}
-	fields, ok := root.Mapping(issuersField, identitiesField)
-	if !ok {
-		return
-	}
-	if list, given := fields.Get(issuersField); given {
-		d.readIssuers(list)
-	}
-	list, ok := fields.Need(identitiesField, "a list of identities")
-	if !ok {
-		return
-	}
-	items, ok := list.List()
+func (r *reader) readIdentities(v strictyaml.Value) {
+	items, ok := v.List()
 	if ok && len(items) == 0 {
-		none := strictyaml.Fault{File: d.file, Line: list.Line(), Col: list.Col(), Reason: "no identities: nobody may call"}
-		d.warnings = append(d.warnings, none.Error())
+		none := strictyaml.Fault{File: r.file, Line: v.Line(), Col: v.Col(), Reason: "no identities: nobody may call"}
+		r.warnings = append(r.warnings, none.Error())
 	}
 	for _, item := range items {
-		d.readIdentity(item)
-	}
-}
-
-func (d *drafts) readIdentity(v strictyaml.Value) {
-	name := peekName(v)
-	i := &Identity{models: map[string]bool{}, watches: -1, use: new(use)}
-	draft := &draft{drafts: d, identity: i, report: d.reporter(v, "identity", name)}
-	place := v.Under("", draft.report)
-	if _, ok := draft.readFields(place, identityFields); !ok {
-		return
-	}
-	i.use.share.set(i.bytes)
-	d.identities[i.name] = i
-	if !draft.known {
-		draft.warn(place, "neither tokens nor certificates nor jwts: nobody is known as it")
-	}
-}
-
-// reporter returns a function that reports the faults of an entry, by its name if that is known.
-func (d *drafts) reporter(v strictyaml.Value, kind, name string) func(strictyaml.Fault) {
-	return func(f strictyaml.Fault) {
-		if name == "" {
-			f.Field = strings.TrimSuffix(v.Path()+"."+f.Field, ".")
-			d.fault("", f)
-			return
+		entry, _ := item.Entry("identity", policy.IsName)
+		i := &Identity{models: map[string]bool{}, watches: -1, use: new(use)}
+		r.identity, r.known = i, false
+		if _, ok := r.readFields(entry, identityFields); !ok {
+			continue
 		}
-		d.fault(fmt.Sprintf("%s %q", kind, name), f)
+		i.use.share.set(i.bytes)
+		r.identities[i.name] = i
+		if !r.known {
+			r.warnings = append(r.warnings, entry.Warning("neither tokens nor certificates nor jwts: nobody is known as it"))
+		}
 	}
 }
 
-func (d *drafts) readIssuers(v strictyaml.Value) {
-	items, ok := v.List()
-	if !ok {
-		return
-	}
+func (r *reader) readIssuers(v strictyaml.Value) {
+	items, _ := v.List()
 	if len(items) > mostIssuers {
 		v.Fault("%d issuers, expected at most %d", len(items), mostIssuers)
 		return
 	}
 	for _, item := range items {
-		name := peekName(item)
-		draft := &draft{drafts: d, report: d.reporter(item, "issuer", name)}
-		if _, ok := draft.readFields(item.Under("", draft.report), issuerFields); ok && name != "" {
-			d.configs[name] = draft.issuer
-		}
+		entry, name := item.Entry("issuer", policy.IsName)
+		r.issuer = issuer.Config{}
+		r.readFields(entry, issuerFields)
+		r.configs[name] = r.issuer
 	}
-}
-
-// peekName returns the name of an identity if it can be read, so that faults before it can name the
-// identity.
-func peekName(v strictyaml.Value) string {
-	if m, ok := v.Under("", func(strictyaml.Fault) {}).Mapping("name"); ok {
-		if value, given := m.Get("name"); given {
-			if name, ok := value.Text(); ok && policy.IsName(name) {
-				return name
-			}
-		}
-	}
-	return ""
 }
 
 // readFields reads the fields of a mapping. It returns false if the value is no mapping.
-func (d *draft) readFields(v strictyaml.Value, fields []field) (strictyaml.Mapping, bool) {
+func (r *reader) readFields(v strictyaml.Value, fields []field) (strictyaml.Mapping, bool) {
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.name
@@ -164,7 +112,7 @@ func (d *draft) readFields(v strictyaml.Value, fields []field) (strictyaml.Mappi
 		value, given := m.Get(f.name)
 		switch {
 		case given:
-			f.read(d, value)
+			f.read(r, value)
 		case f.needed != "":
 			m.Need(f.name, f.needed)
 		}
@@ -173,31 +121,11 @@ func (d *draft) readFields(v strictyaml.Value, fields []field) (strictyaml.Mappi
 }
 
 // taken reports a fault and returns true if a key was given before; otherwise it notes the key.
-func (d *draft) taken(places map[string]string, key string, v strictyaml.Value, format string) bool {
+func taken(places map[string]string, key string, v strictyaml.Value, format string) bool {
 	if first, ok := places[key]; ok {
 		v.Fault(format, first)
 		return true
 	}
-	places[key] = fmt.Sprintf("%d:%d", v.Line(), v.Col())
+	places[key] = v.Where()
 	return false
-}
-
-func (d *drafts) fault(entry string, f strictyaml.Fault) {
-	d.faults = append(d.faults, d.complete(entry, f))
-}
-
-// complete returns the fault with its file and the entry that it belongs to. An empty entry says
-// that its name is not known.
-func (d *drafts) complete(entry string, f strictyaml.Fault) strictyaml.Fault {
-	f.File, f.Entry = d.file, entry
-	return f
-}
-
-func (d *draft) warn(v strictyaml.Value, format string, args ...any) {
-	warning := strictyaml.Fault{Line: v.Line(), Col: v.Col(), Field: v.Path(), Reason: fmt.Sprintf(format, args...)}
-	entry := ""
-	if d.identity.name != "" {
-		entry = fmt.Sprintf("identity %q", d.identity.name)
-	}
-	d.warnings = append(d.warnings, d.complete(entry, warning).Error())
 }

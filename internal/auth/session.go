@@ -31,9 +31,15 @@ type origin struct{ what, from string }
 
 type sessionKey struct{}
 
+// unchecked is the session of all calls without access control: no identity, and nothing that ends it.
+var unchecked session
+
+// sessionOf returns the session of a call. It is unchecked if no Store has let the call in.
 func sessionOf(ctx context.Context) *session {
-	s, _ := ctx.Value(sessionKey{}).(*session)
-	return s
+	if s, ok := ctx.Value(sessionKey{}).(*session); ok {
+		return s
+	}
+	return &unchecked
 }
 
 // Allow returns nil if the caller may use a model, and otherwise the status to answer with. Call it
@@ -41,9 +47,6 @@ func sessionOf(ctx context.Context) *session {
 // A stream ends when the model that it last asked for is withdrawn.
 func Allow(ctx context.Context, model string) error {
 	s := sessionOf(ctx)
-	if s == nil {
-		return nil
-	}
 	if s.gone != nil {
 		if last := s.model.Load(); last == nil || *last != model {
 			s.model.Store(&model) // before the identity is read, so that recheck sees one or the other
@@ -60,7 +63,7 @@ func Allow(ctx context.Context, model string) error {
 // answer with: "the identity may not", followed by what.
 func Require(ctx context.Context, right func(*Identity) bool, what string) error {
 	s := sessionOf(ctx)
-	if s == nil || right(s.identity.Load()) {
+	if right(s.identity.Load()) {
 		return nil
 	}
 	s.store.refused(ctx, s.origin, notAllowed)
@@ -70,19 +73,11 @@ func Require(ctx context.Context, right func(*Identity) bool, what string) error
 // Gone returns a channel that is closed when a stream has to end because its credential or right was
 // withdrawn; Ended then says why. It returns nil, which never is ready, if that cannot happen.
 func Gone(ctx context.Context) <-chan struct{} {
-	if s := sessionOf(ctx); s != nil {
-		return s.gone
-	}
-	return nil
+	return sessionOf(ctx).gone
 }
 
 // Ended returns the status to end a stream with once Gone is closed, and nil before.
-func Ended(ctx context.Context) error {
-	if s := sessionOf(ctx); s != nil {
-		return s.ended()
-	}
-	return nil
-}
+func Ended(ctx context.Context) error { return sessionOf(ctx).ended() }
 
 // enter returns the session of a call with a credential, or the reason why the credential is not
 // accepted. The caller checks whether the identity meets the need: see Identity.meets.
@@ -112,10 +107,7 @@ func (s *Store) enterAsNobody(ctx context.Context) (context.Context, *session) {
 // watches it has [Options.Drain] to answer the inputs that it has taken, before the stream ends anyway. It
 // returns nil, which never is ready, if the stream's credential does not expire.
 func Expired(ctx context.Context) <-chan struct{} {
-	if s := sessionOf(ctx); s != nil {
-		return s.expired
-	}
-	return nil
+	return sessionOf(ctx).expired
 }
 
 // renew finds the caller's identity again if it may have changed since enter: a request may take

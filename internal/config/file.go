@@ -57,10 +57,7 @@ type setting struct {
 // read decodes the file and reports every fault at its place.
 func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, error) {
 	var faults strictyaml.Faults
-	root, ok := strictyaml.Parse(data, func(f strictyaml.Fault) {
-		f.File = path
-		faults = append(faults, f)
-	})
+	root, ok := strictyaml.Parse(path, data, &faults)
 	if !ok {
 		return nil, faults
 	}
@@ -88,32 +85,30 @@ func read(path string, data []byte, flags []*kong.Flag) (map[string]setting, err
 // place.
 func decode(v strictyaml.Value, flag *kong.Flag) (any, bool) {
 	var value any
-	if text, isText := v.Under("", func(strictyaml.Fault) {}).Text(); flag.IsSlice() && isText {
+	if text, isText := v.Silent().Text(); flag.IsSlice() && isText {
 		value = []any{text} // a list of one
 	} else if flag.IsSlice() {
 		items, ok := v.List()
-		if !ok {
-			return nil, false
-		}
 		texts := make([]any, len(items))
 		for i, item := range items {
-			text, ok := item.Text()
-			if !ok {
-				return nil, false
+			if texts[i], ok = item.Text(); !ok {
+				break
 			}
-			texts[i] = text
+		}
+		if !ok {
+			return nil, false
 		}
 		value = texts
 	} else {
-		text, ok := v.Text()
+		var ok bool
+		if flag.Enum != "" {
+			value, ok = v.Enum(flag.EnumSlice()...)
+		} else {
+			value, ok = v.Text()
+		}
 		if !ok {
 			return nil, false
 		}
-		if flag.Enum != "" && !flag.EnumMap()[text] {
-			_, ok = v.Enum(flag.EnumSlice()...)
-			return nil, ok
-		}
-		value = text
 	}
 	target := reflect.New(flag.Target.Type()).Elem()
 	if err := flag.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target); err != nil {

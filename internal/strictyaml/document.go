@@ -15,12 +15,12 @@ import (
 // MaxBytes bounds the size of a document.
 const MaxBytes = 4 << 20
 
-// Parse reads a document of exactly one value. Every fault goes to report, which stays with the
-// value and also receives the faults of its getters. The faults lack File and Entry. Parse returns
-// false if the document cannot be read at all.
-func Parse(data []byte, report func(Fault)) (Value, bool) {
+// Parse reads a document of exactly one value. Its faults, and later those of the value's getters, are
+// appended to faults, with the name of the file. Parse returns false if the document cannot be read at
+// all.
+func Parse(file string, data []byte, faults *Faults) (Value, bool) {
 	fail := func(line, col int, format string, args ...any) (Value, bool) {
-		report(Fault{Line: line, Col: col, Reason: fmt.Sprintf(format, args...)})
+		*faults = append(*faults, Fault{File: file, Line: line, Col: col, Reason: fmt.Sprintf(format, args...)})
 		return Value{}, false
 	}
 	if len(data) > MaxBytes {
@@ -42,7 +42,7 @@ func Parse(data []byte, report func(Fault)) (Value, bool) {
 		line, reason := explainSyntax(err, data)
 		return fail(line, 1, "not YAML near here: %s", reason)
 	}
-	return Value{node: first.Content[0], report: report}, true
+	return Value{node: first.Content[0], scope: &scope{file: file, faults: faults}}, true
 }
 
 // decode decodes the next document. The YAML library panics when its own assertions fail; decode

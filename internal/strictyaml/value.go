@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,9 +15,17 @@ import (
 
 // Value is a value of a document, at its place. Its getters report a fault when they return false.
 type Value struct {
-	node   *yaml.Node
-	path   string
-	report func(Fault)
+	node *yaml.Node
+	path string
+	*scope
+}
+
+// scope says how the faults of values name their place, and collects them.
+type scope struct {
+	file, entry string
+	above       string // path of the entry, if it has no name
+	secret      bool   // faults do not quote the value
+	faults      *Faults
 }
 
 // Line returns the line where the value begins, from 1.
@@ -25,13 +34,36 @@ func (v Value) Line() int { return v.node.Line }
 // Col returns the column where the value begins, from 1.
 func (v Value) Col() int { return v.node.Column }
 
-// Path returns the path of the value from the root, or from where Under put it.
+// Where returns the place as line:col, for faults elsewhere.
+func (v Value) Where() string { return fmt.Sprintf("%d:%d", v.Line(), v.Col()) }
+
+// Path returns the path of the value from the root, or from its entry.
 func (v Value) Path() string { return v.path }
 
-// Under returns the same value with another path. Faults in the value, and in the values below it,
-// are passed to report.
-func (v Value) Under(path string, report func(Fault)) Value {
-	return Value{node: v.node, path: path, report: report}
+// Entry returns a mapping as an entry of its own, and its name if its field name is valid. Paths in
+// it start there, and its faults name it by kind and name, as in model "x", or else by its path.
+func (v Value) Entry(kind string, valid func(name string) bool) (entry Value, name string) {
+	in := scope{file: v.file, above: v.path, secret: v.secret, faults: v.faults}
+	if m, ok := v.Silent().Mapping("name"); ok {
+		if field, given := m.Get("name"); given {
+			name, _ = field.Text()
+		}
+	}
+	if !valid(name) {
+		return Value{v.node, "", &in}, ""
+	}
+	in.entry, in.above = fmt.Sprintf("%s %q", kind, name), ""
+	return Value{v.node, "", &in}, name
+}
+
+// Silent returns the same value, whose faults are not reported.
+func (v Value) Silent() Value { return Value{v.node, v.path, &scope{faults: new(Faults)}} }
+
+// Secret returns the same value, whose faults do not say what was found.
+func (v Value) Secret() Value {
+	in := *v.scope
+	in.secret = true
+	return Value{v.node, v.path, &in}
 }
 
 // Fault reports a fault at the value.
@@ -42,7 +74,23 @@ func (v Value) Fault(format string, args ...any) {
 // FaultIn reports a fault at the place of the value but with another path, for instance that of a
 // missing field, which has no place of its own.
 func (v Value) FaultIn(path, format string, args ...any) {
-	v.report(Fault{Line: v.node.Line, Col: v.node.Column, Field: path, Reason: fmt.Sprintf(format, args...)})
+	reason := fmt.Sprintf(format, args...)
+	if v.secret {
+		reason, _, _ = strings.Cut(reason, ", found ")
+	}
+	*v.faults = append(*v.faults, v.fault(path, reason))
+}
+
+// Warning returns what a fault would say, without reporting one.
+func (v Value) Warning(format string, args ...any) string {
+	return v.fault(v.path, fmt.Sprintf(format, args...)).Error()
+}
+
+func (v Value) fault(path, reason string) Fault {
+	if v.above != "" {
+		path = strings.TrimSuffix(v.above+"."+path, ".") // a fault of the entry itself has no field
+	}
+	return Fault{File: v.file, Line: v.Line(), Col: v.Col(), Entry: v.entry, Field: path, Reason: reason}
 }
 
 // Text returns any scalar but null, letter by letter as written, with quotes and escapes resolved.
@@ -53,16 +101,21 @@ func (v Value) Text() (string, bool) {
 	return v.node.Value, true
 }
 
+// Match returns a text that must be accepted. The words say what is.
+func (v Value) Match(words string, accepted func(string) bool) (string, bool) {
+	text, ok := v.Text()
+	if ok && !accepted(text) {
+		v.Fault("expected %s, found %s", words, Quote(text))
+		return "", false
+	}
+	return text, ok
+}
+
 // Enum returns a text that must be one of the allowed values.
 func (v Value) Enum(allowed ...string) (string, bool) {
 	text, ok := v.Text()
-	if !ok {
-		return "", false
-	}
-	for _, a := range allowed {
-		if a == text {
-			return text, true
-		}
+	if !ok || slices.Contains(allowed, text) {
+		return text, ok
 	}
 	v.Fault("expected one of %s, found %s%s", strings.Join(allowed, ", "), Quote(text), Suggest(text, allowed))
 	return "", false
@@ -125,7 +178,7 @@ func (v Value) List() ([]Value, bool) {
 	}
 	items := make([]Value, len(v.node.Content))
 	for i, item := range v.node.Content {
-		items[i] = Value{node: item, path: fmt.Sprintf("%s[%d]", v.path, i), report: v.report}
+		items[i] = Value{item, fmt.Sprintf("%s[%d]", v.path, i), v.scope}
 	}
 	return items, true
 }
@@ -144,7 +197,7 @@ func (v Value) Mapping(fields ...string) (Mapping, bool) {
 	places := make(map[string]*yaml.Node)
 	for i := 0; i < len(v.node.Content); i += 2 {
 		node := v.node.Content[i]
-		key := Value{node: node, path: v.path, report: v.report}
+		key := Value{node, v.path, v.scope}
 		switch {
 		case node.ShortTag() == "!!merge":
 			key.Fault("merge key <<, expected every field to be written out")
@@ -164,7 +217,7 @@ func (v Value) Mapping(fields ...string) (Mapping, bool) {
 			key.Fault("unknown field%s", cmp.Or(v.splitNumber(i), Suggest(name, fields)))
 			continue
 		}
-		m.fields[name] = Value{node: v.node.Content[i+1], path: key.path, report: v.report}
+		m.fields[name] = Value{v.node.Content[i+1], key.path, v.scope}
 	}
 	return m, true
 }

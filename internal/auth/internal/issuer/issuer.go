@@ -64,7 +64,7 @@ type Issuer struct {
 	config         Config
 	fetched        func(Fetch)
 	refresh, least time.Duration
-	keys           atomic.Pointer[keySet] // nil until the first fetch succeeds
+	keys           atomic.Pointer[keySet] // never nil
 	wake           chan struct{}
 	get            func(context.Context) (*keySet, error) // fetches a set; only tests replace it
 	emptied        time.Time                              // when an empty set was first fetched; zero after a set with keys
@@ -75,6 +75,7 @@ type Issuer struct {
 func New(c Config, fetched func(Fetch)) *Issuer {
 	i := &Issuer{config: c, fetched: fetched, refresh: refreshEvery, least: leastWait, wake: make(chan struct{}, 1)}
 	i.get = i.fetch
+	i.keys.Store(new(keySet))
 	return i
 }
 
@@ -141,7 +142,7 @@ func (i *Issuer) Verify(text string) (*Token, error) {
 
 // mayBeNew reports whether a key that is not in the set may have been published since the fetch.
 func (i *Issuer) mayBeNew(s *keySet) bool {
-	return s == nil || time.Since(s.fetched) >= i.least
+	return time.Since(s.fetched) >= i.least
 }
 
 // ask makes Run fetch the keys soon.
@@ -168,7 +169,7 @@ func (v *verification) VerifySignature(_ context.Context, text string) ([]byte, 
 	}
 	header := signed.Signatures[0].Header
 	v.unknown = true
-	for _, k := range v.keys.list() {
+	for _, k := range v.keys.keys {
 		if header.KeyID != "" && k.id != header.KeyID || k.algorithm != "" && k.algorithm != header.Algorithm {
 			continue
 		}

@@ -27,9 +27,9 @@ const (
 	patience  = 10 * time.Second
 )
 
-// keySet holds the keys of one fetch. A nil keySet has none.
+// keySet holds the keys of one fetch.
 type keySet struct {
-	fetched     time.Time
+	fetched     time.Time // zero before the first fetch
 	keys        []key
 	thumbprints map[string]bool
 }
@@ -38,14 +38,6 @@ type key struct {
 	id, thumbprint string
 	algorithm      string // the only one that the key is for; empty for any of its kind
 	public         crypto.PublicKey
-}
-
-// list returns the keys.
-func (s *keySet) list() []key {
-	if s == nil {
-		return nil
-	}
-	return s.keys
 }
 
 // readKeys returns the keys of a JSON Web Key Set that can sign tokens, which may be none. A document
@@ -96,8 +88,8 @@ func (i *Issuer) Run(ctx context.Context) {
 		now, next := i.keys.Load(), i.refresh
 		switch {
 		case err == nil:
-			if failure != "" || before == nil || !maps.Equal(now.thumbprints, before.thumbprints) {
-				i.fetched(Fetch{URL: i.config.URL, Keys: now.size()})
+			if failure != "" || before.fetched.IsZero() || !maps.Equal(now.thumbprints, before.thumbprints) {
+				i.fetched(Fetch{URL: i.config.URL, Keys: len(now.keys)})
 			}
 			wait, failure = first, ""
 		default:
@@ -107,7 +99,7 @@ func (i *Issuer) Run(ctx context.Context) {
 				next = min(next, left)
 			}
 			if failure != err.Error() {
-				i.fetched(Fetch{URL: i.config.URL, Keys: now.size(), Err: err})
+				i.fetched(Fetch{URL: i.config.URL, Keys: len(now.keys), Err: err})
 			}
 			failure = err.Error()
 		}
@@ -124,7 +116,7 @@ func (i *Issuer) Fetch(ctx context.Context) error {
 	set, err := i.get(ctx)
 	now := time.Now()
 	switch {
-	case set.size() > 0:
+	case err == nil && len(set.keys) > 0:
 		i.keys.Store(set)
 		i.emptied = time.Time{}
 		return nil
@@ -137,7 +129,7 @@ func (i *Issuer) Fetch(ctx context.Context) error {
 	state := "none is in force"
 	if i.beforeEmpty(now) <= 0 {
 		i.keys.Store(&keySet{fetched: now})
-	} else if i.keys.Load() != nil {
+	} else if !i.keys.Load().fetched.IsZero() {
 		state = "those before it stay in force until " + i.emptied.Add(i.refresh).UTC().Format(time.RFC3339)
 	}
 	return errors.Join(err, fmt.Errorf("no key that can sign tokens in the set fetched last, at %s: %s",
@@ -165,8 +157,6 @@ func (i *Issuer) rest(ctx context.Context, next time.Duration) bool {
 	}
 	return true
 }
-
-func (s *keySet) size() int { return len(s.list()) }
 
 // fetch returns the keys that the issuer publishes now.
 func (i *Issuer) fetch(ctx context.Context) (*keySet, error) {
