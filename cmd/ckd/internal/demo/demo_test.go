@@ -138,7 +138,7 @@ func TestTuning(t *testing.T) {
 // TestKeep checks that the daemon stays up until the end of the context, with traffic that saves
 // passes once the first inputs have been checked.
 func TestKeep(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a bound for a daemon that saves nothing
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a bound for a daemon that saves nothing
 	defer cancel()
 	saved := make(chan string, 1)
 	err := Run(ctx, Options{
@@ -149,7 +149,7 @@ func TestKeep(t *testing.T) {
 			}
 			go func() {
 				defer cancel()
-				for ; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+				for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 					if line := regexp.MustCompile(`ckd_passes_saved_total\{.*\} [1-9].*`).FindString(get(t, report.admin+"/metrics")); line != "" {
 						saved <- line
 						return
