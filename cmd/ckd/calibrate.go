@@ -103,8 +103,6 @@ func (c *calibrateRecordingCmd) Validate() error {
 		return errors.New("a coverage of 0 defers everything: expected more")
 	case c.Name != "" && !policy.IsName(c.Name):
 		return fmt.Errorf("--name %q: expected %s", c.Name, policy.NameForm)
-	case c.Policy != "" && (c.Classes != nil || c.Critical != nil):
-		return errors.New("--policy says already what --classes and --critical would: expected one or the other")
 	case c.Critical == nil && c.Policy == "":
 		return errors.New("expected --critical with the classes that must not be missed, or a --policy that names them")
 	}
@@ -139,6 +137,11 @@ func (c *calibrateRecordingCmd) Run(ctx *cmdContext) error {
 	}
 	flags := unlaidFlags(c.Passes, c.Labels, c.Policy)
 	flags.Classes, flags.Critical = c.Classes, c.Critical
+	if model != nil {
+		if err := flags.agree(model); err != nil {
+			return err
+		}
+	}
 	return c.write(ctx, []string{c.Passes, c.Labels, c.Policy, c.Groups}, func() (*calibrate.Report, error) {
 		return c.calibrate(ctx, flags, model)
 	})

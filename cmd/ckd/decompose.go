@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
 	"github.com/ckd-project/ckd/decomp"
@@ -17,7 +19,9 @@ import (
 // decomposeCmd computes recorded passes here, without a daemon.
 type decomposeCmd struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
-	readFlags
+	classFlags
+	rowFlags
+	policyFlags
 
 	Format string `enum:"jsonl,csv" default:"jsonl" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
@@ -37,7 +41,19 @@ docs/cli.md says what every field means.`
 
 // Validate refuses flags that contradict each other. kong calls it and reports its error as wrong
 // usage.
-func (c *decomposeCmd) Validate() error { return c.check() }
+func (c *decomposeCmd) Validate() error {
+	if c.Policy == "" {
+		return cmp.Or(c.policyFlags.check(), c.rowFlags.check(), c.classFlags.check())
+	}
+	var repeated []string
+	for _, flag := range givenFlags(&c.classFlags, &c.rowFlags) {
+		repeated = append(repeated, flag.name)
+	}
+	if repeated != nil {
+		return fmt.Errorf("--policy says already what %s would: expected one or the other", strings.Join(repeated, ", "))
+	}
+	return nil
+}
 
 // Run decomposes every input of the file, in order.
 func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
@@ -49,7 +65,10 @@ func (c *decomposeCmd) Run(ctx *cmdContext) (err error) {
 	if err != nil {
 		return err
 	}
-	spec := c.spec(passes.K, model)
+	spec := c.spec(passes.K)
+	if model != nil {
+		spec = engine.Spec(model)
+	}
 	warnOfPasses(ctx, passes, spec.Kind, spec.SumTolerance)
 	d, err := c.decomposer(model, passes)
 	if err != nil {
@@ -119,7 +138,7 @@ func byPolicy(p *policy.Policy) (*decomposer, error) {
 }
 
 func (c *decomposeCmd) byFlags(passes *record.Passes) (*decomposer, error) {
-	spec := c.spec(passes.K, nil)
+	spec := c.spec(passes.K)
 	classes, err := c.fill(&spec, c.Passes)
 	if err != nil {
 		return nil, err

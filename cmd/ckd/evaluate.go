@@ -77,7 +77,7 @@ func (c *recordingCmd) Validate() error {
 
 // Run evaluates the recording.
 func (c *recordingCmd) Run(ctx *cmdContext) error {
-	model, err := c.load()
+	model, err := c.model()
 	if err != nil {
 		return err
 	}

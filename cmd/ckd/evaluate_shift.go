@@ -176,7 +176,7 @@ func readTables(ctx *cmdContext, rows *rowFlags, paths []string) ([]*eval.Table,
 		}
 		recording := evalRecording(passes)
 		recording.Sort(nil)
-		if tables[i], err = newTable(ctx, recording, rows.spec(passes.K, nil)); err != nil {
+		if tables[i], err = newTable(ctx, recording, rows.spec(passes.K)); err != nil {
 			return nil, nil, err
 		}
 		warn(ctx, path, tables[i].Signs)

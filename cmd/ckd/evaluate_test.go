@@ -86,6 +86,12 @@ func TestEvaluatePolicy(t *testing.T) {
 	}
 	wantFragments(t, runOK(t, args...), " policy hash ", " retained 1 of 3 (33.3%) ", "retained critical 1 of 1 (100.0%)", " 2.5% to 100.0% ")
 
+	// Flags may repeat what the policy says.
+	again := runOK(t, append(args, "--format", "json", "--classes", "a,b,c", "--critical", "c,b", "--safe", "a",
+		"--kind", "probabilities", "--variance", "sample", "--sum-tolerance", "0.001")...)
+	if again != runOK(t, append(args, "--format", "json")...) {
+		t.Error("flags that say what the policy says change the report")
+	}
 	// The reliability threshold is the policy's, unless a flag gives another.
 	strict := strings.Replace(handPolicy, "classes:", "reliability_threshold: 0.2\n    classes:", 1)
 	args[6] = writeFile(t, "strict.yaml", strict)
@@ -199,7 +205,8 @@ func TestEvaluateErrors(t *testing.T) {
 		{good + " --reviews-per-1000 1000", "--reviews-per-1000 1000: expected", exitUsage},
 		{good + " --bootstrap=-1", "--bootstrap -1: expected 0 to 100000", exitUsage},
 		{good + " --out " + labels, "--out " + labels + " is what is read", exitUsage},
-		{good + " --policy " + policy + " --classes a,b,c", "--policy says already what --classes would", exitUsage},
+		{good + " --policy " + policy + " --classes a,c,b", "--classes is a, c, b, but model hand of " + policy + " has a, b, c", exitUsage},
+		{good + " --policy " + policy + " --kind logits", "--kind is logits, but", exitUsage},
 		{good + " --policy " + policy + " --model x", "--model x is not in " + policy + ", expected one of: hand", exitUsage},
 		{"--passes " + three + " --labels " + handLabels(t, 1, 2), "2 labels, expected 3: one for each input of " + three, exitFault},
 		{"--passes " + three + " --labels " + handLabels(t, 1, 2, 0, 1), "(it was read with as many passes: if these are the inputs, say --layout nsk)", exitFault},

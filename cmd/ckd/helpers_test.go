@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,14 +24,10 @@ func ctg(name string) []string {
 		"--classes", "normal,suspect,pathologic", "--critical", "suspect,pathologic"}
 }
 
-// labelled returns the flags for a recording of the fetal heart classifiers with its labels. Classes
-// are a policy's if there is one.
+// labelled returns the flags for a recording of the fetal heart classifiers with its labels.
 func labelled(name string, more ...string) []string {
 	args := ctg(name)
 	args[0] = "evaluate"
-	if slices.Contains(more, "--policy") {
-		args = args[:3]
-	}
 	return append(append(args, "--labels", recordings+"ctg-"+name+".labels.npy"), more...)
 }
 

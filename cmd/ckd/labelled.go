@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -16,7 +18,46 @@ import (
 type labelledFlags struct {
 	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
 	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number or by name: .npy or .npz."`
-	readFlags
+	classFlags
+	rowFlags
+	policyFlags
+}
+
+func (c *labelledFlags) check() error {
+	if c.Policy != "" { // it has the critical classes
+		return c.rowFlags.check()
+	}
+	return cmp.Or(c.policyFlags.check(), c.rowFlags.check(), c.classFlags.check())
+}
+
+// model is the policy that the flags name, nil for none.
+func (c *labelledFlags) model() (*policy.Policy, error) {
+	p, err := c.load()
+	if p == nil || err != nil {
+		return nil, err
+	}
+	return p, c.agree(p)
+}
+
+// agree refuses flags that contradict the policy. Flags may repeat what it says.
+func (c *labelledFlags) agree(p *policy.Policy) error {
+	names := func(classes []int) (names []string) {
+		for _, k := range classes {
+			names = append(names, p.Classes[k])
+		}
+		return slices.Sorted(slices.Values(names))
+	}
+	has := map[string][]string{
+		"--classes": p.Classes, "--critical": names(p.Critical), "--safe": names(p.Safe), "--kind": textOf(&p.Kind),
+		"--variance": textOf(&p.Variance), "--sum-tolerance": textOf(&p.SumTolerance),
+	}
+	for _, flag := range givenFlags(&c.classFlags, &c.rowFlags) {
+		if want := has[flag.name]; !slices.Equal(flag.value, want) {
+			return usageError("%s is %s, but model %s of %s has %s: expected the same, or no %s beside --policy",
+				flag.name, firstNames(flag.value), p.Name, c.Policy, firstNames(want), flag.name)
+		}
+	}
+	return nil
 }
 
 // labelledRecording holds a recording that was read. Labels may be nil.
@@ -52,7 +93,7 @@ const unlaid record.Layout = -1
 // unlaidFlags name a recording whose policy or lack of one says all else, and whose labels tell which
 // axis is the inputs. labels and policyFile may be empty.
 func unlaidFlags(passes, labels, policyFile string) *labelledFlags {
-	return &labelledFlags{Passes: passes, Labels: labels, readFlags: readFlags{rowFlags: rowFlags{Layout: unlaid}, Policy: policyFile}}
+	return &labelledFlags{Passes: passes, Labels: labels, rowFlags: rowFlags{Layout: unlaid}, policyFlags: policyFlags{Policy: policyFile}}
 }
 
 // readRecording reads the passes, and the labels if a file is named. model may be nil.
@@ -62,11 +103,14 @@ func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*l
 	if l.passes, err = c.open(c.Passes, model); err != nil {
 		return nil, err
 	}
-	l.spec = c.spec(l.passes.K, model)
 	if model != nil {
-		l.spec.Weights, l.classes = nil, model.Classes
-	} else if l.classes, err = c.fill(&l.spec, c.Passes); err != nil {
-		return nil, err
+		l.spec, l.classes = engine.Spec(model), model.Classes
+		l.spec.Weights = nil
+	} else {
+		l.spec = c.spec(l.passes.K)
+		if l.classes, err = c.fill(&l.spec, c.Passes); err != nil {
+			return nil, err
+		}
 	}
 	if c.Labels != "" {
 		if l.labels, err = readLabels(c.Labels, l.classes); err != nil {

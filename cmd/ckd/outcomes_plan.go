@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,10 +17,7 @@ import (
 
 // outcomesPlanCmd says what audits cost and show, before there are any.
 type outcomesPlanCmd struct {
-	Passes string `required:"" placeholder:"FILE" help:"Recorded passes: .npy or .npz; FILE.npz:NAME for one of several arrays."`
-	Labels string `required:"" placeholder:"FILE" help:"The true class of each input, by number or by name: .npy or .npz."`
-	Policy string `required:"" placeholder:"FILE" help:"The policy that audits are planned for: a file, or a folder of them."`
-	Model  string `placeholder:"NAME" help:"Which model's policy, where there are several."`
+	labelledFlags
 
 	InputsPerDay float64 `required:"" placeholder:"N" help:"Traffic: inputs a day."`
 	Seed         uint64  `default:"42" placeholder:"N" help:"Seed of the simulations. (${default})"`
@@ -38,19 +36,22 @@ this with the inputs of a labelled recording, which should not be the one that t
 
 // Validate refuses flags that make no sense; kong calls it.
 func (c *outcomesPlanCmd) Validate() error {
-	if !(c.InputsPerDay > 0) || math.IsInf(c.InputsPerDay, 1) {
+	switch {
+	case c.Policy == "":
+		return errors.New("expected --policy: audits are planned for a policy")
+	case !(c.InputsPerDay > 0) || math.IsInf(c.InputsPerDay, 1):
 		return fmt.Errorf("--inputs-per-day %v: expected a number above 0", c.InputsPerDay)
 	}
-	return nil
+	return c.check()
 }
 
 // Run makes the plan and prints it.
 func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
-	model, err := loadPolicy(c.Policy, c.Model, "--model")
+	model, err := c.model()
 	if err != nil {
 		return err
 	}
-	rec, err := unlaidFlags(c.Passes, c.Labels, c.Policy).readRecording(ctx, model)
+	rec, err := c.readRecording(ctx, model)
 	if err != nil {
 		return err
 	}

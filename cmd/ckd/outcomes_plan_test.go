@@ -41,7 +41,7 @@ func TestOutcomesPlanErrors(t *testing.T) {
 	t.Parallel()
 	passes := "--passes " + recordings + "ctg-lowrank.passes.npy" + " --labels " + recordings + "ctg-lowrank.labels.npy"
 	expectRefusals(t, "outcomes plan", []refusal{
-		{passes + " --inputs-per-day 9", "missing flags: --policy=FILE", exitUsage},
+		{passes + " --inputs-per-day 9", "expected --policy", exitUsage},
 		{passes + " --policy p.yaml --inputs-per-day 0", "--inputs-per-day 0: expected a number above 0", exitUsage},
 	})
 }

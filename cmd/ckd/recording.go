@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/strictyaml"
@@ -40,13 +38,9 @@ func (f *rowFlags) check() error {
 	return nil
 }
 
-// spec returns what a policy asks for, or without one what the flags ask for, over k classes and without
-// sets.
-func (f *rowFlags) spec(k int, model *policy.Policy) decomp.Spec {
-	if model != nil {
-		return engine.Spec(model)
-	}
-	spec := decomp.Spec{Classes: k, SumTolerance: decomp.DefaultSumTolerance}
+// spec returns what the flags ask for, over k classes and without sets.
+func (f *rowFlags) spec(k int) decomp.Spec {
+	spec := decomp.Spec{Classes: k}
 	if f.Kind != nil {
 		spec.Kind = map[string]decomp.Kind{"logits": decomp.Logits, "dirichlet": decomp.Dirichlet}[*f.Kind]
 	}
@@ -71,8 +65,8 @@ func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*re
 
 // open reads the passes of a file, unlaid ones as [passes, inputs, classes].
 func (f *rowFlags) open(path string, model *policy.Policy) (*record.Passes, error) {
-	isDirichlet := f.spec(0, model).Kind == decomp.Dirichlet
-	passes, err := record.ReadPasses(path, record.Options{Layout: max(f.Layout, record.SNK), Concentrations: isDirichlet})
+	kind, _ := f.rows(model)
+	passes, err := record.ReadPasses(path, record.Options{Layout: max(f.Layout, record.SNK), Concentrations: kind == policy.Dirichlet})
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +80,23 @@ func (f *rowFlags) open(path string, model *policy.Policy) (*record.Passes, erro
 // checkPasses prints a note on how passes were read, and finds those that are not rows of their kind.
 func (f *rowFlags) checkPasses(ctx *cmdContext, passes *record.Passes, note string, model *policy.Policy) error {
 	fmt.Fprintf(ctx.Stderr, "ckd: %s: %s\n", passes.Name, note)
-	spec := f.spec(passes.K, model)
-	return checkRows(passes, spec.Kind, spec.SumTolerance)
+	kind, tolerance := f.rows(model)
+	return checkRows(passes, kind, tolerance)
+}
+
+// rows returns what the rows are, by the policy if there is one.
+func (f *rowFlags) rows(model *policy.Policy) (kind policy.Kind, tolerance float64) {
+	if model != nil {
+		return model.Kind, model.SumTolerance
+	}
+	kind, tolerance = policy.Probabilities, decomp.DefaultSumTolerance
+	if f.Kind != nil {
+		kind = policy.Kind(*f.Kind)
+	}
+	if f.SumTolerance != nil {
+		tolerance = *f.SumTolerance
+	}
+	return kind, tolerance
 }
 
 // warn prints the signs that the passes of a file are not what they seem, for commands without a report
@@ -111,11 +120,11 @@ func warnOfPasses(ctx *cmdContext, passes *record.Passes, kind decomp.Kind, tole
 }
 
 // checkRows finds passes that as a whole are not rows of a kind.
-func checkRows(p *record.Passes, kind decomp.Kind, tolerance float64) error {
+func checkRows(p *record.Passes, kind policy.Kind, tolerance float64) error {
 	switch kind {
-	case decomp.Probabilities:
+	case policy.Probabilities:
 		return p.CheckRows(tolerance)
-	case decomp.Logits:
+	case policy.Logits:
 		return p.CheckLogits()
 	}
 	return p.CheckClasses()
@@ -222,6 +231,38 @@ func resolveClasses(flag string, names, classes []string, index map[string]int) 
 	return set, nil
 }
 
+// givenFlag holds a flag that was given, with its value.
+type givenFlag struct {
+	name  string
+	value []string
+}
+
+// givenFlags returns the flags that were given, of those that a policy has too. Sets of classes are
+// sorted.
+func givenFlags(classes *classFlags, rows *rowFlags) []givenFlag {
+	sorted := func(names []string) []string {
+		names = slices.Clone(names)
+		slices.Sort(names)
+		return names
+	}
+	return slices.DeleteFunc([]givenFlag{
+		{"--classes", classes.Classes},
+		{"--critical", sorted(classes.Critical)},
+		{"--safe", sorted(classes.Safe)},
+		{"--kind", textOf(rows.Kind)},
+		{"--variance", textOf(rows.Variance)},
+		{"--sum-tolerance", textOf(rows.SumTolerance)},
+	}, func(f givenFlag) bool { return f.value == nil })
+}
+
+// textOf returns the text of a value, or nil if it was not given.
+func textOf[T any](value *T) []string {
+	if value == nil {
+		return nil
+	}
+	return []string{fmt.Sprint(*value)}
+}
+
 // firstNames lists names, up to 40 of them.
 func firstNames(names []string) string {
 	const most = 40
@@ -231,41 +272,21 @@ func firstNames(names []string) string {
 	return fmt.Sprintf("%s, ... (%d in all)", strings.Join(names[:most], ", "), len(names))
 }
 
-// readFlags say what recorded passes are: one by one, or by a policy.
-type readFlags struct {
-	classFlags
-	rowFlags
+// policyFlags name a policy.
+type policyFlags struct {
 	Policy string `placeholder:"FILE" help:"A policy file, or a folder of them: it says classes, sets, kind, variance and tolerance, and decides."`
 	Model  string `placeholder:"NAME" help:"Which model's policy, where there are several."`
 }
 
-func (f *readFlags) check() error {
-	switch {
-	case f.Policy == "" && f.Model != "":
+func (f *policyFlags) check() error {
+	if f.Policy == "" && f.Model != "" {
 		return errors.New("--model names a model of a policy file, expected --policy too")
-	case f.Policy == "":
-		return cmp.Or(f.rowFlags.check(), f.classFlags.check())
-	}
-	var repeated []string
-	for _, flag := range []struct {
-		name  string
-		given bool
-	}{
-		{"--classes", f.Classes != nil}, {"--critical", f.Critical != nil}, {"--safe", f.Safe != nil},
-		{"--kind", f.Kind != nil}, {"--variance", f.Variance != nil}, {"--sum-tolerance", f.SumTolerance != nil},
-	} {
-		if flag.given {
-			repeated = append(repeated, flag.name)
-		}
-	}
-	if repeated != nil {
-		return fmt.Errorf("--policy says already what %s would: expected one or the other", strings.Join(repeated, ", "))
 	}
 	return nil
 }
 
 // load reads the policy that the flags name, and returns nil if they name none.
-func (f *readFlags) load() (*policy.Policy, error) { return loadPolicy(f.Policy, f.Model, "--model") }
+func (f *policyFlags) load() (*policy.Policy, error) { return loadPolicy(f.Policy, f.Model, "--model") }
 
 // loadPolicy reads the policy of a model from a file or folder; nil without one. The flag chooses
 // among several models.

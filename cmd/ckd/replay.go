@@ -161,14 +161,15 @@ func (c *replayCmd) read(ctx *cmdContext, model *ckdv1.Model) (*record.Passes, e
 	if passes.Float64 != nil {
 		fmt.Fprintf(ctx.Stderr, "ckd: %s: float64 is narrowed to float32, which is what the daemon takes\n", c.Passes)
 	}
-	kind := map[ckdv1.Kind]decomp.Kind{ckdv1.Kind_KIND_LOGITS: decomp.Logits, ckdv1.Kind_KIND_DIRICHLET: decomp.Dirichlet}[model.GetKind()]
-	if err := checkRows(passes, kind, model.GetSumTolerance()); err != nil {
+	kind := map[ckdv1.Kind]policy.Kind{ckdv1.Kind_KIND_PROBABILITIES: policy.Probabilities, ckdv1.Kind_KIND_LOGITS: policy.Logits}
+	if err := checkRows(passes, kind[model.GetKind()], model.GetSumTolerance()); err != nil {
 		return nil, err
 	}
 	if passes.K != len(model.GetClasses()) {
 		return nil, fmt.Errorf("%s has %d classes, but model %s of the daemon has %d: %s", c.Passes, passes.K, c.Model,
 			len(model.GetClasses()), firstNames(model.GetClasses()))
 	}
-	warnOfPasses(ctx, passes, kind, model.GetSumTolerance())
+	rows := map[ckdv1.Kind]decomp.Kind{ckdv1.Kind_KIND_LOGITS: decomp.Logits, ckdv1.Kind_KIND_DIRICHLET: decomp.Dirichlet}
+	warnOfPasses(ctx, passes, rows[model.GetKind()], model.GetSumTolerance())
 	return passes, nil
 }
