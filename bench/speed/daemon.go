@@ -115,7 +115,7 @@ func compareServers(ctx context.Context, s shape, m mode, n int, turn time.Durat
 		l := &load{server: server, conn: conn, payload: p, lengths: make([]int, len(p.groups)), blind: at == atSink}
 		turns[at] = func() (sample, error) { return l.drive(ctx, turn) }
 		if at == atCKD { // its replies tell the sink's length
-			if _, err := l.drive(ctx, turn/5); err != nil {
+			if _, err := l.drive(ctx, turn); err != nil {
 				return c, err
 			}
 			ctx = metadata.AppendToOutgoingContext(ctx, keyReplyBytes, strconv.Itoa(l.lengths[0]),
