@@ -1,0 +1,297 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
+)
+
+// Checked counts what Verify looked at.
+type Checked struct {
+	Decisions  uint64
+	Readings   uint64
+	Sealed     uint64 // decisions whose seal was compared, since its key is known
+	UnknownKey uint64 // decisions whose seal was not, since its key is not
+	Issued     uint64
+	Others     uint64 // rows of the other tables
+	Faults     uint64
+}
+
+// Verify reads the whole ledger, and calls each with every fault that it finds: in the structure of the
+// file, in the checksum of a row, between a sealed receipt and what is stored of it, and between the sums
+// of a cohort and what was issued. seal opens a sealed receipt; receipt.ErrUnknownKey says that its key is
+// not at hand; a nil seal leaves the receipts sealed. The error says that Verify could not go on.
+func (s *Store) Verify(ctx context.Context, seal func(sealed []byte) (receipt.Receipt, receipt.ID, error), each func(fault string)) (Checked, error) {
+	v := verifier{seal: seal, each: each}
+	err := s.View(func(tx *Tx) error {
+		v.tx, tx.ctx = tx, ctx
+		for _, part := range []func() error{v.structure, v.decisions, v.cohorts, v.issued, v.others} {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := part(); err != nil {
+				if !byDisk(err) {
+					return err
+				}
+				v.fault("%v", explain(s.path, err))
+			}
+		}
+		return nil
+	})
+	if err != nil && byDisk(err) {
+		v.fault("%v", err)
+		err = nil
+	}
+	return v.checked, err
+}
+
+type verifier struct {
+	tx      *Tx
+	seal    func([]byte) (receipt.Receipt, receipt.ID, error)
+	each    func(string)
+	checked Checked
+}
+
+func (v *verifier) fault(format string, args ...any) {
+	v.checked.Faults++
+	v.each(fmt.Sprintf(format, args...))
+}
+
+// structure has SQLite look at the trees and the indices.
+func (v *verifier) structure() error {
+	return v.tx.query(func(r *row) error {
+		if said := r.text(); said != "ok" {
+			v.fault("file: %s", said)
+		}
+		return nil
+	}, "PRAGMA integrity_check(1000)")
+}
+
+func (v *verifier) decisions() error {
+	promises, err := v.tx.Promises()
+	if err != nil {
+		return err
+	}
+	of := make(promiseOf, len(promises))
+	for i := range promises {
+		of[promises[i].Number] = &promises[i]
+	}
+	var d truth.Decision
+	return v.rows("decision", func(r *row) (string, error) {
+		v.checked.Decisions++
+		k, sum := readDecision(r, &d)
+		name := fmt.Sprintf("decision %x of promise %d", k.ID, k.Promise)
+		sealed := r.bytes()
+		if r.damaged {
+			return name, nil
+		}
+		v.checked.Readings += uint64(len(d.Readings))
+		if sealedSum(sealed) != sum {
+			v.fault("%s: its sealed receipt does not have its checksum", name)
+		}
+		if of.complete(&k, &d) != nil {
+			v.fault("%s: the promise is not stored", name)
+		} else {
+			v.open(name, sealed, &d)
+		}
+		return name, nil
+	}, "SELECT "+decisionColumns+", sealed FROM decision ORDER BY promise, time, id")
+}
+
+// open compares a sealed receipt with what is stored of it.
+func (v *verifier) open(name string, sealed []byte, d *truth.Decision) {
+	if v.seal == nil || len(sealed) == 0 {
+		return
+	}
+	r, id, err := v.seal(sealed)
+	switch {
+	case errors.Is(err, receipt.ErrUnknownKey):
+		v.checked.UnknownKey++
+	case err != nil:
+		v.fault("%s: its sealed receipt: %v", name, err)
+	case id != d.ID || !same(r, d.Receipt):
+		v.fault("%s: its sealed receipt says otherwise than what is stored of it", name)
+	default:
+		v.checked.Sealed++
+	}
+}
+
+// same compares receipts bit for bit, so that NaN equals itself.
+func same(a, b receipt.Receipt) bool {
+	for i := range a.Scores {
+		if math.Float32bits(a.Scores[i]) != math.Float32bits(b.Scores[i]) {
+			return false
+		}
+		a.Scores[i], b.Scores[i] = 0, 0
+	}
+	if math.Float32bits(a.Risk) != math.Float32bits(b.Risk) {
+		return false
+	}
+	a.Risk, b.Risk = 0, 0
+	return a == b
+}
+
+// rows calls read with every row of a query. A row that read finds damaged is a fault under the name that
+// read returns.
+func (v *verifier) rows(table string, read func(r *row) (name string, err error), query string) error {
+	return v.tx.query(func(r *row) error {
+		name, err := read(r)
+		if r.damaged {
+			v.fault("%s: a row of %s does not have its checksum", name, table)
+			r.damaged = false
+		}
+		return err
+	}, query)
+}
+
+func (v *verifier) cohorts() error {
+	if err := v.rows("cohort", func(r *row) (string, error) {
+		v.checked.Others++
+		promise, start, changes, commits := r.int(), r.int(), r.uint(), r.int()
+		r.check(tableCohort.sum(promise, start, changes, commits))
+		return cohortName(promise, start), nil
+	}, "SELECT promise, start, changes, commits, sum FROM cohort"); err != nil {
+		return err
+	}
+	if err := v.rows("count", func(r *row) (string, error) {
+		v.checked.Others++
+		promise, start, counted, body := r.int(), r.int(), r.uint(), r.bytes()
+		r.check(tableCount.sum(promise, start, counted, body))
+		return cohortName(promise, start), nil
+	}, "SELECT promise, start, counted, body, sum FROM count"); err != nil {
+		return err
+	}
+	return v.rows("taken", func(r *row) (string, error) {
+		v.checked.Others++
+		promise, start, taken, bets, point := r.int(), r.int(), r.bool(), r.bytes(), r.bytes()
+		r.check(tableTaken.sum(promise, start, taken, bets, point))
+		return cohortName(promise, start), nil
+	}, "SELECT promise, start, taken, bets, point, sum FROM taken")
+}
+
+func cohortName(promise, start int64) string {
+	return fmt.Sprintf("cohort %d of promise %d", start, promise)
+}
+
+// issued adds up what was issued, and compares it with the sums.
+func (v *verifier) issued() error {
+	type cohort struct{ promise, start int64 }
+	type stratum struct {
+		cohort
+		stratum int64
+	}
+	type setting struct {
+		cohort
+		settings int64
+	}
+	sums, applied := make(map[stratum]Counts), make(map[setting]int64)
+	if err := v.rows("issued", func(r *row) (string, error) {
+		v.checked.Issued++
+		i := Issued{Promise: r.int(), Cohort: r.int(), Start: r.int(), Stratum: receipt.Stratum(r.int()), Process: r.text(), Counts: readCounts(r)}
+		settings := r.int()
+		r.check(issuedSum(&i, settings))
+		c := cohort{i.Promise, i.Cohort}
+		sum := sums[stratum{c, int64(i.Stratum)}]
+		sum.replace(&Counts{}, &i.Counts)
+		sums[stratum{c, int64(i.Stratum)}] = sum
+		if settings != 0 {
+			applied[setting{c, settings}]++
+		}
+		return cohortName(i.Promise, i.Cohort), nil
+	}, "SELECT promise, cohort, start, stratum, process, "+countColumns+", settings, sum FROM issued"); err != nil {
+		return err
+	}
+	if err := v.rows("issued_sum", func(r *row) (string, error) {
+		v.checked.Others++
+		at := stratum{cohort{r.int(), r.int()}, r.int()}
+		c := readCounts(r)
+		commits := r.int()
+		r.check(sumSum(at.promise, at.start, receipt.Stratum(at.stratum), commits, &c))
+		if !r.damaged && c != sums[at] {
+			v.fault("%s: its sums are not those of what was issued", cohortName(at.promise, at.start))
+		}
+		delete(sums, at)
+		return cohortName(at.promise, at.start), nil
+	}, "SELECT promise, start, stratum, "+countColumns+", commits, sum FROM issued_sum"); err != nil {
+		return err
+	}
+	for at := range sums {
+		v.fault("%s: what was issued has no sums", cohortName(at.promise, at.start))
+	}
+	if err := v.rows("applied", func(r *row) (string, error) {
+		v.checked.Others++
+		at := setting{cohort{r.int(), r.int()}, r.int()}
+		n := r.int()
+		r.check(tableApplied.sum(at.promise, at.start, at.settings, n))
+		if !r.damaged && n != applied[at] {
+			v.fault("%s: its settings are not those of what was issued", cohortName(at.promise, at.start))
+		}
+		delete(applied, at)
+		return cohortName(at.promise, at.start), nil
+	}, "SELECT promise, start, settings, issued, sum FROM applied"); err != nil {
+		return err
+	}
+	for at := range applied {
+		v.fault("%s: what was issued has no settings", cohortName(at.promise, at.start))
+	}
+	return nil
+}
+
+// others checks the small tables.
+func (v *verifier) others() error {
+	type check struct {
+		table, query string
+		read         func(r *row) string
+	}
+	for _, c := range []check{
+		{"identity", "SELECT id, generation, branch, commits, sum FROM identity", func(r *row) string {
+			r.check(tableIdentity.sum(r.text(), r.uint(), r.text(), r.uint()))
+			return "ledger"
+		}},
+		{"meta", "SELECT name, value, sum FROM meta", func(r *row) string {
+			name := r.text()
+			r.check(tableMeta.sum(name, r.text()))
+			return name
+		}},
+		{"policy", "SELECT hash, body, sum FROM policy", func(r *row) string {
+			hash := r.bytes()
+			r.check(tablePolicy.sum(hash, r.bytes()))
+			return fmt.Sprintf("policy %x", hash)
+		}},
+		{"promise", "SELECT " + promiseColumns + " FROM promise", func(r *row) string {
+			return fmt.Sprintf("promise %d", readPromise(r).Number)
+		}},
+		{"settings", "SELECT settings, body, sum FROM settings", func(r *row) string {
+			number := r.int()
+			r.check(tableSettings.sum(number, r.bytes()))
+			return fmt.Sprintf("settings %d", number)
+		}},
+		{"sealer", "SELECT sealer, through, receipt_key, at, commits, sum FROM sealer", func(r *row) string {
+			id := r.bytes()
+			r.check(tableSealer.sum(id, r.uint(), r.text(), r.int(), r.int()))
+			return fmt.Sprintf("sealer %x", id)
+		}},
+		{"evidence", "SELECT model, epoch, body, sum FROM evidence", func(r *row) string {
+			model := r.text()
+			r.check(tableEvidence.sum(model, r.uint(), r.bytes()))
+			return fmt.Sprintf("model %q", model)
+		}},
+		{"trail", "SELECT event, body, sum FROM trail", func(r *row) string {
+			event := r.int()
+			r.check(tableTrail.sum(event, r.bytes()))
+			return fmt.Sprintf("event %d", event)
+		}},
+	} {
+		if err := v.rows(c.table, func(r *row) (string, error) {
+			v.checked.Others++
+			return c.read(r), nil
+		}, c.query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
