@@ -68,5 +68,5 @@ func serveLedger(t *testing.T) *testbed.Daemon {
 			t.Fatal(err)
 		}
 	}
-	return serveOn(t, "127.0.0.1:0", "--policy", policy, "--receipt-keys", keys, "--ledger", filepath.Join(dir, "ledger"))
+	return serveOn(t, "127.0.0.1:0", "--policy", policy, "--receipt-keys", keys, "--ledger", testbed.Ledger(t, ckd))
 }

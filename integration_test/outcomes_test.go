@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/recordings"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -45,7 +46,7 @@ type ledgered struct {
 func newLedgered(t *testing.T) *ledgered {
 	t.Helper()
 	dir := t.TempDir()
-	f := &ledgered{policy: filepath.Join(dir, "policy.yaml"), keys: filepath.Join(dir, "keys"), ledger: filepath.Join(dir, "ledger")}
+	f := &ledgered{policy: filepath.Join(dir, "policy.yaml"), keys: filepath.Join(dir, "keys"), ledger: testbed.Ledger(t, ckd)}
 	for path, text := range map[string]string{f.policy: auditedPolicy, f.keys: receiptKey + "\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
-	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -121,7 +121,7 @@ func (c *issuedCounts) add(m *model, version string, now int64, counts *byStratu
 	if a := m.Policy().Audit; a != nil {
 		due = a.Due
 	}
-	period := ledger.CountPeriod(time.Duration(due) * time.Second).Microseconds()
+	period := promise.CountPeriod(time.Duration(due) * time.Second).Microseconds()
 	key := IssuedKey{m.ref.GetModel(), m.hash, cmp.Or(version, m.ref.GetVersion()), now - now%period}
 	c.mu.Lock()
 	defer c.mu.Unlock()

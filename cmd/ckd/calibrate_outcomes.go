@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/ckd-project/ckd/calibrate"
@@ -18,7 +16,7 @@ import (
 
 // calibrateOutcomesCmd calibrates a policy anew on the outcomes of its decisions.
 type calibrateOutcomesCmd struct {
-	Ledger       string  `required:"" placeholder:"DIR" help:"The folder of a ledger that no daemon has open."`
+	Ledger       string  `required:"" placeholder:"DIR" help:"The folder of a ledger, which a daemon may be serving."`
 	Policy       string  `required:"" placeholder:"FILE" help:"The policy file, or folder of them, that decided."`
 	Name         string  `placeholder:"MODEL" help:"Which model's policy, where there are several."`
 	Since        since   `required:"" placeholder:"DATE" help:"Outcomes of decisions from this day or time on, named before anyone looked at them."`
@@ -75,13 +73,7 @@ func (c *calibrateOutcomesCmd) Run(ctx *cmdContext) error {
 
 // calibrate reads the ledger and calibrates.
 func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Report, error) {
-	if _, err := os.Stat(filepath.Join(c.Ledger, "ledger.db")); err != nil {
-		return nil, fmt.Errorf("%s holds no ledger: %w", c.Ledger, err)
-	}
-	l, err := ledger.Open(c.Ledger, ledger.Options{})
-	if errors.Is(err, ledger.ErrInUse) {
-		return nil, fmt.Errorf("%w: stop that daemon, or calibrate on a copy of the directory made while it was stopped", err)
-	}
+	l, err := ledger.Open(c.Ledger, ledger.Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
 	}

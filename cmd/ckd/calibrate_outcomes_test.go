@@ -46,6 +46,9 @@ func writeLedger(t *testing.T, overdue uint64) (dir string) {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Begin(dir, ledger.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	l, err := ledger.Open(dir, ledger.Options{Keys: func() *receipt.Keys { return keys }, Now: func() time.Time { return decided.Add(time.Minute) }})
 	if err != nil {
 		t.Fatal(err)

@@ -15,16 +15,43 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/outcomefile"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/replay"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// outcomesCmd holds the commands about outcomes: one plans, the others speak to a daemon with a ledger.
+// outcomesCmd holds the commands about outcomes: one begins a ledger, one plans, the others speak to a
+// daemon with a ledger.
 type outcomesCmd struct {
+	Begin  outcomesBeginCmd  `cmd:"" help:"Begin a ledger in a folder that holds none."`
 	Plan   outcomesPlanCmd   `cmd:"" help:"Say what audits will cost and show, from a labelled recording and a policy."`
 	Send   outcomesSendCmd   `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
 	Export outcomesExportCmd `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
 	Clear  outcomesClearCmd  `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
 	Delete outcomesDeleteCmd `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
+}
+
+// outcomesBeginCmd begins a ledger.
+type outcomesBeginCmd struct {
+	Ledger string `required:"" placeholder:"DIR" help:"The folder, which is made if there is none."`
+}
+
+// Help is the long text of ckd outcomes begin --help.
+func (*outcomesBeginCmd) Help() string {
+	return `A daemon never begins a ledger by itself: a folder that was emptied or mistyped would look like a promise
+without any outcome against it.
+
+    ckd outcomes begin --ledger /var/lib/ckd
+
+Exit codes: 0 the ledger is there; 1 the folder holds one already, or cannot be written; 2 wrong usage.`
+}
+
+// Run makes the ledger.
+func (c *outcomesBeginCmd) Run(ctx *cmdContext) error {
+	if err := ledger.Begin(c.Ledger, ledger.Options{}); err != nil {
+		return err
+	}
+	fmt.Fprintf(ctx.Stdout, "a new ledger is in %s\n", c.Ledger)
+	return nil
 }
 
 // outcomesSendCmd sends a file of outcomes.

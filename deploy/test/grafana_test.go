@@ -362,7 +362,7 @@ func TestDashboardsShow(t *testing.T) {
 
 	// Two of the seven digits share a label.
 	start := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--policy", policies, "--class-labels", "5", "--class-buckets",
-		"--receipt-keys", keys, "--ledger", t.TempDir())
+		"--receipt-keys", keys, "--ledger", testbed.Ledger(t, ckd))
 	start.Env = append(os.Environ(), "GOMEMLIMIT=1GiB")
 	plain := testbed.Start(t, start, 1)
 	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5", "--class-buckets",

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,8 +19,7 @@ import (
 func TestPageReview(t *testing.T) {
 	policy := calibrated(t)
 	addAudits(t, policy)
-	dir := t.TempDir()
-	d := testbed.Serve(t, ckd, "--policy", policy, "--receipt-keys", receiptKeys(t), "--ledger", filepath.Join(dir, "ledger"),
+	d := testbed.Serve(t, ckd, "--policy", policy, "--receipt-keys", receiptKeys(t), "--ledger", testbed.Ledger(t, ckd),
 		"--recent-inputs", "1000", "--case-url", "https://pacs.example/case/{id}")
 	c, err := client.Dial(d.GRPC[0])
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,16 @@ type Daemon struct {
 	GRPC  []string // addresses to dial
 	Admin string   // URL
 	HTTP  string   // URL; empty unless the API is served over HTTP
+}
+
+// Ledger begins a ledger in a folder of the test, and returns its path.
+func Ledger(t *testing.T, ckd string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "ledger")
+	if out, err := exec.Command(ckd, "outcomes", "begin", "--ledger", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
 }
 
 // Serve starts a daemon on free ports and waits until it listens.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 )
 
 // promises declares what outcomes say about policies. Only a daemon that keeps a ledger has these
@@ -52,10 +53,10 @@ func declarePromises(t *table) promises {
 }
 
 // collect sends a scrape what outcomes say.
-func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
+func (f *promises) collect(all []*promise.Promise, to chan<- prometheus.Metric) {
 	for _, p := range all {
 		policy := hex.EncodeToString(p.Policy[:])
-		for v := ledger.NoLine; v <= ledger.Violated; v++ {
+		for v := promise.NoLine; v <= promise.Violated; v++ {
 			f.state.send(to, oneIf(p.Verdict == v), p.Model, policy, p.Version, v.String())
 		}
 		for _, s := range p.Strata {
@@ -69,7 +70,7 @@ func (f *promises) collect(all []*ledger.Promise, to chan<- prometheus.Metric) {
 				f.overdue.send(to, s.Lately.Value, labels...)
 			}
 		}
-		for _, figure := range append([]ledger.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {
+		for _, figure := range append([]promise.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {
 			labels := []string{p.Model, policy, p.Version, figure.Risk.String(), figure.Class}
 			for bound, value := range map[string]float64{"estimate": figure.Value, "low": figure.Low, "high": figure.High, "line": figure.Line} {
 				if !math.IsNaN(value) {
@@ -91,7 +92,7 @@ func (m *Metrics) Outcome(model string, s ledger.Status) {
 
 // ReadPromises makes every scrape call read for what the ledger of this daemon says. The counts of
 // outcomes exist from then on.
-func (m *Metrics) ReadPromises(read func() []*ledger.Promise) {
+func (m *Metrics) ReadPromises(read func() []*promise.Promise) {
 	for _, s := range ledger.Statuses() {
 		m.collector.promises.outcomes.WithLabelValues("", s.String())
 	}

@@ -7,21 +7,22 @@ import (
 
 	bets "github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
 // tooFew returns a promise of which little is known.
-func tooFew() *ledger.Promise {
+func tooFew() *promise.Promise {
 	nan := math.NaN()
-	return &ledger.Promise{
-		Model: "m", Version: "v1", Verdict: ledger.TooFew,
-		Mature: ledger.Summary{
-			FNR:      ledger.Figure{Risk: bets.FNR, Value: 0, Low: 0, High: 0, Line: 0.1, Monitor: &ledger.Monitor{}},
-			MissRate: ledger.Figure{Risk: bets.MissRate, Value: nan, Low: nan, High: nan, Line: nan},
+	return &promise.Promise{
+		Model: "m", Version: "v1", Verdict: promise.TooFew,
+		Mature: promise.Summary{
+			FNR:      promise.Figure{Risk: bets.FNR, Value: 0, Low: 0, High: 0, Line: 0.1, Monitor: &promise.Monitor{}},
+			MissRate: promise.Figure{Risk: bets.MissRate, Value: nan, Low: nan, High: nan, Line: nan},
 		},
-		Strata: []ledger.Stratum{
-			{Stratum: receipt.Deferred, Lately: ledger.Share{Total: 5}, Expected: 7, Reviews: 7, Due: 5, Arrived: 4},
-			{Stratum: receipt.CalledSafe, Lately: ledger.Share{Value: nan}, Expected: nan},
+		Strata: []promise.Stratum{
+			{Stratum: receipt.Deferred, Lately: promise.Share{Total: 5}, Expected: 7, Reviews: 7, Due: 5, Arrived: 4},
+			{Stratum: receipt.CalledSafe, Lately: promise.Share{Value: nan}, Expected: nan},
 		},
 	}
 }
@@ -35,7 +36,7 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s without a ledger", name)
 		}
 	}
-	d.ReadPromises(func() []*ledger.Promise { return []*ledger.Promise{tooFew()} })
+	d.ReadPromises(func() []*promise.Promise { return []*promise.Promise{tooFew()} })
 	d.ReadStateTime(func() time.Time { return time.Now().Add(-time.Minute) })
 	d.Outcome("m", ledger.Counted)
 	d.Outcome("", ledger.Forged)

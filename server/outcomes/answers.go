@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -23,24 +24,24 @@ var statusMessages = map[ledger.Status]ckdv1.OutcomeStatus{
 }
 
 // wantMessages maps which further readings are wanted.
-var wantMessages = map[ledger.Want]ckdv1.Wanted{
-	ledger.WantSecond: ckdv1.Wanted_WANTED_SECOND_READ,
-	ledger.WantThird:  ckdv1.Wanted_WANTED_THIRD_READ,
+var wantMessages = map[truth.Want]ckdv1.Wanted{
+	truth.WantSecond: ckdv1.Wanted_WANTED_SECOND_READ,
+	truth.WantThird:  ckdv1.Wanted_WANTED_THIRD_READ,
 }
 
 // kinds maps how truths are found out.
-var kinds = map[ckdv1.OutcomeKind]ledger.Kind{
-	ckdv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED: ledger.Reading,
-	ckdv1.OutcomeKind_OUTCOME_KIND_READING:     ledger.Reading,
-	ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY:      ledger.Biopsy,
-	ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP:   ledger.FollowUp,
+var kinds = map[ckdv1.OutcomeKind]truth.Kind{
+	ckdv1.OutcomeKind_OUTCOME_KIND_UNSPECIFIED: truth.ByReading,
+	ckdv1.OutcomeKind_OUTCOME_KIND_READING:     truth.ByReading,
+	ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY:      truth.ByBiopsy,
+	ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP:   truth.ByFollowUp,
 }
 
 // kindMessages maps them back.
-var kindMessages = map[ledger.Kind]ckdv1.OutcomeKind{
-	ledger.Reading:  ckdv1.OutcomeKind_OUTCOME_KIND_READING,
-	ledger.Biopsy:   ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY,
-	ledger.FollowUp: ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP,
+var kindMessages = map[truth.Kind]ckdv1.OutcomeKind{
+	truth.ByReading:  ckdv1.OutcomeKind_OUTCOME_KIND_READING,
+	truth.ByBiopsy:   ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY,
+	truth.ByFollowUp: ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP,
 }
 
 // answerMessage returns the answer to outcome i of a request.

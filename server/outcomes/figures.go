@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
-	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // promiseMessage returns the state of a promise.
-func promiseMessage(p *ledger.Promise) *ckdv1.Promise {
+func promiseMessage(p *promise.Promise) *ckdv1.Promise {
 	m := &ckdv1.Promise{
 		Policy: &ckdv1.PolicyRef{Model: p.Model, Hash: hex.EncodeToString(p.Policy[:])}, ModelVersion: p.Version,
 		Verdict: verdictMessages[p.Verdict], Alarm: p.Alarm, Statement: Statement(p),
@@ -29,14 +29,16 @@ func promiseMessage(p *ledger.Promise) *ckdv1.Promise {
 }
 
 // Statement says in one sentence whether a promise holds.
-func Statement(p *ledger.Promise) string {
+func Statement(p *promise.Promise) string {
 	var b strings.Builder
 	switch p.Verdict {
-	case ledger.Holding:
+	case promise.Holding:
 		b.WriteString("The promise holds")
-	case ledger.Violated:
+	case promise.Violated:
 		b.WriteString("The promise is violated: " + strings.Join(raised(&p.Mature), ", ") + " above the line; what was certified is void")
-	case ledger.NoLine:
+	case promise.InDoubt:
+		b.WriteString("Whether the promise holds is in doubt: " + strings.Join(p.Why, "; "))
+	case promise.NoLine:
 		b.WriteString("The policy has nothing that its misses could be held against")
 	default:
 		if at := cleared(&p.Mature); !at.IsZero() {
@@ -60,8 +62,8 @@ func Statement(p *ledger.Promise) string {
 }
 
 // cleared returns when an alarm was last cleared; zero for never.
-func cleared(s *ledger.Summary) (last time.Time) {
-	for _, f := range append([]ledger.Figure{s.FNR, s.MissRate}, s.Classes...) {
+func cleared(s *promise.Summary) (last time.Time) {
+	for _, f := range append([]promise.Figure{s.FNR, s.MissRate}, s.Classes...) {
 		if f.Monitor != nil && f.Monitor.Cleared.After(last) {
 			last = f.Monitor.Cleared
 		}
@@ -70,8 +72,8 @@ func cleared(s *ledger.Summary) (last time.Time) {
 }
 
 // raised names the figures whose alarm is up.
-func raised(s *ledger.Summary) (names []string) {
-	for _, f := range append([]ledger.Figure{s.FNR, s.MissRate}, s.Classes...) {
+func raised(s *promise.Summary) (names []string) {
+	for _, f := range append([]promise.Figure{s.FNR, s.MissRate}, s.Classes...) {
 		if f.Monitor == nil || !f.Monitor.Raised {
 			continue
 		}
@@ -87,13 +89,13 @@ func raised(s *ledger.Summary) (names []string) {
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
 // Figures returns all figures of a promise.
-func Figures(p *ledger.Promise) *ckdv1.PromiseFigures {
+func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
 	m := &ckdv1.PromiseFigures{
 		Promise: promiseMessage(p), Why: p.Why,
 		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
 		MatureCohorts: uint32(p.Cohorts.Mature), OpenCohorts: uint32(p.Cohorts.Open),
 		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
-		Traffic: countedMessage(p.Traffic), NextMature: timeMessage(p.Cohorts.NextMature),
+		Traffic: countedMessage(p.Traffic), NextMature: timeMessage(p.Cohorts.NextMature), ModelSince: timeMessage(p.Since),
 	}
 	for _, s := range p.Strata {
 		m.Strata = append(m.Strata, &ckdv1.StratumCount{
@@ -119,24 +121,24 @@ func ShortFigures(p *ckdv1.Promise) *ckdv1.PromiseFigures {
 	}}}
 }
 
-func pointMessage(p ledger.PointRisk) *ckdv1.RiskPoint {
+func pointMessage(p promise.PointRisk) *ckdv1.RiskPoint {
 	return &ckdv1.RiskPoint{
 		Average: shareMessage(p.Value, p.Low, p.High), Cohort: known(p.Cohort), Line: known(p.Line), LogEvidence: known(p.LogEvidence),
 	}
 }
 
-func summaryMessage(p *ledger.Promise, s *ledger.Summary) *ckdv1.OutcomeSummary {
+func summaryMessage(p *promise.Promise, s *promise.Summary) *ckdv1.OutcomeSummary {
 	m := &ckdv1.OutcomeSummary{
 		Decided: s.Decided, YieldWrong: countedMessage(s.Yield.Worth), YieldCritical: countedMessage(s.Yield.Critical),
 		Readers: &ckdv1.ReaderAgreement{
 			Agreement: countedMessage(s.Readers.Agreement), ReaderMisses: countedMessage(s.Readers.ReaderMisses),
-			SecondWanted: s.Readers.SecondWanted, SecondArrived: s.Readers.SecondArrived, Unconfirmed: s.Readers.Unconfirmed,
-			Disputed: s.Readers.Disputed, Blind: countedMessage(s.Readers.Blind), Sighted: countedMessage(s.Readers.Sighted),
+			SecondWanted: s.Readers.SecondWanted, SecondArrived: s.Readers.SecondArrived, Missed: s.Readers.Missed, Unconfirmed: s.Readers.Unconfirmed,
+			Withdrawn: s.Readers.Withdrawn, Disputed: s.Readers.Disputed, Blind: countedMessage(s.Readers.Blind), Sighted: countedMessage(s.Readers.Sighted),
 			Corrected: s.Readers.Corrected,
 		},
 		LagMedianSeconds: limitsMessage(s.Lag.Median), LagP90Seconds: limitsMessage(s.Lag.P90),
 	}
-	for _, f := range append([]ledger.Figure{s.FNR, s.MissRate}, s.Classes...) {
+	for _, f := range append([]promise.Figure{s.FNR, s.MissRate}, s.Classes...) {
 		m.Figures = append(m.Figures, riskMessage(&f))
 	}
 	for _, f := range s.Slices {
@@ -162,25 +164,28 @@ func summaryMessage(p *ledger.Promise, s *ledger.Summary) *ckdv1.OutcomeSummary 
 }
 
 // className returns the name of a class.
-func className(p *ledger.Promise, k int) string {
+func className(p *promise.Promise, k int) string {
 	if k < 0 || k >= len(p.Classes) {
 		return ""
 	}
 	return p.Classes[k]
 }
 
-func riskMessage(f *ledger.Figure) *ckdv1.RiskFigure {
+func riskMessage(f *promise.Figure) *ckdv1.RiskFigure {
 	m := &ckdv1.RiskFigure{
 		Figure:        map[evidence.Risk]ckdv1.CertifiedFigure{evidence.FNR: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, evidence.MissRate: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE}[f.Risk],
 		CriticalClass: f.Class, Slice: f.Slice, Outcomes: f.Outcomes, Critical: f.Critical, Misses: f.Misses, Disputed: f.Disputed,
 		Average: shareMessage(f.Value, f.Low, f.High), Unweighted: known(f.Unweighted), Lately: countedMessage(f.Lately),
 		Overdue: limitsMessage(f.Overdue), AtSensitivity: limitsMessage(f.AtSensitivity), Line: known(f.Line),
-		Verdict: verdictMessages[f.Verdict], OutcomesNeeded: known(f.Needed),
+		Verdict: verdictMessages[f.Verdict], OutcomesNeeded: known(f.Needed), ModelAverage: limitsMessage(f.Model),
 	}
 	if a := f.Monitor; a != nil {
 		m.Monitor = &ckdv1.RiskMonitor{
 			Evidence: finite(a.Evidence), RunLength: a.RunLength, RunLengthInputs: known(a.RunLengthInputs), LogEvidence: a.LogEvidence,
-			Raised: a.Raised, RaisedBy: timeMessage(a.RaisedBy), Replayed: finite(a.Replayed),
+			Raised: a.Raised, RaisedBy: timeMessage(a.RaisedBy), RaisedAt: timeMessage(a.RaisedAt), Replayed: finite(a.Replayed),
+		}
+		if a.Since != nil {
+			m.Monitor.Since, m.Monitor.SinceRate = timeMessage(a.Since.Start), countedMessage(a.Since.Rate)
 		}
 	}
 	return m
@@ -197,18 +202,19 @@ func shareMessage(value, low, high float64) *ckdv1.Share {
 	return &ckdv1.Share{Value: value, Low: low, High: high}
 }
 
-func limitsMessage(l ledger.Limits) *ckdv1.Share { return shareMessage(l.Value, l.Low, l.High) }
+func limitsMessage(l promise.Limits) *ckdv1.Share { return shareMessage(l.Value, l.Low, l.High) }
 
-func countedMessage(s ledger.Share) *ckdv1.CountedShare {
+func countedMessage(s promise.Share) *ckdv1.CountedShare {
 	return &ckdv1.CountedShare{Of: s.Of, Share: shareMessage(s.Value, s.Low, s.High), Events: s.Events, Total: s.Total}
 }
 
 // verdictMessages maps verdicts.
-var verdictMessages = map[ledger.Verdict]ckdv1.Verdict{
-	ledger.NoLine:   ckdv1.Verdict_VERDICT_NO_LINE,
-	ledger.TooFew:   ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES,
-	ledger.Holding:  ckdv1.Verdict_VERDICT_HOLDING,
-	ledger.Violated: ckdv1.Verdict_VERDICT_VIOLATED,
+var verdictMessages = map[promise.Verdict]ckdv1.Verdict{
+	promise.NoLine:   ckdv1.Verdict_VERDICT_NO_LINE,
+	promise.TooFew:   ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES,
+	promise.Holding:  ckdv1.Verdict_VERDICT_HOLDING,
+	promise.InDoubt:  ckdv1.Verdict_VERDICT_IN_DOUBT,
+	promise.Violated: ckdv1.Verdict_VERDICT_VIOLATED,
 }
 
 // reasonMessage returns a reason of the wire by its name.

@@ -207,12 +207,12 @@ func (s *Service) DeleteOutcomes(ctx context.Context, r *ckdv1.DeleteOutcomesReq
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.Ledger.DeleteBefore(who, r.GetReason(), r.GetBefore().AsTime())
+	deleted, err := s.Ledger.Delete(who, r.GetReason(), ledger.Choice{Before: r.GetBefore().AsTime()})
 	if err != nil {
 		return nil, s.failed("delete outcomes", err)
 	}
-	s.Log.Warn("outcomes were deleted", zap.Uint64("outcomes", n), zap.Time("before", r.GetBefore().AsTime()))
-	return &ckdv1.DeleteOutcomesResponse{Deleted: n}, nil
+	s.Log.Warn("outcomes were deleted", zap.Uint64("outcomes", deleted.Decisions), zap.Time("before", r.GetBefore().AsTime()))
+	return &ckdv1.DeleteOutcomesResponse{Deleted: deleted.Decisions}, nil
 }
 
 // signature returns who does something that is recorded: the identity and the name that was given

@@ -31,6 +31,7 @@ import (
 	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/policy"
@@ -76,8 +77,12 @@ func start(t testing.TB, access string) *daemon {
 	d := &daemon{TB: t, counts: map[ledger.Status]int{}}
 	keys := d.keys("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")
 	d.sealer = receipt.NewSealer(keys)
-	var err error
-	if d.ledger, err = ledger.Open(t.TempDir(), ledger.Options{Keys: func() *receipt.Keys { return keys }}); err != nil {
+	dir := t.TempDir()
+	err := ledger.Begin(dir, ledger.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.ledger, err = ledger.Open(dir, ledger.Options{Keys: func() *receipt.Keys { return keys }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -484,8 +489,8 @@ identities:
 // TestStatementAfterClear checks that a statement does not call it too few outcomes where an alarm was
 // cleared.
 func TestStatementAfterClear(t *testing.T) {
-	p := &ledger.Promise{Verdict: ledger.TooFew}
-	p.Mature.FNR.Monitor = &ledger.Monitor{}
+	p := &promise.Promise{Verdict: promise.TooFew}
+	p.Mature.FNR.Monitor = &promise.Monitor{}
 	if got := outcomes.Statement(p); !strings.HasPrefix(got, "Too few outcomes") {
 		t.Errorf("before: %s", got)
 	}

@@ -53,6 +53,11 @@ func (a *Alarm) BeginCohort(leastPropensity float64) {
 	a.propensity = checkedPropensity(leastPropensity)
 }
 
+// Hold changes the line and the run length for the outcomes that follow, and keeps the evidence: each
+// outcome is bet against the line that was in force at its decision, so that R_n - n is not expected to
+// grow while the risk of each is at or below its own line. It must not depend on those outcomes.
+func (a *Alarm) Hold(line, runLength float64) { a.line, a.runLength = line, runLength }
+
 // checkedPropensity returns p if it is a propensity, else 0.
 func checkedPropensity(p float64) float64 {
 	if p >= smallestPropensity && p <= 1 {

@@ -26,6 +26,10 @@ func Example() {
 		return
 	}
 	decided := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	if err := ledger.Begin(dir, ledger.Options{}); err != nil {
+		fmt.Println(err)
+		return
+	}
 	l, err := ledger.Open(dir, ledger.Options{
 		Keys: func() *receipt.Keys { return keys },
 		Now:  func() time.Time { return decided.AddDate(0, 0, 30) }, // all outcomes are due

@@ -1,24 +1,25 @@
 package ledger
 
 import (
-	"bytes"
 	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// A Filter chooses records. Zero fields choose all.
+// A Filter chooses decisions. Zero fields choose all.
 type Filter struct {
 	// Policy is a policy hash.
 	Policy [32]byte
@@ -31,9 +32,9 @@ type Filter struct {
 	Wanted bool
 }
 
-// A Decided is a record with what its policy makes of it.
+// A Decided is a decision with what its policy makes of it.
 type Decided struct {
-	Record
+	truth.Decision
 	// Model, Version and Classes come from the policy; Version is a hash in hex until told.
 	Model, Version string
 	Classes        []string
@@ -43,57 +44,106 @@ type Decided struct {
 	// readers disagree whether it is critical.
 	Truth    int
 	Disputed bool
-	Kind     Kind // how the truth was found
-	Want     Want
+	Kind     truth.Kind // how the truth was found
+	Want     truth.Want
 	// Mature says that the cohort's outcomes are all due.
 	Mature bool
 }
 
-// Walk calls each with the records that a filter chooses: by policy and version, and in each in the
-// order of decision time and ID. It reads in pieces, so that it may take as long as it likes; records
-// that come meanwhile may be left out. It stops at the first error of each, and returns it. What each
-// is given is its own.
+// Walk calls each with the decisions that a filter chooses: by model, policy and version, and in each in
+// the order of decision time and ID. It reads in pieces, so that it may take as long as it likes;
+// decisions that come meanwhile may be left out. It stops at the first error of each, and returns it. What
+// each is given is its own.
 func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
-	if err := l.inbox.merge(); err != nil {
-		return err
-	}
-	var keys []promiseKey
-	err := l.main.View(func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketPromises).ForEachBucket(func(name []byte) error {
-			key := promiseKeyOf(name)
-			if f.Policy != [32]byte{} && key.policy != f.Policy || f.Version != nil && key.version != receipt.VersionHash(*f.Version) {
-				return nil
+	l.mu.Lock()
+	_, err := l.compute()
+	var chosen []*walk
+	for _, name := range sortedKeys(l.models) {
+		for _, r := range l.models[name].Runs {
+			if f.Policy != [32]byte{} && r.Terms.Hash != f.Policy || f.Version != nil && r.VersionHash != receipt.VersionHash(*f.Version) {
+				continue
 			}
-			keys = append(keys, key)
-			return nil
-		})
-	})
-	for _, key := range keys {
+			w := &walk{l: l, filter: &f, number: r.Number, terms: r.Terms, version: r.Name()}
+			for _, c := range r.Cohorts {
+				w.cohorts = append(w.cohorts, span{c.Start, c.Start + r.Period, r.Maturity(c)})
+			}
+			chosen = append(chosen, w)
+		}
+	}
+	l.mu.Unlock()
+	for _, w := range chosen {
 		if err == nil {
-			err = l.walk(key, &f, each)
+			err = w.do(each)
 		}
 	}
 	return err
 }
 
-// walk calls each with the records of one promise that a filter chooses.
-func (st *store) walk(key promiseKey, f *Filter, each func(*Decided) error) error {
-	t := st.policies.get(key.policy)
-	if t == nil {
-		return fmt.Errorf("policy %x: %w", key.policy, ErrPolicyUnknown)
-	}
-	from := []byte{}
-	if !f.From.IsZero() {
-		from = appendTime(nil, f.From.UnixMicro())
-	}
-	now := st.now()
-	for from != nil {
-		var piece []*Decided
-		err := st.main.View(func(tx *bolt.Tx) (err error) {
-			piece, from, err = readPiece(tx, key, t, from, f, now)
+// A walk goes through the decisions of one policy and version.
+type walk struct {
+	l       *Ledger
+	filter  *Filter
+	number  int64
+	terms   *truth.Terms
+	version string
+	cohorts []span
+}
+
+// A span is when a cohort begins and ends, in microseconds, and when its outcomes are due.
+type span struct {
+	from, before int64
+	due          time.Time
+}
+
+// errPiece ends a piece.
+var errPiece = errors.New("piece")
+
+func (w *walk) do(each func(*Decided) error) error {
+	now := w.l.now()
+	for _, c := range w.cohorts {
+		from, before := c.from, c.before
+		if !w.filter.From.IsZero() {
+			from = max(from, w.filter.From.UnixMicro())
+		}
+		if !w.filter.Before.IsZero() {
+			before = min(before, w.filter.Before.UnixMicro())
+		}
+		if from >= before {
+			continue
+		}
+		if err := w.cohort(from, before, !now.Before(c.due), each); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// cohort calls each with the decisions of a cohort, piece by piece.
+func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error) error {
+	const most = 1000
+	var last store.Key
+	for more := true; more; {
+		var piece []*Decided
+		more = false
+		err := w.l.store.View(func(tx *store.Tx) error {
+			return tx.Scan(w.number, from, before, func(d *truth.Decision) error {
+				key := store.Key{Promise: w.number, Time: d.Receipt.Time, ID: d.ID}
+				if last != (store.Key{}) && compareKeys(key, last) <= 0 {
+					return nil
+				}
+				if len(piece) == most {
+					more = true
+					return errPiece
+				}
+				one := w.decided(d, mature)
+				if one != nil {
+					piece = append(piece, one)
+				}
+				last, from = key, key.Time
+				return nil
+			})
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, errPiece) {
 			return err
 		}
 		for _, d := range piece {
@@ -105,56 +155,24 @@ func (st *store) walk(key promiseKey, f *Filter, each func(*Decided) error) erro
 	return nil
 }
 
-// readPiece reads some records from a key on, and returns the key to go on from; nil at the end.
-func readPiece(tx *bolt.Tx, key promiseKey, t *terms, from []byte, f *Filter, now time.Time) ([]*Decided, []byte, error) {
-	const most = 1000
-	b := promiseBucket(tx, key)
-	p := promise{key: key}
-	if err := json.Unmarshal(b.Get(keyInfo), &p.info); err != nil {
-		return nil, nil, err
+// decided returns a decision with what its policy makes of it; nil if the filter leaves it out.
+func (w *walk) decided(d *truth.Decision, mature bool) *Decided {
+	f, t := w.filter, w.terms
+	if f.Stratum != 0 && d.Receipt.Stratum != f.Stratum {
+		return nil
 	}
-	var (
-		piece  []*Decided
-		cohort *cohortState
-		due    time.Time
-	)
-	c := b.Bucket(bucketRecords).Cursor()
-	for k, v := c.Seek(from); k != nil; k, v = c.Next() {
-		if !f.Before.IsZero() && timeOf(k) >= f.Before.UnixMicro() {
-			return piece, nil, nil
-		}
-		if len(piece) == most {
-			return piece, bytes.Clone(k), nil
-		}
-		r, err := decodeRecord(key, k, v)
-		if err != nil {
-			return nil, nil, err
-		}
-		if f.Stratum != 0 && r.Receipt.Stratum != f.Stratum {
-			continue
-		}
-		if start := p.info.grid().start(r.Receipt.Time); cohort == nil || cohort.Start != start {
-			cohort = &cohortState{}
-			if cohort.cohort, err = readCohort(b, start); err != nil {
-				return nil, nil, err
-			}
-			if cohort.sums, err = readSums(b, start); err != nil {
-				return nil, nil, err
-			}
-			due = p.maturity(t, cohort)
-		}
-		found := t.find(r, endOfTime)
-		if f.Wanted && found.want == WantNone {
-			continue
-		}
-		d := &Decided{Record: *r, Model: t.policy.Name, Version: p.version(), Classes: t.policy.Classes, Reviewed: reviewed(&r.Receipt),
-			Truth: -1, Disputed: found.disputed(), Kind: found.kind, Want: found.want, Mature: !now.Before(due)}
-		if found.known {
-			d.Truth = found.class()
-		}
-		piece = append(piece, d)
+	found := t.Find(d, truth.EndOfTime)
+	if f.Wanted && found.Want == truth.WantNone {
+		return nil
 	}
-	return piece, nil, nil
+	own := *d
+	own.Readings = slices.Clone(d.Readings)
+	one := &Decided{Decision: own, Model: t.Policy.Name, Version: w.version, Classes: t.Policy.Classes, Reviewed: truth.Reviewed(&d.Receipt),
+		Truth: -1, Disputed: found.Disputed(), Kind: found.Kind, Want: found.Want, Mature: mature}
+	if found.Known {
+		one.Truth = found.Class()
+	}
+	return one
 }
 
 // Format names a form of export.
@@ -166,7 +184,7 @@ const (
 	JSONLines Format = "jsonl" // one line a decision, with all that is known
 )
 
-// Export writes the records that a filter chooses.
+// Export writes the decisions that a filter chooses.
 func (l *Ledger) Export(w io.Writer, format Format, f Filter) error {
 	switch format {
 	case CSV:

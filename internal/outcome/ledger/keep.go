@@ -1,205 +1,227 @@
 package ledger
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"strconv"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
-	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
-
-// Clear takes down all alarms of a promise. Their evidence begins anew with the next cohort. by and
-// reason are recorded in the trail; both have to be given.
-func (l *Ledger) Clear(who, reason string, policy [32]byte, version string) error {
-	if who == "" || reason == "" {
-		return errors.New("clear: expected who clears the alarm, and why")
-	}
-	return l.promises.clear(who, reason, policy, version)
-}
-
-func (ps *promises) clear(who, reason string, policy [32]byte, version string) error {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if err := ps.prepare(); err != nil {
-		return err
-	}
-	p := ps.byKey[promiseKey{policy, receipt.VersionHash(version)}]
-	if p == nil {
-		return fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
-	}
-	if _, err := ps.refresh(p); err != nil {
-		return err
-	}
-	t := ps.policies.get(policy)
-	official, again := p.official.clone(), p.replay.clone()
-	up := official.raised()
-	if len(up) == 0 {
-		return ErrNoAlarm
-	}
-	for w := range up {
-		official.byWatch[w] = official.byWatch[w].anew(w, official.Through)
-	}
-	lines := t.lines()
-	official.set(lines, runLengths(lines, t.runLength())) // an alarm may have outlived its line
-	for w := range up {
-		if watched := official.byWatch[w]; watched != nil {
-			watched.cleared = ps.now().UnixMicro()
-		}
-	}
-	again.alarms.follow(official)
-	err := ps.main.Update(func(tx *bolt.Tx) error {
-		for w := range up {
-			e := p.event(t, EventCleared, w)
-			e.By, e.Reason = who, reason
-			if err := ps.note(tx, e); err != nil {
-				return err
-			}
-		}
-		return p.writeEvidence(promiseBucket(tx, p.key), official, again)
-	})
-	if err != nil {
-		return err
-	}
-	p.official, p.replay, p.state = official, again, nil
-	ps.last.Store(nil)
-	return nil
-}
 
 // ErrNoAlarm says that there is no alarm to clear.
 var ErrNoAlarm = errors.New("no alarm is up")
 
-// base returns the replay of the cohorts whose outcomes were deleted.
-func (p *promise) base(main *bolt.DB) (*replay, error) {
-	r := newReplay()
-	err := main.View(func(tx *bolt.Tx) error {
-		if text := promiseBucket(tx, p.key).Get(keyBase); text != nil {
-			return json.Unmarshal(text, r)
-		}
-		return nil
-	})
-	if errors.Is(err, evidence.ErrState) { // another version of ckd made it: intervals begin after them
-		return newReplay(), nil
-	}
-	return r, err
-}
-
-// DeleteBefore deletes the outcomes of decisions before a time, and returns how many. Only whole
-// mature cohorts are deleted, and overwritten on disk. Their tallies, the evidence and the trail stay;
-// outcomes of such decisions are refused from then on. by and reason are recorded in the trail.
-func (l *Ledger) DeleteBefore(who, reason string, before time.Time) (uint64, error) {
+// Clear takes down all alarms of the model of a policy. Their evidence begins anew with the next cohort. by
+// and reason are recorded in the trail; both have to be given.
+func (l *Ledger) Clear(who, reason string, policy [32]byte, version string) error {
 	if who == "" || reason == "" {
-		return 0, errors.New("delete: expected who deletes the outcomes, and why")
+		return errors.New("clear: expected who clears the alarm, and why")
 	}
-	return l.promises.deleteBefore(who, reason, before)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.compute(); err != nil {
+		return err
+	}
+	t := l.policies.get(policy)
+	if _, known := l.runs.get(runKey{policy, receipt.VersionHash(version)}); !known {
+		return fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
+	}
+	return l.clear(l.models[t.Policy.Name], t, Event{Kind: EventCleared, By: who, Reason: reason, Version: version})
 }
 
-func (ps *promises) deleteBefore(who, reason string, before time.Time) (uint64, error) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	limit := before.UnixMicro()
-	if _, err := ps.states(); err != nil {
-		return 0, err
+// clear takes down all alarms of a model, and notes an event for each. The caller holds mu, and has
+// computed the states.
+func (l *Ledger) clear(m *model, t *truth.Terms, e Event) error {
+	up := m.Alarms.Raised()
+	if len(up) == 0 {
+		return ErrNoAlarm
 	}
-	for last := limit + 1; limit < last; { // what is not mature yet is still needed, and cohorts stay whole
-		last = limit
-		for _, p := range ps.byKey {
-			limit = min(limit, p.matureUntil(ps.policies.get(p.key.policy), ps.now(), limit))
-		}
+	alarms := m.Alarms.Clone()
+	var events []Event
+	for _, w := range up {
+		_, seen := alarms.Since(w)
+		e.Model, e.Policy, e.Figure, e.Alarm = m.Name, t.Policy.Hash, w.String(), AlarmName(w, seen)
+		events = append(events, e)
+		alarms.End(promise.Ended{Watch: w, Raised: seen, At: l.now().UTC(), By: e.By, Reason: e.Reason, Successor: e.Successor})
 	}
-	// From here on such outcomes are refused: a tally whose records are gone must not be counted anew.
-	limit = ps.inbox.refuseBefore(limit)
-	err := ps.main.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyDeleted, appendTime(nil, limit)) })
+	err := l.store.Update(func(tx *store.Tx) error { return l.putEvidence(tx, m, alarms, events) })
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := ps.inbox.merge(); err != nil { // what had been accepted before
-		return 0, err
-	}
-	var deleted uint64
-	for _, p := range ps.byKey {
-		if _, err := ps.refresh(p); err != nil {
-			return deleted, err
-		}
-		n, err := ps.deletePromise(p, limit)
-		deleted += n
-		if err != nil {
-			return deleted, err
-		}
-	}
-	ps.last.Store(nil)
-	if err := errors.Join(scrub(ps.main), scrub(ps.inbox.file)); err != nil {
-		return deleted, err
-	}
-	return deleted, ps.main.Update(func(tx *bolt.Tx) error {
-		return ps.note(tx, Event{Kind: EventDeleted, By: who, Reason: reason, Detail: fmt.Sprintf("%d decisions with outcomes, decided before %s",
-			deleted, time.UnixMicro(limit).UTC().Format(time.RFC3339))})
-	})
+	m.Alarms, m.epoch, m.pending = alarms, m.epoch+1, true
+	m.Cleared()
+	l.last.Store(nil)
+	return nil
 }
 
-// matureUntil returns the end of the last cohort of those that begin with a mature one and end by a
-// time, or the time where no cohort before it is open.
-func (p *promise) matureUntil(t *terms, now time.Time, limit int64) int64 {
-	mature := p.mature(t, now)
-	for i, c := range p.cohorts {
-		if c.Start+p.info.Period > limit || i >= mature {
-			return min(limit, c.Start)
+// AlarmName names an alarm to people and in policies, such as "critical_fnr 2026-11-03T00:00:00Z": its
+// figure, and when it was raised.
+func AlarmName(w promise.Watch, raised time.Time) string {
+	return w.String() + " " + raised.UTC().Format(time.RFC3339)
+}
+
+// A Choice chooses the decisions whose outcomes are to be deleted: exactly one field is given.
+type Choice struct {
+	Before time.Time
+	Group  uint64 // receipt.Receipt.Group
+	Draw   uint64 // receipt.Receipt.Draw
+}
+
+// Deleted says what became of the outcomes that were to be deleted.
+type Deleted struct {
+	Decisions uint64
+	// Left counts the chosen decisions that remain, Until is when the last of them may be deleted:
+	// evidence has not taken their cohorts.
+	Left  uint64
+	Until time.Time
+}
+
+// Delete deletes the outcomes of the chosen decisions whose cohorts the evidence has taken, and frees
+// them on disk. Sums of their cohorts, the evidence and the trail stay, which name nobody. Outcomes of
+// these cohorts are refused from then on: a count whose decisions are gone must not be made anew. by and
+// reason are recorded in the trail.
+func (l *Ledger) Delete(who, reason string, c Choice) (Deleted, error) {
+	var d Deleted
+	if who == "" || reason == "" {
+		return d, errors.New("delete: expected who deletes the outcomes, and why")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.compute(); err != nil {
+		return d, err
+	}
+	choice, what := store.Choice{Group: c.Group, Draw: c.Draw}, "of one group"
+	if c.Draw != 0 {
+		what = "of one input"
+	}
+	if !c.Before.IsZero() {
+		limit := l.wholeBefore(c.Before.UnixMicro())
+		// From here on such outcomes are refused.
+		limit = l.runs.refuseBefore(limit)
+		err := l.store.Update(func(tx *store.Tx) error { return tx.SetMeta(metaDeleted, strconv.FormatInt(limit, 10)) })
+		if err != nil {
+			return d, err
+		}
+		if _, err := l.compute(); err != nil { // what had been accepted before
+			return d, err
+		}
+		choice.Before, what = limit, "decided before "+time.UnixMicro(limit).UTC().Format(time.RFC3339)
+	}
+	keys, err := l.deletable(choice, &d)
+	if err != nil {
+		return d, err
+	}
+	if err := l.delete(keys); err != nil {
+		return d, err
+	}
+	d.Decisions = uint64(len(keys))
+	l.last.Store(nil)
+	detail := fmt.Sprintf("%d decisions with outcomes, %s", d.Decisions, what)
+	if d.Left > 0 {
+		detail += fmt.Sprintf("; %d remain, of cohorts that evidence takes by %s", d.Left, d.Until.Format(time.RFC3339))
+	}
+	err = l.store.Update(func(tx *store.Tx) error {
+		return l.note(tx, Event{Kind: EventDeleted, By: who, Reason: reason, Detail: detail})
+	})
+	return d, errors.Join(err, l.store.Purge())
+}
+
+// wholeBefore returns the last time up to a limit before which all cohorts are whole and taken.
+func (l *Ledger) wholeBefore(limit int64) int64 {
+	for last := limit + 1; limit < last; {
+		last = limit
+		for _, m := range l.models {
+			for _, r := range m.Runs {
+				for _, c := range r.Cohorts {
+					if c.Start < limit && (c.Bets == nil || c.Start+r.Period > limit) {
+						limit = c.Start
+					}
+				}
+			}
 		}
 	}
 	return limit
 }
 
-// deletePromise deletes the records of a promise before a time at which a cohort begins.
-func (ps *promises) deletePromise(p *promise, limit int64) (uint64, error) {
-	t := ps.policies.get(p.key.policy)
-	base, err := p.base(ps.main)
-	if err != nil {
-		return 0, err
-	}
-	base.alarms.follow(p.official)
-	none := newAlarms()
-	none.Through = limit // the official evidence has taken them
-	for _, c := range p.cohorts {
-		if c.Start+p.info.Period <= limit && c.Start > base.alarms.Through && c.Changes > 0 {
-			if err := ps.takeOne(p, t, c, c.settings(t), none, base); err != nil {
-				return 0, err
-			}
+// deletable returns the chosen decisions of cohorts that evidence has taken, and counts the others.
+func (l *Ledger) deletable(choice store.Choice, d *Deleted) (keys []store.Key, err error) {
+	byNumber := make(map[int64]*run)
+	for _, m := range l.models {
+		for number, r := range m.runs {
+			byNumber[number] = r
 		}
 	}
-	var deleted uint64
-	const chunk = 20_000
-	for {
-		n := 0
-		err := ps.main.Update(func(tx *bolt.Tx) error {
-			b := promiseBucket(tx, p.key)
-			if err := putJSON(b, keyBase, base); err != nil {
-				return err
+	err = l.store.View(func(tx *store.Tx) error {
+		return tx.Chosen(choice, func(k store.Key, _ *truth.Decision) error {
+			r := byNumber[k.Promise]
+			c := r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))
+			if c.Bets != nil {
+				keys = append(keys, k)
+				return nil
 			}
-			c := b.Bucket(bucketRecords).Cursor()
-			to := appendTime(nil, limit)
-			for k, _ := c.First(); k != nil && n < chunk && bytes.Compare(k, to) < 0; k, _ = c.First() {
-				if err := c.Delete(); err != nil {
-					return err
-				}
-				n++
+			d.Left++
+			if at := r.Maturity(c); at.After(d.Until) {
+				d.Until = at
 			}
 			return nil
 		})
-		if err != nil {
-			return deleted, err
-		}
-		deleted += uint64(n)
-		if n < chunk {
-			return deleted, nil
-		}
-	}
+	})
+	return keys, err
 }
 
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+// delete deletes decisions, in pieces, and makes the counts of their cohorts final before. The caller
+// holds mu.
+func (l *Ledger) delete(keys []store.Key) error {
+	if err := l.finish(keys); err != nil {
+		return err
+	}
+	const piece = 5000
+	for len(keys) > 0 {
+		n := min(piece, len(keys))
+		if err := l.store.Update(func(tx *store.Tx) error { return tx.Delete(keys[:n]) }); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
+}
+
+// finish makes the counts of the cohorts of decisions final.
+func (l *Ledger) finish(keys []store.Key) error {
+	return l.store.Update(func(tx *store.Tx) error {
+		for _, m := range l.models {
+			for number, r := range m.runs {
+				of := make(map[*promise.Cohort]bool)
+				for _, k := range keys {
+					if k.Promise == number {
+						of[r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))] = true
+					}
+				}
+				for c := range of {
+					if c.Bets.Final {
+						continue
+					}
+					c.Bets.Final = true
+					bets, err := json.Marshal(c.Bets)
+					if err != nil {
+						return err
+					}
+					noted, err := json.Marshal(c.Noted)
+					if err != nil {
+						return err
+					}
+					if err := tx.PutTaken(number, c.Start, bets, noted); err != nil {
+						return err
+					}
+					l.runs.finish(cohortKey{number, c.Start})
+				}
+			}
+		}
+		return nil
+	})
+}

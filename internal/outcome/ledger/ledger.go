@@ -1,17 +1,19 @@
 package ledger
 
 import (
-	"encoding/binary"
+	"cmp"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
-
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
 // Options configures a ledger.
@@ -20,46 +22,28 @@ type Options struct {
 	Keys func() *receipt.Keys
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// ReadOnly opens the ledger beside a process that serves it.
+	ReadOnly bool
 
 	noSync bool // commits are not durable, for tests that do not ask for it
 }
 
-// A Ledger is the durable store of outcomes. All methods may be called at the same time.
+// A Ledger is the durable store of outcomes. All methods may be called at the same time, and other
+// processes may have the same ledger open.
 type Ledger struct {
-	*store
-	inbox    *inbox
-	promises *promises
+	options  Options
+	store    *store.Store
+	policies policies
+	told     told
+	runs     runs
+	replicas replicas
+
+	mu     sync.Mutex // guards what follows; held while states are brought up to date
+	models map[string]*model
+	seen   uint64                 // the commit up to which the store was read
+	last   atomic.Pointer[recent] // all states as last computed; nil for never
+	reads  atomic.Int64           // decisions read to count them, for tests
 }
-
-// The buckets of ledger.db.
-var (
-	bucketMeta     = []byte("meta")
-	bucketPolicies = []byte("policies") // hash: YAML
-	bucketPromises = []byte("promises") // promiseKey: a bucket with those below
-	bucketTrail    = []byte("trail")    // sequence: JSON
-	bucketSealers  = []byte("sealers")  // receipt.SealerID: the last number that was told
-
-	bucketRecords = []byte("records") // recordKey: record
-	bucketDraws   = []byte("draws")   // draw: time of the earliest decision
-	bucketCohorts = []byte("cohorts") // start: cohort
-	bucketTallies = []byte("tallies") // start: tally
-	bucketIssued  = []byte("issued")  // start, stratum, process: counts
-	bucketSums    = []byte("sums")    // cohort: issued counts by stratum
-	bucketHistory = []byte("history") // cohort: Point
-
-	keyInfo     = []byte("info")     // in a promise: what it is
-	keyOfficial = []byte("official") // in a promise: alarms
-	keyReplay   = []byte("replay")   // in a promise: alarms and sequences over the outcomes as they are now
-	keyBase     = []byte("base")     // in a promise: the replay of the cohorts whose outcomes were deleted
-	keyFormat   = []byte("format")   // in meta
-	keyDeleted  = []byte("deleted")  // in meta: decisions before this time were deleted
-)
-
-// format is the first byte of all that is stored.
-const format = 1
-
-// ErrInUse says that another process has the ledger open.
-var ErrInUse = errors.New("the ledger is open in another process")
 
 // ErrPolicyUnknown says that no daemon has told a policy.
 var ErrPolicyUnknown = errors.New("no daemon has told this policy")
@@ -67,139 +51,171 @@ var ErrPolicyUnknown = errors.New("no daemon has told this policy")
 // ErrNoPromise says that nothing is known of a policy and model version.
 var ErrNoPromise = errors.New("no such policy and model version in the ledger")
 
-// Open opens the ledger in a directory, and makes one there if there is none. It reads no outcomes
-// but those of the last seconds before a crash.
+// Begin begins a ledger in a folder that holds none. Open never does: an emptied or mistyped folder is
+// not a beginning.
+func Begin(dir string, o Options) error { return store.Create(dir, store.Options{Now: o.Now}) }
+
+// Open opens the ledger in a folder. It reads no outcomes.
 func Open(dir string, o Options) (*Ledger, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	open := store.Open
+	if o.ReadOnly {
+		open = store.OpenReadOnly
 	}
-	main, err := openFile(filepath.Join(dir, "ledger.db"), o.noSync)
+	s, err := open(dir, store.Options{Now: o.Now, NoSync: o.noSync})
 	if err != nil {
 		return nil, err
 	}
-	file, err := openFile(filepath.Join(dir, "inbox.db"), o.noSync)
-	if err != nil {
-		return nil, errors.Join(err, main.Close())
-	}
-	l := &Ledger{store: newStore(o, main)}
-	l.inbox = newInbox(l.store, file)
-	l.promises = newPromises(l.store, l.inbox)
-	if err := l.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), main.Close(), file.Close())
+	l := &Ledger{options: o, store: s, models: make(map[string]*model)}
+	if err := s.View(l.load); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return l, nil
 }
 
-// openFile opens one file of the store. The address space is reserved at once: a file that outgrows
-// it has to wait for all readers.
-func openFile(path string, noSync bool) (*bolt.DB, error) {
-	const reserved = 16 << 30
-	db, err := bolt.Open(path, 0o600, &bolt.Options{
-		Timeout:         time.Second,
-		FreelistType:    bolt.FreelistMapType,
-		InitialMmapSize: reserved,
-		NoStatistics:    true,
-		NoSync:          noSync,
-		NoGrowSync:      noSync,
-	})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return db, nil
-}
-
-// load makes the buckets, and reads the state that is kept in memory: policies, promises, and the batches that
-// no merge has taken.
-func (l *Ledger) load() error {
-	if err := l.main.Update(makeBuckets); err != nil {
+// load reads what is kept in memory: policies and runs, and which receipts were told of.
+func (l *Ledger) load(tx *store.Tx) error {
+	if err := l.policies.load(tx); err != nil {
 		return err
 	}
-	err := l.main.View(func(tx *bolt.Tx) error {
-		meta := tx.Bucket(bucketMeta)
-		if found := meta.Get(keyFormat); len(found) != 1 || found[0] != format {
-			return fmt.Errorf("format %v, expected %d: made by another version of ckd", found, format)
-		}
-		if at := meta.Get(keyDeleted); at != nil {
-			l.inbox.deleted = timeOf(at)
-		}
-		if err := l.policies.load(tx.Bucket(bucketPolicies)); err != nil {
-			return err
-		}
-		if err := l.told.load(tx.Bucket(bucketSealers)); err != nil {
-			return err
-		}
-		return l.promises.load(tx.Bucket(bucketPromises))
-	})
+	text, err := tx.Meta(metaDeleted)
 	if err != nil {
 		return err
 	}
-	return l.inbox.load()
-}
-
-func makeBuckets(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketPolicies, bucketPromises, bucketTrail, bucketSealers} {
-		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+	if text != "" {
+		at, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
 			return err
 		}
+		l.runs.refuseBefore(at)
 	}
-	meta := tx.Bucket(bucketMeta)
-	if meta.Get(keyFormat) != nil {
-		return nil
-	}
-	return meta.Put(keyFormat, []byte{format})
+	return l.told.load(tx, 0)
 }
 
-// Close merges what has gathered and closes the files.
-func (l *Ledger) Close() error {
-	return errors.Join(l.inbox.merge(), l.inbox.file.Close(), l.main.Close())
-}
+// metaDeleted names the time, in microseconds, before which outcomes were deleted.
+const metaDeleted = "deleted_before"
 
-// A promiseKey names a promise: policy hash and version hash.
-type promiseKey struct {
+// Close closes the store.
+func (l *Ledger) Close() error { return l.store.Close() }
+
+func (l *Ledger) now() time.Time { return l.options.Now() }
+
+// A runKey names a policy and a model version by their hashes.
+type runKey struct {
 	policy  [32]byte
 	version uint64
 }
 
-func (k promiseKey) bytes() []byte {
-	return binary.BigEndian.AppendUint64(k.policy[:len(k.policy):len(k.policy)], k.version)
+// runs knows the numbers that the store gave to policies and versions. No other lock is taken while
+// holding mu.
+type runs struct {
+	mu      sync.Mutex
+	byKey   map[runKey]store.Promise
+	deleted int64              // decisions before this time, in microseconds, were deleted
+	final   map[cohortKey]bool // cohorts of which outcomes were deleted
 }
 
-func promiseKeyOf(b []byte) (k promiseKey) {
-	copy(k.policy[:], b)
-	k.version = binary.BigEndian.Uint64(b[len(k.policy):])
-	return k
+// A cohortKey names a cohort by the number of its policy and version.
+type cohortKey struct{ promise, start int64 }
+
+// get returns a run that is known.
+func (r *runs) get(key runKey) (store.Promise, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, known := r.byKey[key]
+	return p, known
 }
 
-// promiseBucket returns the bucket of a promise, nil for none.
-func promiseBucket(tx *bolt.Tx, k promiseKey) *bolt.Bucket {
-	return tx.Bucket(bucketPromises).Bucket(k.bytes())
-}
-
-// makePromise returns the bucket of a promise, and makes it if there is none.
-func makePromise(tx *bolt.Tx, k promiseKey) (*bolt.Bucket, error) {
-	all := tx.Bucket(bucketPromises)
-	if b := all.Bucket(k.bytes()); b != nil {
-		return b, nil
+func (r *runs) set(all ...store.Promise) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byKey == nil {
+		r.byKey = make(map[runKey]store.Promise)
 	}
-	b, err := all.CreateBucket(k.bytes())
-	if err != nil {
-		return nil, err
+	for _, p := range all {
+		r.byKey[runKey{p.Policy, p.Version}] = p
 	}
-	for _, name := range [][]byte{bucketRecords, bucketDraws, bucketCohorts, bucketTallies, bucketIssued, bucketSums, bucketHistory} {
-		if _, err := b.CreateBucket(name); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
 }
 
-// appendTime appends a time in microseconds so that bytes order as times do.
-func appendTime(b []byte, at int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(at)^1<<63) }
+// refuseBefore refuses outcomes of decisions before a time from now on, and returns the time before
+// which they are refused: what was refused stays so.
+func (r *runs) refuseBefore(limit int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deleted = max(limit, r.deleted)
+	return r.deleted
+}
 
-func timeOf(b []byte) int64 { return int64(binary.BigEndian.Uint64(b) ^ 1<<63) }
+// finish refuses outcomes of a cohort from now on.
+func (r *runs) finish(key cohortKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.final == nil {
+		r.final = make(map[cohortKey]bool)
+	}
+	r.final[key] = true
+}
+
+// refused says until when outcomes of decisions like one were deleted; zero where they were not.
+func (r *runs) refused(p store.Promise, at int64) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	start := promise.Grid{Period: p.Period}.Start(at)
+	switch {
+	case at < r.deleted:
+		return time.UnixMicro(r.deleted).UTC()
+	case r.final[cohortKey{p.Number, start}]:
+		return time.UnixMicro(start + p.Period).UTC()
+	}
+	return time.Time{}
+}
+
+// run returns the run of a policy and version, and makes it if there is none. The transaction's end
+// decides whether it stays: it is known to others once it was stored.
+func (l *Ledger) run(tx *store.Tx, t *truth.Terms, version uint64) (store.Promise, error) {
+	key := runKey{t.Hash, version}
+	if p, known := l.runs.get(key); known {
+		return p, nil
+	}
+	p := store.Promise{Policy: t.Hash, Version: version}
+	p.Period = promise.CohortPeriod(time.Duration(promise.SettingsOf(t.Policy.Audit).Due) * time.Microsecond).Microseconds()
+	if receipt.VersionHash(t.Policy.Version) == version {
+		p.Name = t.Policy.Version
+	}
+	return p, tx.AddPromise(&p)
+}
+
+// told says up to which number the receipts of each sealer are among the counts of issued ones. A
+// process that is killed does not tell what it issued last. Its receipts prove it: their numbers are
+// higher.
+type told struct {
+	mu      sync.RWMutex
+	through map[receipt.SealerID]uint64
+}
+
+// last returns the highest number of a sealer that a daemon reported; 0 for none.
+func (t *told) last(sealer receipt.SealerID) uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.through[sealer]
+}
+
+// has reports whether a receipt is among the counts.
+func (t *told) has(id receipt.ID) bool { return id.Number() <= t.last(id.Sealer()) }
+
+// load reads the sealers that a commit later than one changed.
+func (t *told) load(tx *store.Tx, since uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.through == nil {
+		t.through = make(map[receipt.SealerID]uint64)
+	}
+	return tx.Sealers(since, func(s receipt.SealerID, through uint64) error {
+		t.through[s] = max(t.through[s], through)
+		return nil
+	})
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

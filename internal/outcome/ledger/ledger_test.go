@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -60,6 +62,9 @@ func openBench(t testing.TB, o ledger.Options) *bench {
 	b := &bench{TB: t, dir: t.TempDir(), now: day0, options: o}
 	b.keys = mustKeys()
 	b.sealer = receipt.NewSealer(b.keys)
+	if err := ledger.Begin(b.dir, ledger.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	b.open()
 	t.Cleanup(func() { b.Ledger.Close() })
 	b.policy = b.hashOf(policyText)
@@ -172,7 +177,7 @@ func (b *bench) report(outcomes ...ledger.Outcome) []ledger.Answer {
 	return answers
 }
 
-func (b *bench) state() *ledger.Promise {
+func (b *bench) state() *promise.Promise {
 	b.Helper()
 	s, err := b.State(b.policy, version)
 	if err != nil {
@@ -182,7 +187,7 @@ func (b *bench) state() *ledger.Promise {
 }
 
 // stateIfAny returns nil while nothing was decided.
-func (b *bench) stateIfAny() *ledger.Promise {
+func (b *bench) stateIfAny() *promise.Promise {
 	b.Helper()
 	s, err := b.State(b.policy, version)
 	if err != nil && !errors.Is(err, ledger.ErrNoPromise) {
@@ -195,7 +200,7 @@ func statuses(answers []ledger.Answer) []string {
 	var s []string
 	for _, a := range answers {
 		text := a.Status.String()
-		if a.Want != ledger.WantNone {
+		if a.Want != truth.WantNone {
 			text += " " + a.Want.String()
 		}
 		s = append(s, text)
@@ -311,7 +316,7 @@ func TestShuffled(t *testing.T) {
 	}
 	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	outcomes := b.simulate(n)
-	var first *ledger.Promise
+	var first *promise.Promise
 	for round := range rounds {
 		b := openBench(t, ledger.NoSync(ledger.Options{}))
 		b.now = day0.Add(30 * 24 * time.Hour)

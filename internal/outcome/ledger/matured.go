@@ -1,12 +1,10 @@
 package ledger
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
@@ -33,70 +31,46 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 	if t == nil {
 		return nil, fmt.Errorf("policy %x: %w", hash, ErrPolicyUnknown)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.compute(); err != nil {
+		return nil, err
+	}
+	of := l.models[t.Policy.Name]
+	var r *run
+	if p, known := l.runs.get(runKey{hash, receipt.VersionHash(version)}); known && of != nil {
+		r = of.runs[p.Number]
+	}
+	if r == nil {
+		return nil, ErrNoPromise
+	}
 	m := &Matured{}
-	arrived := make(map[int64]*cameBack)
-	p := promise{key: promiseKey{hash, receipt.VersionHash(version)}}
-	err := l.main.View(func(tx *bolt.Tx) error {
-		b := promiseBucket(tx, p.key)
-		if b == nil {
-			return ErrNoPromise
-		}
-		return json.Unmarshal(b.Get(keyInfo), &p.info)
-	})
-	if err != nil {
-		return nil, err
-	}
-	grid := p.info.grid()
-	first := int64(0) // cohorts count whole
-	if !from.IsZero() {
-		if first = grid.start(from.UnixMicro()); first < from.UnixMicro() {
-			first += grid.period
-		}
-	}
-	starts := make(map[int64]bool)
-	err = l.Walk(Filter{Policy: hash, Version: &version, From: time.UnixMicro(first)}, func(d *Decided) error {
-		if !d.Mature || !d.Reviewed || d.Truth < 0 {
-			return nil
-		}
-		start := grid.start(d.Receipt.Time)
-		if !starts[start] {
-			starts[start], arrived[start] = true, &cameBack{}
-		}
-		if l.told.has(d.ID) {
-			arrived[start].n[d.Receipt.Stratum]++
-			arrived[start].weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
-		}
-		if !d.Duplicate {
-			m.Decided = append(m.Decided, d)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
 	now := l.now()
-	err = l.main.View(func(tx *bolt.Tx) error {
-		b := promiseBucket(tx, p.key)
-		sums := b.Bucket(bucketSums).Cursor()
-		for at, _ := sums.Seek(startKey(first)); at != nil; at, _ = sums.Next() {
-			starts[timeOf(at)] = true
+	for _, c := range r.Cohorts {
+		if c.Start < from.UnixMicro() && !from.IsZero() || now.Before(r.Maturity(c)) { // cohorts count whole
+			continue
 		}
-		for start := range starts {
-			state := &cohortState{}
-			var err error
-			if state.cohort, err = readCohort(b, start); err != nil {
-				return err
+		back := &cameBack{}
+		w := &walk{l: l, filter: &Filter{}, terms: t, number: r.Number, version: r.Name()}
+		err := w.cohort(c.Start, c.Start+r.Period, true, func(d *Decided) error {
+			if !d.Reviewed || d.Truth < 0 {
+				return nil
 			}
-			if state.sums, err = readSums(b, start); err != nil {
-				return err
+			if l.told.has(d.ID) {
+				back.n[d.Receipt.Stratum]++
+				back.weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
 			}
-			if !now.Before(p.maturity(t, state)) {
-				m.cohort(state, arrived[start], t, start, time.Duration(grid.period)*time.Microsecond)
+			if !d.Duplicate {
+				m.Decided = append(m.Decided, d)
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return m, err
+		m.cohort(r, c, back)
+	}
+	return m, nil
 }
 
 // cameBack counts the outcomes of a cohort that a daemon told of, by stratum, and sums their 1/pi.
@@ -106,25 +80,22 @@ type cameBack struct {
 }
 
 // cohort adds the reviews of a cohort that were issued and did not come back.
-func (m *Matured) cohort(c *cohortState, back *cameBack, t *terms, start int64, period time.Duration) {
-	if begins := time.UnixMicro(start).UTC(); m.Cohorts == 0 || begins.Before(m.From) {
+func (m *Matured) cohort(r *run, c *promise.Cohort, back *cameBack) {
+	if begins := time.UnixMicro(c.Start).UTC(); m.Cohorts == 0 || begins.Before(m.From) {
 		m.From = begins
 	}
-	if ends := time.UnixMicro(start).UTC().Add(period); ends.After(m.Until) {
+	if ends := time.UnixMicro(c.Start + r.Period).UTC(); ends.After(m.Until) {
 		m.Until = ends
 	}
-	if least := c.settings(t).Miss; m.Cohorts == 0 || least < m.LeastCalledSafe {
+	if least := r.Settings(c).Miss; m.Cohorts == 0 || least < m.LeastCalledSafe {
 		m.LeastCalledSafe = least
 	}
 	m.Cohorts++
-	if c.sums == nil {
+	if c.Told == nil {
 		return
 	}
-	if back == nil {
-		back = &cameBack{}
-	}
 	for s := range m.Overdue {
-		if due := &c.sums.Strata[s]; due.Due > back.n[s] {
+		if due := &c.Told.Strata[s]; due.Due > back.n[s] {
 			m.Overdue[s] += due.Due - back.n[s]
 			m.OverdueWeight[s] += max(due.DueWeight-back.weight[s], 0)
 		}

@@ -3,6 +3,8 @@ package ledger_test
 import (
 	"bytes"
 	"cmp"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"math"
 	"slices"
 	"testing"
@@ -31,7 +33,7 @@ type modelDecision struct {
 
 type modelReading struct {
 	source   string
-	kind     ledger.Kind
+	kind     truth.Kind
 	truth    int
 	saw      bool
 	time     time.Time
@@ -42,38 +44,60 @@ func (d *modelDecision) weighty() bool {
 	return d.Review || d.Stratum == receipt.CalledCritical && d.Propensity == 1
 }
 
-// truth returns what d is found to be by readings reported before a time: the critical and the other
-// votes of those that count, -1 for a side that lost, and whether anything is known.
-func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool) {
-	latest := map[[2]any]modelReading{}
+// stands returns the readings that stand, by source and kind: the last, and of an audit the last of those
+// that were reported before the source was answered, which has to be blind.
+func (d *modelDecision) stands(before time.Time) map[[2]any]modelReading {
+	audit := d.Review && d.Stratum != receipt.Deferred
+	all := map[[2]any]modelReading{}
+	answered := map[[2]any]time.Time{}
 	for _, s := range d.said {
-		if !s.reported.Before(before) {
-			continue
-		}
 		k := [2]any{s.source, s.kind}
-		have, some := latest[k]
-		if !some || s.time.After(have.time) || s.time.Equal(have.time) && (s.truth > have.truth || s.truth == have.truth && s.saw) {
-			latest[k] = s
+		if at, some := answered[k]; s.reported.Before(before) && (!some || s.reported.Before(at)) {
+			answered[k] = s.reported
 		}
 	}
-	critical, safe := 0, 0
+	for _, s := range d.said {
+		k := [2]any{s.source, s.kind}
+		if !s.reported.Before(before) || audit && s.reported.After(answered[k]) {
+			continue
+		}
+		have, some := all[k]
+		if !some || s.time.After(have.time) || s.time.Equal(have.time) && (s.truth > have.truth || s.truth == have.truth && s.saw) {
+			all[k] = s
+		}
+	}
+	for k, s := range all {
+		read, some := answered[[2]any{s.source, truth.ByReading}]
+		if audit && (s.saw || s.kind != truth.ByReading && s.truth >= 2 && some && s.reported.After(read)) {
+			delete(all, k)
+		}
+	}
+	return all
+}
+
+// truth returns what d is found to be by readings reported before a time: whether anything is known, and
+// as what.
+func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool) {
+	critical, blind, safe := 0, 0, 0
 	var test *modelReading
-	for _, s := range latest {
+	for _, s := range d.stands(before) {
 		switch {
-		case s.kind != ledger.Reading:
+		case s.kind != truth.ByReading:
 			if test == nil || s.kind > test.kind ||
 				s.kind == test.kind && (s.time.After(test.time) || s.time.Equal(test.time) && s.source > test.source) {
 				test = &s
 			}
-		case s.saw && d.Review && d.Stratum != receipt.Deferred:
 		case s.truth < 2:
 			critical++
+			if !s.saw {
+				blind++
+			}
 		default:
 			safe++
 		}
 	}
 	if test != nil {
-		return true, test.truth < 2, test.truth >= 2
+		return true, test.truth < 2 || blind > 0, test.truth >= 2
 	}
 	return critical+safe > 0, critical > 0 && critical >= safe, safe > 0 && safe >= critical
 }
@@ -171,9 +195,9 @@ func (m *model) figures(now time.Time, risks [2]evidence.Risk, lines [2]float64)
 	return f
 }
 
-func figuresOf(s *ledger.Promise) modelFigures {
+func figuresOf(s *promise.Promise) modelFigures {
 	f := modelFigures{Decided: s.Mature.Decided}
-	for i, figure := range []ledger.Figure{s.Mature.FNR, s.Mature.MissRate} {
+	for i, figure := range []promise.Figure{s.Mature.FNR, s.Mature.MissRate} {
 		f.Outcomes[i], f.Critical[i], f.Misses[i] = figure.Outcomes, figure.Critical, figure.Misses
 		f.Value[i], f.Low[i], f.High[i] = figure.Value, figure.Low, figure.High
 		f.Evidence[i], f.Replayed[i] = figure.Monitor.Evidence, figure.Monitor.Replayed
@@ -202,7 +226,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 			s := modelReading{
 				source: rapid.SampledFrom([]string{"ann", "bob", "cem"}).Draw(rt, "source"), truth: rapid.IntRange(0, 3).Draw(rt, "truth"),
-				kind: ledger.Kind(max(0, rapid.IntRange(-4, 2).Draw(rt, "kind"))), saw: rapid.IntRange(0, 4).Draw(rt, "saw") == 0,
+				kind: truth.Kind(max(0, rapid.IntRange(-4, 2).Draw(rt, "kind"))), saw: rapid.IntRange(0, 4).Draw(rt, "saw") == 0,
 				time: found, reported: b.now,
 			}
 			same := func(o modelReading) bool { o.reported = s.reported; return o == s }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -13,37 +14,16 @@ type Outcome struct {
 	Receipt []byte
 	// Truth names the true class, as the policy does.
 	Truth string
-	// Source says who says so: a person, a laboratory, a register. Readings of one source replace
-	// each other; a second reading needs another source.
+	// Source says who says so: a person, a laboratory, a register. A second reading needs another source.
+	// Of an audit the first reading of a source stands, of another input the last.
 	Source string
 	// At is when it was found out; the zero time means now. It may lie up to five minutes in the
-	// future or before the decision, for clocks that differ. Of readings of one source and kind the
-	// one with the latest At stands.
+	// future or before the decision, for clocks that differ.
 	At time.Time
 	// SawModel says that the reader had seen the model's answer. It matters for readings only.
 	SawModel bool
 	// Kind says how the truth was found.
-	Kind Kind
-}
-
-// Kind says how a truth was found.
-type Kind uint8
-
-// The kinds, from the weakest to the strongest. A biopsy or a follow-up outweighs all readings; of
-// several, the latest stands.
-const (
-	Reading  Kind = iota // a person looked at the input
-	FollowUp             // what became of the case
-	Biopsy               // a test that settles the question
-	kinds
-)
-
-// String returns the kind's name in files and JSON.
-func (k Kind) String() string {
-	if k < kinds {
-		return [kinds]string{"reading", "follow-up", "biopsy"}[k]
-	}
-	return ""
+	Kind truth.Kind
 }
 
 // An Answer says what became of one outcome.
@@ -54,7 +34,7 @@ type Answer struct {
 	// Field names the field of the outcome that Why is about: receipt, truth, source, at or kind.
 	Field string
 	// Want says which further reading of the input is wanted, if any.
-	Want Want
+	Want truth.Want
 	// Policy is the hash in the receipt; zero where it could not be opened.
 	Policy [32]byte
 	// Predicted and Time repeat the decision, for confirmation that it is the right case. They are
@@ -79,7 +59,7 @@ const (
 	// SecondReadWanted: it is stored, and another source should read the input: see Answer.Want.
 	SecondReadWanted
 	// Apart: it is stored, but outside the figures. Nobody had picked the input for review, or an
-	// audit was read by someone who had seen the model's answer.
+	// audit was read by someone who had seen the model's answer, or had been answered before.
 	Apart
 	// Duplicate: it says nothing new, or an equal input that was decided before counts.
 	Duplicate
@@ -112,24 +92,12 @@ func Statuses() []Status {
 	return all
 }
 
-// Want says which further reading is wanted.
-type Want uint8
-
-// The wishes.
-const (
-	WantNone   Want = iota
-	WantSecond      // by another source, which is not told the first reading
-	WantThird       // two sources disagree: a third decides
-)
-
-// String returns the wish's name in JSON, or "" for none.
-func (w Want) String() string { return [...]string{"", "second_read", "third_read"}[w] }
-
 // Sealed says how many receipts a sealer had made when its process counted what it issued: the
 // counts have all receipts up to that number.
 type Sealed struct {
 	Sealer receipt.SealerID
 	Count  uint64
+	Key    string // id of its receipt key
 }
 
 // Issued counts what one process decided under a promise and stratum in one counting period. Counts
@@ -141,7 +109,7 @@ type Issued struct {
 	// Version is the model version's text. Receipts hold its hash.
 	Version string
 	Stratum receipt.Stratum
-	// Start begins the counting period: see CountPeriod.
+	// Start begins the counting period: see promise.CountPeriod.
 	Start time.Time
 	// Decisions counts all decisions, Eligible those of clients that take receipts, Receipts the
 	// receipts handed out, Reviews the inputs to be reviewed.

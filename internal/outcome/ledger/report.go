@@ -1,15 +1,18 @@
 package ledger
 
 import (
-	"encoding/binary"
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -29,92 +32,94 @@ func (l *Ledger) Report(who string, batch []Outcome) ([]Answer, error) {
 		who = who[:mostText]
 	}
 	answers := make([]Answer, len(batch))
-	opened := make([]*Record, len(batch)) // with one reading each; nil where nothing is to be stored
+	opened := make([]opened, len(batch))
 	now := l.now().UTC().Truncate(time.Microsecond)
 	keys := l.options.Keys()
+	some := false
 	for i := range batch {
-		opened[i] = l.policies.openOutcome(keys, who, now, &batch[i], &answers[i])
+		opened[i] = l.policies.open(keys, who, now, &batch[i], &answers[i])
+		some = some || opened[i].terms != nil
 	}
-	if err := l.inbox.report(opened, answers); err != nil {
-		return nil, err
+	if !some {
+		return answers, nil
+	}
+	var e *entry
+	err := l.store.Update(func(tx *store.Tx) (err error) {
+		e = newEntry(l, tx)
+		if err := e.find(opened); err != nil {
+			return err
+		}
+		for i := range opened {
+			if opened[i].terms == nil {
+				continue
+			}
+			e.enter(&opened[i], &answers[i])
+		}
+		return e.write()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the outcomes are not stored: %w", err)
+	}
+	for _, p := range e.runs {
+		l.runs.set(p)
 	}
 	return answers, nil
 }
 
-// report stores opened outcomes and fills in their answers. It waits where too many have gathered, and
-// begins a merge in the background where enough have.
-func (box *inbox) report(opened []*Record, answers []Answer) error {
-	box.mu.Lock()
-	defer box.mu.Unlock()
-	for box.merging != nil && box.open.records >= mostGathered {
-		box.merged.Wait()
-	}
-	if err := box.enter(opened, answers); err != nil {
-		return err
-	}
-	if box.open.records >= mergeAt && box.merging == nil && !box.mergeAsked {
-		box.mergeAsked = true
-		go box.mergeGathered()
-	}
-	return nil
+// opened is an outcome whose receipt was opened and whose fields are valid; without terms it is to be
+// refused.
+type opened struct {
+	terms    *truth.Terms
+	sealed   []byte
+	decision truth.Decision // without readings
+	reading  truth.Reading
 }
 
-// mergeGathered merges in the background. An error shows at the next merge that somebody waits for.
-func (box *inbox) mergeGathered() {
-	defer func() {
-		box.mu.Lock()
-		defer box.mu.Unlock()
-		box.mergeAsked = false
-	}()
-	_ = box.merge()
-}
-
-// openOutcome opens a receipt and checks the outcome. It returns nil, with the answer filled in,
-// if there is nothing to store.
-func (p *policies) openOutcome(keys *receipt.Keys, who string, now time.Time, o *Outcome, a *Answer) *Record {
+// open opens a receipt and checks the outcome. It fills in the answer if there is nothing to store.
+func (p *policies) open(keys *receipt.Keys, who string, now time.Time, o *Outcome, a *Answer) opened {
 	if keys == nil {
 		a.Status, a.Field, a.Why = UnknownKey, "receipt", "the ledger has no receipt keys"
-		return nil
+		return opened{}
 	}
 	r, id, err := keys.Open(o.Receipt)
 	switch {
 	case errors.Is(err, receipt.ErrUnknownKey):
 		a.Status, a.Field, a.Why = UnknownKey, "receipt", err.Error()
-		return nil
+		return opened{}
 	case err != nil:
 		a.Status, a.Field, a.Why = Forged, "receipt", err.Error()
-		return nil
+		return opened{}
 	}
 	a.Policy = r.Policy
 	t := p.get(r.Policy)
 	if t == nil {
 		a.Status, a.Field = PolicyUnknown, "receipt"
 		a.Why = fmt.Sprintf("no daemon has told policy %x: send the outcome again later", r.Policy[:4])
-		return nil
+		return opened{}
 	}
-	invalid := func(field, why string, args ...any) *Record {
+	invalid := func(field, why string, args ...any) opened {
 		a.Status, a.Field, a.Why = Invalid, field, fmt.Sprintf(why, args...)
-		return nil
+		return opened{}
 	}
-	if r.Stratum < receipt.Deferred || r.Stratum > receipt.CalledSafe || int(r.Predicted) >= len(t.critical) {
+	if r.Stratum < receipt.Deferred || r.Stratum > receipt.CalledSafe || int(r.Predicted) >= len(t.Critical) {
 		return invalid("receipt", "stratum %d and predicted class %d do not fit policy %x", r.Stratum, r.Predicted, r.Policy[:4])
 	}
 	if policy.Action(r.Action) > policy.Observe || r.Reason >= uint8(policy.Reasons) || r.Gate > uint8(policy.ByFallback) {
 		return invalid("receipt", "action %d, reason %d and gate %d are not known: made by a newer version of ckd", r.Action, r.Reason, r.Gate)
 	}
-	truth, known := t.classes[o.Truth]
+	class, known := t.Classes[o.Truth]
 	found, decided := o.At.UTC().Truncate(time.Microsecond), time.UnixMicro(r.Time).UTC()
 	if o.At.IsZero() {
 		found = now
 	}
 	switch {
 	case !known:
-		return invalid("truth", "found %.64q, expected one of %s", o.Truth, listed(t.policy.Classes))
+		return invalid("truth", "found %.64q, expected one of %s", o.Truth, listed(t.Policy.Classes))
 	case o.Source == "":
 		return invalid("source", "missing, expected a name for who found the truth")
 	case len(o.Source) > mostText:
 		return invalid("source", "found %d bytes, expected at most %d", len(o.Source), mostText)
-	case o.Kind >= kinds:
+	case o.Kind >= truth.Kinds:
 		return invalid("kind", "found %d, expected reading, follow-up or biopsy", o.Kind)
 	case found.After(now.Add(mostSkew)):
 		return invalid("at", "found %s, expected a time that has passed", found.Format(time.RFC3339))
@@ -124,8 +129,8 @@ func (p *policies) openOutcome(keys *receipt.Keys, who string, now time.Time, o 
 	case found.Year() < 1900:
 		return invalid("at", "found %s, expected a time since 1900", found.Format(time.RFC3339))
 	}
-	return &Record{ID: id, Receipt: r, Sampled: sampled(keys, id),
-		Readings: []Said{{Source: o.Source, Kind: o.Kind, Truth: truth, SawModel: o.SawModel, At: found, By: who, Reported: now}}}
+	return opened{terms: t, sealed: o.Receipt, decision: truth.Decision{ID: id, Receipt: r, Sampled: sampled(keys, id)},
+		reading: truth.Reading{Source: o.Source, Kind: o.Kind, Truth: class, SawModel: o.SawModel, At: found, By: who, Reported: now}}
 }
 
 // listed returns class names for a message.
@@ -141,200 +146,231 @@ func listed(classes []string) string {
 // nobody without the key can foresee.
 func sampled(keys *receipt.Keys, id receipt.ID) bool {
 	h := keys.DrawKey().Group(append([]byte("second read"), id[:]...))
-	return float64(h>>11)/(1<<53) < secondReads
+	return float64(h>>11)/(1<<53) < promise.SecondReads
 }
 
-// enter adds opened outcomes to the records of their decisions, and stores the changed records. The caller
-// holds mu.
-func (box *inbox) enter(opened []*Record, answers []Answer) error {
-	var (
-		batch   []byte
-		changed []*Record
-	)
-	err := box.main.View(func(tx *bolt.Tx) error {
-		find := newFinder(box, tx)
-		for i, opening := range opened {
-			if opening == nil {
-				continue
-			}
-			r, known, err := find.record(opening)
-			if err != nil {
+// An entry adds a batch of outcomes to the decisions of the store, in one transaction.
+type entry struct {
+	l         *Ledger
+	tx        *store.Tx
+	runs      map[runKey]store.Promise
+	decisions map[store.Key]*entered
+	drawn     map[int64]map[uint64]store.Key // by run: of each draw the decision that counts
+	touched   map[cohortKey]bool
+}
+
+// entered is a decision of which the batch says something.
+type entered struct {
+	*truth.Decision
+	sealed  []byte // of a decision that the store does not have
+	fresh   []truth.Reading
+	demoted bool // an earlier one counts in its place, which it did not before
+}
+
+func newEntry(l *Ledger, tx *store.Tx) *entry {
+	return &entry{l: l, tx: tx, runs: make(map[runKey]store.Promise), decisions: make(map[store.Key]*entered),
+		drawn: make(map[int64]map[uint64]store.Key), touched: make(map[cohortKey]bool)}
+}
+
+// find reads what the store has of the decisions and draws of a batch.
+func (e *entry) find(batch []opened) error {
+	var keys []store.Key
+	draws := make(map[int64][]uint64)
+	for i := range batch {
+		if batch[i].terms == nil {
+			continue
+		}
+		r := &batch[i].decision.Receipt
+		name := runKey{r.Policy, r.Version}
+		run, known := e.runs[name]
+		if !known {
+			var err error
+			if run, err = e.l.run(e.tx, batch[i].terms, r.Version); err != nil {
 				return err
 			}
-			if !box.enterOne(find, r, known, opening, &answers[i]) {
-				continue
-			}
-			if find.keep(r) {
-				changed = append(changed, r)
-			}
+			e.runs[name] = run
 		}
-		return nil
-	})
-	if err != nil || len(changed) == 0 {
+		keys = append(keys, store.Key{Promise: run.Number, Time: r.Time, ID: batch[i].decision.ID})
+		if r.Draw != 0 && truth.Reviewed(r) {
+			draws[run.Number] = append(draws[run.Number], r.Draw)
+		}
+	}
+	known, err := e.tx.Decisions(keys)
+	if err != nil {
 		return err
 	}
-	for _, r := range changed {
-		batch = appendBatched(batch, r)
+	for key, d := range known {
+		e.decisions[key] = &entered{Decision: d}
 	}
-	return box.accept(batch, changed)
-}
-
-// enterOne adds a reading to the record of its decision, and answers. It returns whether anything is
-// to be stored.
-func (box *inbox) enterOne(find *finder, r *Record, known bool, opening *Record, a *Answer) bool {
-	t := box.policies.get(opening.Receipt.Policy)
-	if opening.Receipt.Time < box.deleted {
-		a.Status, a.Field = Invalid, "receipt"
-		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", time.UnixMicro(box.deleted).UTC().Format(time.RFC3339))
-		return false
-	}
-	said := opening.Readings[0]
-	before := t.find(r, endOfTime)
-	stood := standingOf(r.Readings, &said)
-	var changed bool
-	switch {
-	case stood != nil && said.At.Equal(said.Reported) && stood.Truth == said.Truth && stood.SawModel == said.SawModel:
-		// A file without times that is sent again, every night perhaps, is no new reading.
-	case len(r.Readings) >= mostReadings && !r.has(&said):
-		a.Status, a.Field, a.Why = Invalid, "receipt", fmt.Sprintf("the decision has %d readings already", mostReadings)
-		return false
-	default:
-		changed = r.add(said)
-	}
-	after := t.find(r, endOfTime)
-	a.Predicted, a.Time = t.policy.Classes[r.Receipt.Predicted], time.UnixMicro(r.Receipt.Time).UTC()
-	a.Want = after.want
-	stands := standingOf(r.Readings, &said)
-	switch {
-	case !reviewed(&r.Receipt):
-		a.Status, a.Field, a.Why, a.Want = Apart, "receipt", "nobody had picked the input for review: its outcome has no weight", WantNone
-	case find.duplicate(r, known):
-		a.Status, a.Field, a.Why, a.Want = Duplicate, "receipt", "an equal input was decided before, and counts", WantNone
-	case stood != nil && (stands.Truth == stood.Truth && stands.SawModel == stood.SawModel):
-		a.Status = Duplicate
-		if said.Truth != stands.Truth {
-			a.Field, a.Why = "at", "a later reading of the same source stands"
-		}
-	case !said.counts(&r.Receipt):
-		a.Status, a.Field, a.Why = Apart, "saw_model", "the reader had seen the model's answer: a blind reading is wanted"
-	case stood != nil:
-		a.Status = Corrected // Want names the reading that is wanted now
-	case after.want != WantNone && after.want != before.want:
-		a.Status = SecondReadWanted
-	default:
-		a.Status = Counted
-	}
-	return changed
-}
-
-// standingOf returns the reading that stands of a source and kind, nil for none.
-func standingOf(readings []Said, of *Said) *Said {
-	for i := len(readings) - 1; i >= 0; i-- {
-		if s := &readings[i]; s.Source == of.Source && s.Kind == of.Kind {
-			copied := *s
-			return &copied
+	for run, of := range draws {
+		if e.drawn[run], err = e.tx.Earliest(run, of); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// A finder finds the records of decisions: in the batch at hand, among what has gathered, and in
-// ledger.db. Whoever uses it holds inbox.mu.
-type finder struct {
-	inbox   *inbox
-	tx      *bolt.Tx
-	fresh   map[promiseKey]map[recordKey]*Record
-	drawn   map[promiseKey]map[uint64]int64 // the time of the earliest decision of this batch
-	buckets map[promiseKey][2]*bolt.Bucket  // records and draws
+// enter adds a reading to its decision, and answers.
+func (e *entry) enter(o *opened, a *Answer) {
+	r := &o.decision.Receipt
+	run := e.runs[runKey{r.Policy, r.Version}]
+	if until := e.l.runs.refused(run, r.Time); !until.IsZero() {
+		a.Status, a.Field = Invalid, "receipt"
+		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", until.Format(time.RFC3339))
+		return
+	}
+	key := store.Key{Promise: run.Number, Time: r.Time, ID: o.decision.ID}
+	d := e.decisions[key]
+	if d == nil {
+		added := o.decision
+		d = &entered{Decision: &added, sealed: o.sealed}
+	}
+	before := o.terms.Find(d.Decision, truth.EndOfTime)
+	stood := d.Standing(o.reading.Source, o.reading.Kind)
+	var changed bool
+	switch {
+	case stood != nil && o.reading.At.Equal(o.reading.Reported) && saidBefore(d.Decision, &o.reading):
+		// A file without times that is sent again, every night perhaps, is no new reading.
+	case len(d.Readings) >= truth.MostReadings && !d.Has(&o.reading):
+		a.Status, a.Field, a.Why = Invalid, "receipt", fmt.Sprintf("the decision has %d readings already", truth.MostReadings)
+		return
+	default:
+		changed = d.Add(o.reading)
+	}
+	if changed {
+		d.fresh = append(d.fresh, o.reading)
+		e.keep(key, d)
+	}
+	e.answer(o, d.Decision, &before, stood, a)
 }
 
-func newFinder(box *inbox, tx *bolt.Tx) *finder {
-	return &finder{inbox: box, tx: tx, fresh: make(map[promiseKey]map[recordKey]*Record), drawn: make(map[promiseKey]map[uint64]int64),
-		buckets: make(map[promiseKey][2]*bolt.Bucket)}
+// saidBefore reports whether the last reading of the source says the same.
+func saidBefore(d *truth.Decision, r *truth.Reading) bool {
+	var last *truth.Reading
+	for i := range d.Readings {
+		if have := &d.Readings[i]; have.Source == r.Source && have.Kind == r.Kind {
+			last = have
+		}
+	}
+	return last != nil && last.Truth == r.Truth && last.SawModel == r.SawModel
 }
 
-// keep notes a record that this batch has changed, and returns whether it is the first time.
-func (f *finder) keep(r *Record) bool {
-	p, key := promiseKey{r.Receipt.Policy, r.Receipt.Version}, r.key()
-	if f.fresh[p] == nil {
-		f.fresh[p], f.drawn[p] = make(map[recordKey]*Record), make(map[uint64]int64)
-	}
-	if f.fresh[p][key] != nil {
-		return false
-	}
-	f.fresh[p][key] = r
-	if d := r.Receipt.Draw; d != 0 && reviewed(&r.Receipt) {
-		if first, drawn := f.drawn[p][d]; !drawn || r.Receipt.Time < first {
-			f.drawn[p][d] = r.Receipt.Time
+// answer says what became of a reading.
+func (e *entry) answer(o *opened, d *truth.Decision, before *truth.Finding, stood *truth.Reading, a *Answer) {
+	after := o.terms.Find(d, truth.EndOfTime)
+	said, stands := &o.reading, d.Standing(o.reading.Source, o.reading.Kind)
+	a.Predicted, a.Time = o.terms.Policy.Classes[d.Receipt.Predicted], time.UnixMicro(d.Receipt.Time).UTC()
+	a.Want = after.Want
+	replaced := stood != nil && (stands.Truth != stood.Truth || stands.SawModel != stood.SawModel)
+	switch {
+	case !truth.Reviewed(&d.Receipt):
+		a.Status, a.Field, a.Why, a.Want = Apart, "receipt", "nobody had picked the input for review: its outcome has no weight", truth.WantNone
+	case d.Duplicate:
+		a.Status, a.Field, a.Why, a.Want = Duplicate, "receipt", "an equal input was decided before, and counts", truth.WantNone
+	case after.Apart != nil && after.Apart.Source == said.Source && after.Apart.Kind == said.Kind && stood != nil && said.Truth != stood.Truth:
+		a.Status, a.Field, a.Why = Apart, "source", "its first reading stands: what it says after the answer is kept apart"
+	case stood != nil && !replaced:
+		a.Status = Duplicate
+		if said.Truth != stands.Truth {
+			a.Field, a.Why = "at", "a later reading of the same source stands"
 		}
+	case after.Apart != nil && said.SawModel && after.Apart.Source == said.Source:
+		a.Status, a.Field, a.Why = Apart, "saw_model", "the reader had seen the model's answer: a blind reading is wanted"
+	case replaced:
+		a.Status = Corrected // Want names the reading that is wanted now
+	case after.Want != truth.WantNone && after.Want != before.Want:
+		a.Status = SecondReadWanted
+	default:
+		a.Status = Counted
 	}
-	return true
 }
 
-func (f *finder) bucketsOf(p promiseKey) (records, draws *bolt.Bucket) {
-	have, known := f.buckets[p]
-	if !known {
-		if b := promiseBucket(f.tx, p); b != nil {
-			have = [2]*bolt.Bucket{b.Bucket(bucketRecords), b.Bucket(bucketDraws)}
-		}
-		f.buckets[p] = have
+// keep notes a decision that this batch has changed. Of equal inputs the one that was decided first
+// counts.
+func (e *entry) keep(key store.Key, d *entered) {
+	r := &d.Receipt
+	known := e.decisions[key] != nil
+	e.decisions[key] = d
+	e.touch(key)
+	if known || r.Draw == 0 || !truth.Reviewed(r) {
+		return
 	}
-	return have[0], have[1]
+	drawn := e.drawn[key.Promise]
+	first, some := drawn[r.Draw]
+	switch {
+	case some && compareKeys(first, key) < 0:
+		d.Duplicate = true
+		return
+	case some:
+		e.demote(first)
+	}
+	drawn[r.Draw] = key
 }
 
-// record returns a copy of a decision's record, or else a new record without readings.
-func (f *finder) record(opening *Record) (r *Record, known bool, err error) {
-	p := promiseKey{opening.Receipt.Policy, opening.Receipt.Version}
-	key := opening.key()
-	found := f.fresh[p][key]
-	if found != nil {
-		return found, true, nil
+// demote lets an earlier decision count in the place of one.
+func (e *entry) demote(key store.Key) {
+	d := e.decisions[key]
+	if d == nil {
+		d = &entered{Decision: &truth.Decision{}} // nothing else of it changes
+		e.decisions[key] = d
 	}
-	for _, g := range []*gathered{f.inbox.open, f.inbox.merging} {
-		if found == nil && g != nil && g.promises[p] != nil {
-			found = g.promises[p].records[key]
-		}
-	}
-	if found == nil {
-		if records, _ := f.bucketsOf(p); records != nil {
-			if value := records.Get(key[:]); value != nil {
-				found, err = decodeRecord(p, key[:], value)
-				return found, true, err
-			}
-		}
-	}
-	if found == nil {
-		fresh := *opening
-		fresh.Readings = nil
-		return &fresh, false, nil
-	}
-	copied := *found
-	return &copied, true, nil
+	d.Duplicate, d.demoted = true, d.sealed == nil
+	e.touch(key)
 }
 
-// duplicate reports whether an equal input that was decided before counts in place of a record.
-func (f *finder) duplicate(r *Record, known bool) bool {
-	c := &r.Receipt
-	if r.Duplicate || c.Draw == 0 {
-		return r.Duplicate
-	}
-	p := promiseKey{c.Policy, c.Version}
-	earlier := func(at int64) bool { return at < c.Time || at == c.Time && !known }
-	for _, g := range []*gathered{f.inbox.open, f.inbox.merging} {
-		if g == nil || g.promises[p] == nil {
-			continue
-		}
-		if at, found := g.promises[p].draws[c.Draw]; found && earlier(at) {
-			return true
+func (e *entry) touch(key store.Key) {
+	for _, run := range e.runs {
+		if run.Number == key.Promise {
+			e.touched[cohortKey{key.Promise, promise.Grid{Period: run.Period}.Start(key.Time)}] = true
+			return
 		}
 	}
-	if at, found := f.drawn[p][c.Draw]; found && earlier(at) {
-		return true
-	}
-	if _, draws := f.bucketsOf(p); draws != nil {
-		if first := draws.Get(binary.BigEndian.AppendUint64(nil, c.Draw)); first != nil {
-			return earlier(timeOf(first))
+}
+
+func compareKeys(a, b store.Key) int {
+	return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Time, b.Time), bytes.Compare(a.ID[:], b.ID[:]))
+}
+
+// write stores what has changed, in the order of keys.
+func (e *entry) write() error {
+	keys := make([]store.Key, 0, len(e.decisions))
+	for key, d := range e.decisions {
+		if len(d.fresh) > 0 || d.demoted {
+			keys = append(keys, key)
 		}
 	}
-	return false
+	slices.SortFunc(keys, compareKeys)
+	for _, key := range keys {
+		if err := e.writeOne(key, e.decisions[key]); err != nil {
+			return err
+		}
+	}
+	touched := make([]cohortKey, 0, len(e.touched))
+	for key := range e.touched {
+		touched = append(touched, key)
+	}
+	slices.SortFunc(touched, func(a, b cohortKey) int {
+		return cmp.Or(cmp.Compare(a.promise, b.promise), cmp.Compare(a.start, b.start))
+	})
+	for _, c := range touched {
+		if err := e.tx.Touch(c.promise, c.start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *entry) writeOne(key store.Key, d *entered) error {
+	if d.sealed != nil {
+		return e.tx.Insert(key.Promise, d.Decision, d.sealed)
+	}
+	if len(d.fresh) > 0 {
+		if err := e.tx.PutReadings(key, d.fresh); err != nil {
+			return err
+		}
+	}
+	if d.demoted {
+		return e.tx.SetDuplicate(key)
+	}
+	return nil
 }

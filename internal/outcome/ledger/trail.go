@@ -1,11 +1,10 @@
 package ledger
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
 // An Event is an entry of the trail.
@@ -21,6 +20,10 @@ type Event struct {
 	Version string `json:"version,omitempty"`
 	// Figure names the figure whose alarm was raised or cleared, such as critical_fnr.
 	Figure string `json:"figure,omitempty"`
+	// Alarm names the alarm that was cleared, as AlarmName does.
+	Alarm string `json:"alarm,omitempty"`
+	// Successor is the hash of the policy that answered it.
+	Successor string `json:"successor,omitempty"`
 	// Detail says more, such as how many outcomes were deleted.
 	Detail string `json:"detail,omitempty"`
 }
@@ -31,33 +34,28 @@ type EventKind string
 // The kinds of events.
 const (
 	EventPolicy        EventKind = "policy_added"
-	EventPolicyChanged EventKind = "policy_changed" // lines, audits or what else the hash does not cover
+	EventPolicyChanged EventKind = "policy_changed" // audits or what else the hash does not cover
 	EventRaised        EventKind = "alarm_raised"
 	EventCleared       EventKind = "alarm_cleared"
-	EventLine          EventKind = "line_changed" // evidence against the new line begins anew
 	EventDeleted       EventKind = "outcomes_deleted"
+	EventRestored      EventKind = "ledger_restored"
 )
 
 // note appends an event to the trail.
-func (st *store) note(tx *bolt.Tx, e Event) error {
-	b := tx.Bucket(bucketTrail)
-	n, err := b.NextSequence()
-	if err != nil {
-		return err
-	}
-	e.At = st.now().UTC()
+func (l *Ledger) note(tx *store.Tx, e Event) error {
+	e.At = l.now().UTC()
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return b.Put(binary.BigEndian.AppendUint64(nil, n), text)
+	return tx.AddEvent(text)
 }
 
 // Trail returns all events, the oldest first. Nothing deletes them.
 func (l *Ledger) Trail() ([]Event, error) {
 	var events []Event
-	err := l.main.View(func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketTrail).ForEach(func(_, text []byte) error {
+	err := l.store.View(func(tx *store.Tx) error {
+		return tx.Trail(func(text []byte) error {
 			var e Event
 			if err := json.Unmarshal(text, &e); err != nil {
 				return err

@@ -120,15 +120,16 @@ func (tx *Tx) Earliest(promise int64, draws []uint64) (map[uint64]Key, error) {
 			continue
 		}
 		err := tx.query(func(r *row) error {
-			k := Key{Promise: promise, Time: r.int()}
-			id := r.bytes()
-			if r.damaged || len(id) != len(k.ID) {
+			d := &truth.Decision{}
+			k, _ := readDecision(r, d)
+			if r.damaged {
 				return errRow
 			}
-			k.ID = receipt.ID(id)
-			found[draw] = k
+			if truth.Reviewed(&d.Receipt) { // others never count
+				found[draw] = k
+			}
 			return nil
-		}, "SELECT time, id FROM decision WHERE draw = ? AND draw <> 0 AND promise = ? AND duplicate = 0", int64(draw), promise)
+		}, "SELECT "+decisionColumns+" FROM decision WHERE draw = ? AND draw <> 0 AND promise = ? AND duplicate = 0", int64(draw), promise)
 		if err != nil {
 			return nil, err
 		}

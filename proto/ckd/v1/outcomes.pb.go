@@ -1258,7 +1258,9 @@ type PromiseFigures struct {
 	// What was known each time a cohort was taken into the evidence.
 	History []*PromisePoint `protobuf:"bytes,11,rep,name=history,proto3" json:"history,omitempty"`
 	// When the next cohort's outcomes are all due; absent where none is open.
-	NextMature    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_mature,json=nextMature,proto3" json:"next_mature,omitempty"`
+	NextMature *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_mature,json=nextMature,proto3" json:"next_mature,omitempty"`
+	// Begin of the first cohort of the model, of whichever policy and version.
+	ModelSince    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=model_since,json=modelSince,proto3" json:"model_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1373,6 +1375,13 @@ func (x *PromiseFigures) GetHistory() []*PromisePoint {
 func (x *PromiseFigures) GetNextMature() *timestamppb.Timestamp {
 	if x != nil {
 		return x.NextMature
+	}
+	return nil
+}
+
+func (x *PromiseFigures) GetModelSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ModelSince
 	}
 	return nil
 }
@@ -1562,8 +1571,11 @@ type RiskFigure struct {
 	// About how many further outcomes would show that the risk is below the line, if it
 	// is what the estimate says; absent if none would.
 	OutcomesNeeded *float64 `protobuf:"fixed64,16,opt,name=outcomes_needed,json=outcomesNeeded,proto3,oneof" json:"outcomes_needed,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The average over all policies and versions of the model, since
+	// PromiseFigures.model_since; absent without a line, and of classes and slices.
+	ModelAverage  *Share `protobuf:"bytes,17,opt,name=model_average,json=modelAverage,proto3" json:"model_average,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RiskFigure) Reset() {
@@ -1708,6 +1720,13 @@ func (x *RiskFigure) GetOutcomesNeeded() float64 {
 	return 0
 }
 
+func (x *RiskFigure) GetModelAverage() *Share {
+	if x != nil {
+		return x.ModelAverage
+	}
+	return nil
+}
+
 // RiskMonitor is the alarm of one figure.
 type RiskMonitor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1720,13 +1739,20 @@ type RiskMonitor struct {
 	RunLengthInputs *float64 `protobuf:"fixed64,3,opt,name=run_length_inputs,json=runLengthInputs,proto3,oneof" json:"run_length_inputs,omitempty"`
 	// log(1 + evidence) / log(1 + run_length): 1 raises the alarm.
 	LogEvidence float64 `protobuf:"fixed64,4,opt,name=log_evidence,json=logEvidence,proto3" json:"log_evidence,omitempty"`
-	// The alarm is up.
+	// The alarm is up. It belongs to the model, across its policies and versions.
 	Raised bool `protobuf:"varint,5,opt,name=raised,proto3" json:"raised,omitempty"`
 	// Begin of the cohort that raised it.
 	RaisedBy *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=raised_by,json=raisedBy,proto3" json:"raised_by,omitempty"`
 	// Evidence by the outcomes as they are now, with what came late or was corrected. It
 	// never changes the alarm.
-	Replayed      float64 `protobuf:"fixed64,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed float64 `protobuf:"fixed64,7,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// When that was seen.
+	RaisedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=raised_at,json=raisedAt,proto3" json:"raised_at,omitempty"`
+	// When the risk seems to have risen above the line, while the alarm is up: the begin of
+	// the cohort from which on the evidence is largest; and the risk since then, with an
+	// interval for one look. Both are chosen by looking.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`
+	SinceRate     *CountedShare          `protobuf:"bytes,10,opt,name=since_rate,json=sinceRate,proto3" json:"since_rate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1808,6 +1834,27 @@ func (x *RiskMonitor) GetReplayed() float64 {
 		return x.Replayed
 	}
 	return 0
+}
+
+func (x *RiskMonitor) GetRaisedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RaisedAt
+	}
+	return nil
+}
+
+func (x *RiskMonitor) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *RiskMonitor) GetSinceRate() *CountedShare {
+	if x != nil {
+		return x.SinceRate
+	}
+	return nil
 }
 
 // CountedShare is a share with its 95% interval, and the counts behind it, which have no
@@ -2276,11 +2323,15 @@ type ReaderAgreement struct {
 	// Share of the inputs first read as not critical, and read again at random, that the
 	// second reader found critical.
 	ReaderMisses *CountedShare `protobuf:"bytes,2,opt,name=reader_misses,json=readerMisses,proto3" json:"reader_misses,omitempty"`
-	// Inputs of which a second reading is or was wanted; those that have one; those whose
-	// cohort is mature without one.
+	// Inputs of which a second reading is or was wanted; those that have one.
 	SecondWanted  uint64 `protobuf:"varint,3,opt,name=second_wanted,json=secondWanted,proto3" json:"second_wanted,omitempty"`
 	SecondArrived uint64 `protobuf:"varint,4,opt,name=second_arrived,json=secondArrived,proto3" json:"second_arrived,omitempty"`
-	Unconfirmed   uint64 `protobuf:"varint,5,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// Inputs that the model called safe and some reading critical; those of these whose
+	// cohort is mature and of which no second source has said anything; those whose reading
+	// was taken back by its source. More than 5% of either rule out that a promise holds.
+	Missed      uint64 `protobuf:"varint,10,opt,name=missed,proto3" json:"missed,omitempty"`
+	Unconfirmed uint64 `protobuf:"varint,5,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	Withdrawn   uint64 `protobuf:"varint,11,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
 	// Inputs for which a third reading is wanted.
 	Disputed uint64 `protobuf:"varint,6,opt,name=disputed,proto3" json:"disputed,omitempty"`
 	// Shares of first readings that agree with the model, by whether the reader had seen
@@ -2351,9 +2402,23 @@ func (x *ReaderAgreement) GetSecondArrived() uint64 {
 	return 0
 }
 
+func (x *ReaderAgreement) GetMissed() uint64 {
+	if x != nil {
+		return x.Missed
+	}
+	return 0
+}
+
 func (x *ReaderAgreement) GetUnconfirmed() uint64 {
 	if x != nil {
 		return x.Unconfirmed
+	}
+	return 0
+}
+
+func (x *ReaderAgreement) GetWithdrawn() uint64 {
+	if x != nil {
+		return x.Withdrawn
 	}
 	return 0
 }
@@ -3014,7 +3079,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x13ListPromisesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"J\n" +
 	"\x14ListPromisesResponse\x122\n" +
-	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xb9\x04\n" +
+	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xf6\x04\n" +
 	"\x0ePromiseFigures\x12)\n" +
 	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\x12\x10\n" +
 	"\x03why\x18\x02 \x03(\tR\x03why\x12>\n" +
@@ -3029,7 +3094,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	" \x01(\v2\x14.ckd.v1.CountedShareR\atraffic\x12.\n" +
 	"\ahistory\x18\v \x03(\v2\x14.ckd.v1.PromisePointR\ahistory\x12;\n" +
 	"\vnext_mature\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"nextMature\"\xe0\x04\n" +
+	"nextMature\x12;\n" +
+	"\vmodel_since\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"modelSince\"\xe0\x04\n" +
 	"\x0eOutcomeSummary\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x04R\adecided\x12,\n" +
 	"\afigures\x18\x02 \x03(\v2\x12.ckd.v1.RiskFigureR\afigures\x12*\n" +
@@ -3044,7 +3111,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x12lag_median_seconds\x18\n" +
 	" \x01(\v2\r.ckd.v1.ShareR\x10lagMedianSeconds\x125\n" +
 	"\x0flag_p90_seconds\x18\v \x01(\v2\r.ckd.v1.ShareR\rlagP90Seconds\x12(\n" +
-	"\x05kinds\x18\f \x03(\v2\x12.ckd.v1.KindFigureR\x05kinds\"\x8e\x05\n" +
+	"\x05kinds\x18\f \x03(\v2\x12.ckd.v1.KindFigureR\x05kinds\"\xc2\x05\n" +
 	"\n" +
 	"RiskFigure\x12/\n" +
 	"\x06figure\x18\x01 \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06figure\x12%\n" +
@@ -3065,10 +3132,11 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x04line\x18\r \x01(\x01H\x01R\x04line\x88\x01\x01\x12-\n" +
 	"\amonitor\x18\x0e \x01(\v2\x13.ckd.v1.RiskMonitorR\amonitor\x12)\n" +
 	"\averdict\x18\x0f \x01(\x0e2\x0f.ckd.v1.VerdictR\averdict\x12,\n" +
-	"\x0foutcomes_needed\x18\x10 \x01(\x01H\x02R\x0eoutcomesNeeded\x88\x01\x01B\r\n" +
+	"\x0foutcomes_needed\x18\x10 \x01(\x01H\x02R\x0eoutcomesNeeded\x88\x01\x01\x122\n" +
+	"\rmodel_average\x18\x11 \x01(\v2\r.ckd.v1.ShareR\fmodelAverageB\r\n" +
 	"\v_unweightedB\a\n" +
 	"\x05_lineB\x12\n" +
-	"\x10_outcomes_needed\"\x9f\x02\n" +
+	"\x10_outcomes_needed\"\xbf\x03\n" +
 	"\vRiskMonitor\x12\x1a\n" +
 	"\bevidence\x18\x01 \x01(\x01R\bevidence\x12\x1d\n" +
 	"\n" +
@@ -3077,7 +3145,12 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\flog_evidence\x18\x04 \x01(\x01R\vlogEvidence\x12\x16\n" +
 	"\x06raised\x18\x05 \x01(\bR\x06raised\x127\n" +
 	"\traised_by\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\braisedBy\x12\x1a\n" +
-	"\breplayed\x18\a \x01(\x01R\breplayedB\x14\n" +
+	"\breplayed\x18\a \x01(\x01R\breplayed\x127\n" +
+	"\traised_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\braisedAt\x120\n" +
+	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
+	"\n" +
+	"since_rate\x18\n" +
+	" \x01(\v2\x14.ckd.v1.CountedShareR\tsinceRateB\x14\n" +
 	"\x12_run_length_inputs\"q\n" +
 	"\fCountedShare\x12\x0e\n" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12#\n" +
@@ -3118,13 +3191,16 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x04high\x18\x02 \x01(\x01R\x04high\x12\x1f\n" +
 	"\bexpected\x18\x03 \x01(\x01H\x00R\bexpected\x88\x01\x01\x120\n" +
 	"\bobserved\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\bobservedB\v\n" +
-	"\t_expected\"\x84\x03\n" +
+	"\t_expected\"\xba\x03\n" +
 	"\x0fReaderAgreement\x122\n" +
 	"\tagreement\x18\x01 \x01(\v2\x14.ckd.v1.CountedShareR\tagreement\x129\n" +
 	"\rreader_misses\x18\x02 \x01(\v2\x14.ckd.v1.CountedShareR\freaderMisses\x12#\n" +
 	"\rsecond_wanted\x18\x03 \x01(\x04R\fsecondWanted\x12%\n" +
-	"\x0esecond_arrived\x18\x04 \x01(\x04R\rsecondArrived\x12 \n" +
-	"\vunconfirmed\x18\x05 \x01(\x04R\vunconfirmed\x12\x1a\n" +
+	"\x0esecond_arrived\x18\x04 \x01(\x04R\rsecondArrived\x12\x16\n" +
+	"\x06missed\x18\n" +
+	" \x01(\x04R\x06missed\x12 \n" +
+	"\vunconfirmed\x18\x05 \x01(\x04R\vunconfirmed\x12\x1c\n" +
+	"\twithdrawn\x18\v \x01(\x04R\twithdrawn\x12\x1a\n" +
 	"\bdisputed\x18\x06 \x01(\x04R\bdisputed\x12*\n" +
 	"\x05blind\x18\a \x01(\v2\x14.ckd.v1.CountedShareR\x05blind\x12.\n" +
 	"\asighted\x18\b \x01(\v2\x14.ckd.v1.CountedShareR\asighted\x12\x1c\n" +
@@ -3295,66 +3371,71 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	21, // 23: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
 	28, // 24: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
 	36, // 25: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	19, // 26: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	19, // 27: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	21, // 28: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	21, // 29: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	23, // 30: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	24, // 31: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	25, // 32: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	26, // 33: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	40, // 34: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	40, // 35: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	27, // 36: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	41, // 37: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	40, // 38: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	21, // 39: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	40, // 40: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	40, // 41: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	20, // 42: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	42, // 43: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	36, // 44: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	40, // 45: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 46: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	21, // 47: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	21, // 48: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	43, // 49: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	21, // 50: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	21, // 51: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	21, // 52: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	21, // 53: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	21, // 54: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	21, // 55: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	21, // 56: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	21, // 57: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 58: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	21, // 59: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	36, // 60: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	29, // 61: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	29, // 62: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	40, // 63: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	39, // 64: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	36, // 65: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	36, // 66: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 67: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	36, // 68: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 69: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 70: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	15, // 71: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	30, // 72: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	32, // 73: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	34, // 74: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 75: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	14, // 76: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	16, // 77: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	31, // 78: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	33, // 79: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	35, // 80: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	75, // [75:81] is the sub-list for method output_type
-	69, // [69:75] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	36, // 26: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	19, // 27: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	19, // 28: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	21, // 29: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	21, // 30: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	23, // 31: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	24, // 32: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	25, // 33: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	26, // 34: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	40, // 35: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	40, // 36: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	27, // 37: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	41, // 38: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	40, // 39: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	21, // 40: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	40, // 41: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	40, // 42: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	20, // 43: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	42, // 44: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	40, // 45: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	36, // 46: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	36, // 47: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	36, // 48: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	21, // 49: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
+	40, // 50: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 51: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	21, // 52: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	21, // 53: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	43, // 54: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	21, // 55: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	21, // 56: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	21, // 57: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	21, // 58: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	21, // 59: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	21, // 60: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	21, // 61: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	21, // 62: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 63: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	21, // 64: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	36, // 65: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	29, // 66: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	29, // 67: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	40, // 68: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	39, // 69: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	36, // 70: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	36, // 71: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 72: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	36, // 73: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 74: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 75: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	15, // 76: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	30, // 77: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	32, // 78: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	34, // 79: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 80: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	14, // 81: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	16, // 82: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	31, // 83: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	33, // 84: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	35, // 85: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	80, // [80:86] is the sub-list for method output_type
+	74, // [74:80] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }

@@ -47,6 +47,9 @@ const (
 	Verdict_VERDICT_TOO_FEW_OUTCOMES Verdict = 3
 	// The policy has nothing that the risk could be held against.
 	Verdict_VERDICT_NO_LINE Verdict = 4
+	// No alarm is up, but the evidence against the promise is over half of its logarithm,
+	// or the interval of the risk lies above the line.
+	Verdict_VERDICT_IN_DOUBT Verdict = 5
 )
 
 // Enum value maps for Verdict.
@@ -57,6 +60,7 @@ var (
 		2: "VERDICT_VIOLATED",
 		3: "VERDICT_TOO_FEW_OUTCOMES",
 		4: "VERDICT_NO_LINE",
+		5: "VERDICT_IN_DOUBT",
 	}
 	Verdict_value = map[string]int32{
 		"VERDICT_UNSPECIFIED":      0,
@@ -64,6 +68,7 @@ var (
 		"VERDICT_VIOLATED":         2,
 		"VERDICT_TOO_FEW_OUTCOMES": 3,
 		"VERDICT_NO_LINE":          4,
+		"VERDICT_IN_DOUBT":         5,
 	}
 )
 
@@ -4253,13 +4258,14 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x05score\x18\x01 \x01(\x0e2\r.ckd.v1.ScoreR\x05score\x12!\n" +
 	"\tthreshold\x18\x02 \x01(\x01H\x00R\tthreshold\x88\x01\x01B\f\n" +
 	"\n" +
-	"_threshold*\x80\x01\n" +
+	"_threshold*\x96\x01\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fVERDICT_HOLDING\x10\x01\x12\x14\n" +
 	"\x10VERDICT_VIOLATED\x10\x02\x12\x1c\n" +
 	"\x18VERDICT_TOO_FEW_OUTCOMES\x10\x03\x12\x13\n" +
-	"\x0fVERDICT_NO_LINE\x10\x04*Z\n" +
+	"\x0fVERDICT_NO_LINE\x10\x04\x12\x14\n" +
+	"\x10VERDICT_IN_DOUBT\x10\x05*Z\n" +
 	"\x06Detail\x12\x16\n" +
 	"\x12DETAIL_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDETAIL_DECISION\x10\x01\x12\x12\n" +

@@ -21,6 +21,7 @@ import (
 	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -130,7 +131,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
-	recent := func() []*ledger.Promise {
+	recent := func() []*promise.Promise {
 		states, err := l.Recent()
 		if err != nil {
 			k.log.Error("the ledger's state cannot be read", zap.Error(err))

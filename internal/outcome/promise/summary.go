@@ -1,49 +1,52 @@
-package ledger
+package promise
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
 const (
 	// lately is how many of the last mature cohorts are lately.
 	lately = 28
-	// mostOverdue is the share of a stratum's outcomes that may be overdue while a promise holds, and
-	// that may be of decisions that no daemon told of.
-	mostOverdue = 0.05
+	// mostMissing is the share of a stratum's outcomes that may be overdue while a promise holds, or of
+	// decisions that no daemon told of; and the share of critical readings that may be unconfirmed, or
+	// withdrawn.
+	mostMissing = 0.05
+	// doubtful is the logarithm of the evidence, as a share of its limit's, over which a promise is in
+	// doubt.
+	doubtful = 0.5
 )
 
 // pooled are sums over some cohorts.
 type pooled struct {
 	tally  *tally
-	issued [4]issuedOf
+	issued [receipt.Strata]Issued
 	// due and overdue are by stratum; overdueWeight sums 1/pi of the overdue.
-	due, overdue  [4]uint64
-	overdueWeight [4]float64
+	due, overdue  [receipt.Strata]uint64
+	overdueWeight [receipt.Strata]float64
 	free          bool
 }
 
 func newPooled() *pooled { return &pooled{tally: newTally()} }
 
-func (p *pooled) add(t *terms, c *cohortState) {
-	p.tally.add(c.tally)
-	p.free = p.free || c.settings(t).Free
+func (p *pooled) add(c *Cohort, s Settings) {
+	counted := &c.Count.tally
+	p.tally.add(counted)
+	p.free = p.free || s.Free
 	for s := range p.issued {
-		arrived, untold, due := c.tally.Strata[s], c.tally.Untold[s], issuedOf{}
+		arrived, untold, due := counted.Strata[s], counted.Untold[s], Issued{}
 		arrived.Count -= untold.Count
 		arrived.Weight -= untold.Weight
-		if c.sums != nil {
-			due = c.sums.Strata[s]
+		if c.Told != nil {
+			due = c.Told.Strata[s]
 			p.issued[s].add(&due)
 		}
 		p.due[s] += max(due.Due, arrived.Count) + untold.Count
@@ -59,79 +62,75 @@ func (p *pooled) add(t *terms, c *cohortState) {
 // stratum: those that no daemon told of do not weigh.
 func (p *pooled) told(k receipt.Stratum) bool {
 	untold := float64(p.tally.Untold[k].Count + p.tally.Missing)
-	return untold <= mostOverdue*float64(p.due[k]+p.tally.Missing)
+	return untold <= mostMissing*float64(p.due[k]+p.tally.Missing)
 }
 
-// summarise makes the state of a promise.
-func (ps *promises) summarise(p *promise, t *terms, mature int, now time.Time) (*Promise, error) {
-	s := &Promise{Policy: t.hash, Version: p.version(), VersionHash: p.key.version, Model: t.policy.Name,
-		Classes: slices.Clone(t.policy.Classes), Critical: slices.Clone(t.policy.Critical), AsOf: now.UTC(), Audit: t.policy.Audit}
-	settled, last := newPooled(), newPooled()
-	for i, c := range p.cohorts[:mature] {
-		settled.add(t, c)
-		if i >= mature-lately {
-			last.add(t, c)
+// Promise returns what outcomes say of a run. Cohorts that are mature have to be taken.
+func (m *Model) Promise(r *Run, now time.Time) (*Promise, error) {
+	t, mature := r.Terms, r.Mature(now)
+	s := &Promise{Policy: t.Hash, Version: r.Name(), VersionHash: r.VersionHash, Model: t.Policy.Name,
+		Classes: slices.Clone(t.Policy.Classes), Critical: slices.Clone(t.Policy.Critical), AsOf: now.UTC(), Audit: t.Policy.Audit}
+	settled, last, all := newPooled(), newPooled(), newPooled()
+	for i, c := range r.Cohorts {
+		set := r.Settings(c)
+		all.add(c, set)
+		if i < mature {
+			settled.add(c, set)
+		}
+		if i < mature && i >= mature-lately {
+			last.add(c, set)
 		}
 	}
-	all := newPooled()
-	for _, c := range p.cohorts {
-		all.add(t, c)
+	sequences, err := r.sequences(mature)
+	if err != nil {
+		return nil, err
 	}
-	early := p.replay
-	if mature < len(p.cohorts) {
-		early = p.replay.clone()
-		for _, c := range p.cohorts[mature:] {
-			if c.Changes == 0 {
-				continue
-			}
-			early.begin(c.settings(t))
-			err := ps.scan(p, c.Start, func(r *Record) {
-				if r.Duplicate || !reviewed(&r.Receipt) {
-					return
-				}
-				if f := t.find(r, endOfTime); f.known {
-					early.observe(t, r, &f, c.Start)
-				}
-			})
-			if err != nil {
-				return nil, err
-			}
+	early := sequences
+	if mature < len(r.Cohorts) {
+		if early, err = r.extended(sequences.clone(), r.Cohorts[mature:]); err != nil {
+			return nil, err
 		}
 	}
-	b := summariser{t: t, slices: sliceNames(t.policy.Audit), sensitivity: t.sensitivity()}
-	s.Mature = b.summary(settled, p.replay)
+	again, err := m.again()
+	if err != nil {
+		return nil, err
+	}
+	b := summariser{t: t, slices: sliceNames(t.Policy.Audit), sensitivity: t.Sensitivity()}
+	s.Mature = b.summary(settled, sequences)
 	s.Provisional = b.summary(all, early)
 	s.Provisional.Readers.Unconfirmed = s.Mature.Readers.Unconfirmed // others are not late yet
-	b.watch(&s.Mature, settled, last, p)
-	s.Cohorts = p.reach(t, mature)
-	s.Strata = strataOf(all, settled, last, p.cohorts)
+	if err := b.watch(&s.Mature, settled, last, m, again); err != nil {
+		return nil, err
+	}
+	s.Since = again.since
+	s.Cohorts = r.reach(mature)
+	s.Strata = strataOf(all, settled, last, r.Cohorts)
 	s.Traffic = traffic(all)
+	s.History = slices.Clone(r.history)
 	b.judge(s, settled)
-	var err error
-	s.History, err = p.history(ps.main)
-	return s, err
+	return s, nil
 }
 
 // reach says how far outcomes are due.
-func (p *promise) reach(t *terms, mature int) Cohorts {
-	c := Cohorts{Period: time.Duration(p.info.Period) * time.Microsecond, Mature: mature, Open: len(p.cohorts) - mature}
-	due := settingsOf(t.policy.Audit).Due
-	if n := len(p.cohorts); n > 0 {
-		due = p.cohorts[n-1].settings(t).Due
-		c.Since = time.UnixMicro(p.cohorts[0].Start).UTC()
+func (r *Run) reach(mature int) Cohorts {
+	c := Cohorts{Period: time.Duration(r.Period) * time.Microsecond, Mature: mature, Open: len(r.Cohorts) - mature}
+	due := SettingsOf(r.Terms.Policy.Audit).Due
+	if n := len(r.Cohorts); n > 0 {
+		due = r.Settings(r.Cohorts[n-1]).Due
+		c.Since = time.UnixMicro(r.Cohorts[0].Start).UTC()
 	}
 	c.Due = time.Duration(due) * time.Microsecond
 	if mature > 0 {
-		c.Until = time.UnixMicro(p.cohorts[mature-1].Start + p.info.Period).UTC()
+		c.Until = time.UnixMicro(r.Cohorts[mature-1].Start + r.Period).UTC()
 	}
 	if c.Open > 0 {
-		c.NextMature = p.maturity(t, p.cohorts[mature])
+		c.NextMature = r.Maturity(r.Cohorts[mature])
 	}
 	return c
 }
 
-func strataOf(all, settled, last *pooled, cohorts []*cohortState) []Stratum {
-	told := slices.ContainsFunc(cohorts, func(c *cohortState) bool { return c.sums != nil })
+func strataOf(all, settled, last *pooled, cohorts []*Cohort) []Stratum {
+	told := slices.ContainsFunc(cohorts, func(c *Cohort) bool { return c.Told != nil })
 	strata := make([]Stratum, 0, 3)
 	for k := receipt.Deferred; k <= receipt.CalledSafe; k++ {
 		i := all.issued[k]
@@ -143,7 +142,7 @@ func strataOf(all, settled, last *pooled, cohorts []*cohortState) []Stratum {
 		s.Arrived = s.Due - s.Overdue
 		s.Late, s.Lately = settled.late(k), last.late(k)
 		s.Free = all.free && k == receipt.CalledCritical
-		s.FreeMet = !s.Free || !(s.Late.Value > mostOverdue)
+		s.FreeMet = !s.Free || !(s.Late.Value > mostMissing)
 		strata = append(strata, s)
 	}
 	return strata
@@ -175,7 +174,7 @@ func traffic(all *pooled) Share {
 
 // A summariser makes summaries.
 type summariser struct {
-	t           *terms
+	t           *truth.Terms
 	slices      []sliceName
 	sensitivity float64
 }
@@ -198,12 +197,12 @@ func sliceNames(a *policy.Audit) []sliceName {
 	return names
 }
 
-func (b *summariser) summary(p *pooled, r *replay) Summary {
+func (b *summariser) summary(p *pooled, r *sequences) Summary {
 	c := p.tally
 	s := Summary{Decided: c.Decided, Confusion: confusion(c), Calibration: calibration(c), Readers: readers(c), Lag: c.lag(),
 		Yield: yieldOf(c)}
 	for i := range c.Pooled {
-		f := b.figure(watch{Risk: c.Pooled[i].Of, Class: -1}, &c.Pooled[i], c.Disputed[i], r)
+		f := b.figure(Watch{Risk: c.Pooled[i].Of}, &c.Pooled[i], c.Disputed[i], r)
 		f.Overdue = p.band(i)
 		if i == 0 {
 			s.FNR = f
@@ -211,14 +210,14 @@ func (b *summariser) summary(p *pooled, r *replay) Summary {
 			s.MissRate = f
 		}
 	}
-	for _, k := range b.t.policy.Critical {
+	for _, k := range b.t.Policy.Critical {
 		class := classTally{FNR: evidence.Estimate{Of: evidence.FNR}}
 		if seen := c.Classes[k]; seen != nil {
 			class = *seen
 		}
 		class.FNR.Outcomes = c.Pooled[0].Outcomes
-		f := b.figure(watch{Risk: evidence.FNR, Class: k}, &class.FNR, class.Disputed, r)
-		f.Class = b.t.policy.Classes[k]
+		f := b.figure(Watch{Risk: evidence.FNR, Class: b.t.Policy.Classes[k]}, &class.FNR, class.Disputed, r)
+		f.Class = b.t.Policy.Classes[k]
 		s.Classes = append(s.Classes, f)
 	}
 	for _, name := range b.slices {
@@ -227,7 +226,7 @@ func (b *summariser) summary(p *pooled, r *replay) Summary {
 			slice = *seen
 		}
 		for i := range slice.Risks {
-			f := b.figure(watch{Risk: slice.Risks[i].Of, Class: -1, Slice: name.hash}, &slice.Risks[i], slice.Disputed[i], r)
+			f := b.figure(Watch{Risk: slice.Risks[i].Of, Slice: name.hash}, &slice.Risks[i], slice.Disputed[i], r)
 			f.Slice = name.name
 			s.Slices = append(s.Slices, f)
 		}
@@ -235,17 +234,17 @@ func (b *summariser) summary(p *pooled, r *replay) Summary {
 	for k := range c.Kinds {
 		one := &c.Kinds[k]
 		share := c.latest(&one.FNR, one.Squares)
-		s.Kinds = append(s.Kinds, KindShare{Kind: Kind(k), Decided: one.Decided, FNR: share})
+		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: one.Decided, FNR: share})
 	}
 	return s
 }
 
 // figure returns a figure without what belongs to its line.
-func (b *summariser) figure(w watch, e *evidence.Estimate, disputed uint64, r *replay) Figure {
+func (b *summariser) figure(w Watch, e *evidence.Estimate, disputed uint64, r *sequences) Figure {
 	nan := math.NaN()
 	f := Figure{Risk: w.Risk, Outcomes: e.Outcomes, Critical: e.Critical, Misses: e.Misses, Disputed: disputed, Value: e.Value(),
 		Low: nan, High: nan, Unweighted: nan, Lately: unknownShare(wholeOf(w.Risk)), Overdue: unknownLimits(),
-		AtSensitivity: unknownLimits(), Line: nan, Needed: nan}
+		AtSensitivity: unknownLimits(), Model: unknownLimits(), Line: nan, Needed: nan}
 	if e.Critical+disputed == 0 {
 		return f
 	}
@@ -271,163 +270,230 @@ func wholeOf(r evidence.Risk) string {
 func atSensitivity(risk, s float64) float64 { return risk / (risk + (1-risk)*s) }
 
 // band returns a risk with overdue outcomes as missed and as not missed: an overdue input called safe
-// as critical or not, any other as uncritical or critical.
+// as critical or not, any other as uncritical or critical. Its ends take the sampling error of one look
+// into account. Where nothing is overdue there is no band.
 func (p *pooled) band(risk int) Limits {
-	e := &p.tally.Pooled[risk]
+	e, squares := &p.tally.Pooled[risk], &p.tally.Squares[risk]
 	hits := p.overdueWeight[receipt.CalledCritical]
 	if e.Of == evidence.MissRate {
 		hits += p.overdueWeight[receipt.Deferred]
 	}
 	misses := p.overdueWeight[receipt.CalledSafe]
 	told := p.told(receipt.Deferred) && p.told(receipt.CalledCritical) && p.told(receipt.CalledSafe)
-	if !told || e.WeightedCritical+hits+misses == 0 {
+	if !told || hits+misses == 0 || e.WeightedCritical+hits+misses == 0 {
 		return unknownLimits()
 	}
-	ratio := func(misses, critical float64) float64 {
-		if critical == 0 {
-			return 0
-		}
-		return misses / critical
+	// Overdue inputs weigh as much on average as those that came.
+	heavy := 0.0
+	if n := p.overdue[receipt.CalledSafe]; n > 0 {
+		heavy = misses * misses / float64(n)
 	}
-	band := Limits{e.Value(), ratio(e.WeightedMisses, e.WeightedCritical+hits),
-		ratio(e.WeightedMisses+misses, e.WeightedCritical+misses)}
-	if e.Critical > 0 { // the estimate is the ratio with its bias removed
+	typical := p.tally.typical()
+	least := shareOf("", e.WeightedMisses, e.WeightedCritical+hits, squares.Missed, squares.All+hits, typical)
+	most := shareOf("", e.WeightedMisses+misses, e.WeightedCritical+misses, squares.Missed+heavy, squares.All+heavy, typical)
+	band := Limits{e.Value(), 0, 1}
+	if least.Known() {
+		band.Low = least.Low
+	}
+	if most.Known() {
+		band.High = most.High
+	}
+	if e.Critical > 0 {
 		band.Low, band.High = min(band.Low, band.Value), max(band.High, band.Value)
 	}
 	return band
 }
 
-// watch adds to the figures of mature cohorts what belongs to their lines.
-func (b *summariser) watch(s *Summary, settled, last *pooled, p *promise) {
-	var outcomes, decisions uint64
-	outcomes = settled.tally.Decided
+// watch adds to the figures of mature cohorts what belongs to the lines and the alarms of the model.
+func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *replay) error {
+	var decisions uint64
 	for _, i := range settled.issued {
 		decisions += i.Decisions
 	}
-	add := func(w watch, f *Figure) {
-		a := p.official.byWatch[w]
-		if a == nil {
-			return
+	lines := LinesOf(b.t)
+	for _, f := range s.Watched() {
+		w := Watch{Risk: f.Risk, Class: f.Class}
+		class := -1
+		if f.Class != "" {
+			class = b.t.Classes[f.Class]
 		}
-		f.Line = a.Line()
-		f.Monitor = &Monitor{Evidence: a.Evidence(), RunLength: a.RunLength(), RunLengthInputs: math.NaN(), LogEvidence: a.LogEvidence(),
-			Raised: a.Raised(), Replayed: math.NaN()}
-		if a.Raised() {
-			f.Monitor.RaisedBy = time.UnixMicro(a.raisedBy).UTC()
+		f.Lately = last.tally.rate(w, class)
+		line, held := lines[w]
+		if a := m.Alarms.byWatch[w]; a != nil && (held || a.Raised()) {
+			if !held {
+				line = a.Line()
+			}
+			f.Monitor = monitor(a, again.alarms.byWatch[w])
+			if a.Raised() {
+				since, err := m.since(w)
+				if err != nil {
+					return err
+				}
+				f.Monitor.Since = since
+			}
+			if settled.tally.Decided > 0 && decisions > 0 {
+				f.Monitor.RunLengthInputs = a.RunLength() * float64(decisions) / float64(max(f.Outcomes, 1))
+			}
+		} else if held {
+			f.Monitor = &Monitor{RunLength: lines.runLength(w, b.t.RunLength()), RunLengthInputs: math.NaN()}
+		} else {
+			continue
 		}
-		if a.cleared != 0 {
-			f.Monitor.Cleared = time.UnixMicro(a.cleared).UTC()
-		}
-		if again := p.replay.alarms.byWatch[w]; again != nil {
-			f.Monitor.Replayed = again.Evidence()
-			f.Monitor.Changed = f.Monitor.Replayed != f.Monitor.Evidence
-		}
-		if outcomes > 0 && decisions > 0 {
-			f.Monitor.RunLengthInputs = a.RunLength() * float64(decisions) / float64(max(f.Outcomes, 1))
+		f.Line = line
+		if f.Class == "" {
+			f.Model = modelFigure(w, again.sequences)
 		}
 		f.judge()
 	}
-	add(watch{Risk: evidence.FNR, Class: -1}, &s.FNR)
-	add(watch{Risk: evidence.MissRate, Class: -1}, &s.MissRate)
-	s.FNR.Lately = last.tally.latest(&last.tally.Pooled[0], last.tally.Squares[0])
-	s.MissRate.Lately = last.tally.latest(&last.tally.Pooled[1], last.tally.Squares[1])
-	for i, k := range b.t.policy.Critical {
-		add(watch{Risk: evidence.FNR, Class: k}, &s.Classes[i])
-		if seen := last.tally.Classes[k]; seen != nil {
-			s.Classes[i].Lately = last.tally.latest(&seen.FNR, seen.Squares)
-		}
+	return nil
+}
+
+// modelFigure returns a risk over all policies and versions of the model.
+func modelFigure(w Watch, s *sequences) Limits {
+	if s.byWatch[w] == nil {
+		return unknownLimits()
 	}
-	r := &settled.tally.Readers
-	s.Readers.Unconfirmed = r.Wanted - r.Arrived
+	e := s.estimate(w)
+	low, high := s.interval(w)
+	return Limits{e.Value(), low, high}
+}
+
+// monitor returns the state of an alarm, and of its replay.
+func monitor(a, again *alarm) *Monitor {
+	m := &Monitor{Evidence: a.Evidence(), RunLength: a.RunLength(), RunLengthInputs: math.NaN(), LogEvidence: a.LogEvidence(), Raised: a.Raised()}
+	if a.Raised() {
+		m.RaisedBy, m.RaisedAt = time.UnixMicro(a.raisedBy).UTC(), time.UnixMicro(a.raised).UTC()
+	}
+	if a.cleared != 0 {
+		m.Cleared = time.UnixMicro(a.cleared).UTC()
+	}
+	if again != nil {
+		m.Replayed = again.Evidence()
+		m.Changed = m.Replayed != m.Evidence
+	}
+	return m
+}
+
+// typical returns the mean weight of audits of inputs called safe, 0 without any: what a miss weighs
+// where there is none to tell.
+func (t *tally) typical() float64 {
+	if safe := t.Strata[receipt.CalledSafe]; safe.Count > 0 {
+		return safe.Weight / float64(safe.Count)
+	}
+	return 0
 }
 
 // latest returns a risk with an interval for one look. A miss weighs what audits of inputs called safe
 // weigh on average, if there is none to tell.
 func (t *tally) latest(e *evidence.Estimate, s squares) Share {
-	typical := 0.0
-	if safe := t.Strata[receipt.CalledSafe]; safe.Count > 0 {
-		typical = safe.Weight / float64(safe.Count)
-	}
-	share := shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, s.Missed, s.All, typical)
+	share := shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, s.Missed, s.All, t.typical())
 	share.Events, share.Total = e.Misses, e.Critical
 	return share
 }
 
-// judge says whether the risk holds its line.
+// judge says whether the risk holds its line. The limit is that of the policy's own outcomes, or that of
+// the model's over all its policies while the policy's own are few and do not speak against it.
 func (f *Figure) judge() {
-	switch limit := f.AtSensitivity.High; {
+	limit := f.AtSensitivity.High
+	if !(f.Value > f.Line) && f.Model.High < f.Line {
+		limit = min(f.Model.High, orOne(limit))
+	}
+	switch {
 	case f.Monitor.Raised:
 		f.Verdict = Violated
+	case f.Monitor.LogEvidence > doubtful, f.Low > f.Line, f.Model.Low > f.Line:
+		f.Verdict = InDoubt
 	case limit < f.Line:
 		f.Verdict, f.Needed = Holding, 0
 	default:
 		f.Verdict = TooFew
 		// The upper limit comes closer to the value as one over the square root of the outcomes.
 		if room := f.Line - f.AtSensitivity.Value; room > 0 && f.Outcomes > 0 {
-			far := limit - f.AtSensitivity.Value
+			far := f.AtSensitivity.High - f.AtSensitivity.Value
 			f.Needed = math.Ceil(float64(f.Outcomes) * (far*far/(room*room) - 1))
 		}
 	}
 }
 
+// orOne returns a limit, 1 where nothing is known.
+func orOne(limit float64) float64 {
+	if math.IsNaN(limit) {
+		return 1
+	}
+	return limit
+}
+
 // judge says whether the promise is kept, and what stands against it.
 func (b *summariser) judge(s *Promise, settled *pooled) {
-	main := []*Figure{&s.Mature.FNR, &s.Mature.MissRate}
 	s.Verdict = NoLine
-	for _, f := range main {
-		switch {
-		case f.Monitor == nil:
+	for _, f := range s.Mature.Watched() {
+		if f.Monitor == nil {
 			continue
-		case f.Verdict == Violated:
-			s.Alarm = true
-		case f.Verdict == TooFew:
-			s.Why = append(s.Why, b.tooFew(f))
 		}
-		switch {
-		case s.Verdict == NoLine, f.Verdict == Violated:
-			s.Verdict = f.Verdict
-		case s.Verdict == Holding:
-			s.Verdict = f.Verdict
-		}
-		if f.Verdict == Violated {
-			s.Why = append(s.Why, fmt.Sprintf("the alarm of the %s is up", f.Risk))
-		}
-	}
-	for i := range s.Mature.Classes {
-		if f := &s.Mature.Classes[i]; f.Verdict == Violated {
-			s.Verdict = Violated
-			s.Why = append(s.Why, fmt.Sprintf("the alarm of class %s is up", f.Class))
+		pooled := f.Class == ""
+		s.Alarm = s.Alarm || pooled && f.Monitor.Raised
+		if pooled || f.Verdict == Violated { // few outcomes of a class do not stand against the others
+			s.Verdict = max(s.Verdict, f.Verdict)
+			s.Why = append(s.Why, b.against(f)...)
 		}
 	}
 	if s.Verdict == NoLine {
 		s.Why = append(s.Why, "the policy has no line: its calibration expects no figure, and none was given")
 	}
-	missing := false
+	missing := b.missing(s, settled)
+	s.Why = append(s.Why, missing...)
+	if len(missing) > 0 && s.Verdict == Holding {
+		s.Verdict = TooFew
+	}
+}
+
+// against says what a figure says against the promise.
+func (b *summariser) against(f *Figure) []string {
+	name := Watch{Risk: f.Risk, Class: f.Class}.String()
+	switch f.Verdict {
+	case Violated:
+		return []string{fmt.Sprintf("the alarm of the %s is up", name)}
+	case InDoubt:
+		if f.Monitor.LogEvidence > doubtful {
+			return []string{fmt.Sprintf("the evidence that the %s is above its line is at %.2f, of 1 that raises the alarm", name, f.Monitor.LogEvidence)}
+		}
+		return []string{fmt.Sprintf("the interval of the %s lies above its line %.3g", name, f.Line)}
+	case TooFew:
+		return []string{b.tooFew(f)}
+	}
+	return nil
+}
+
+// missing says which outcomes are missing that a promise needs to hold.
+func (b *summariser) missing(s *Promise, settled *pooled) (why []string) {
 	for i := range s.Strata {
 		k := &s.Strata[i]
 		if !settled.told(k.Stratum) {
-			missing = true
-			s.Why = append(s.Why, b.untold(k, settled.tally.Missing))
+			why = append(why, b.untold(k, settled.tally.Missing))
 		}
-		if k.Late.Value > mostOverdue || k.Lately.Value > mostOverdue {
-			missing = true
-			s.Why = append(s.Why, fmt.Sprintf("%d of %d outcomes of stratum %s are overdue, at most %v%% may be", k.Overdue, k.Due,
-				k.Stratum, mostOverdue*100))
+		if k.Late.Value > mostMissing || k.Lately.Value > mostMissing {
+			why = append(why, fmt.Sprintf("%d of %d outcomes of stratum %s are overdue, at most %v%% may be", k.Overdue, k.Due,
+				k.Stratum, mostMissing*100))
 			if k.Free {
-				s.Why = append(s.Why, "inputs called critical count without a review only where 95% of their outcomes arrive: send them "+
+				why = append(why, "inputs called critical count without a review only where 95% of their outcomes arrive: send them "+
 					"whatever they say, or audit them (predicted-critical: audited)")
 			}
 		}
 	}
-	if missing && s.Verdict == Holding {
-		s.Verdict = TooFew
+	r := &s.Mature.Readers
+	for what, n := range map[string]uint64{"were not confirmed by a second source": r.Unconfirmed, "were withdrawn by their source": r.Withdrawn} {
+		if float64(n) > mostMissing*float64(r.Missed) {
+			why = append(why, fmt.Sprintf("%d of %d inputs called safe and read as critical %s, at most %v%% may be", n, r.Missed, what, mostMissing*100))
+		}
 	}
+	slices.Sort(why)
+	return why
 }
 
 // untold says that too many decisions of a stratum were not told of.
 func (b *summariser) untold(k *Stratum, missing uint64) string {
 	why := fmt.Sprintf("%d of %d outcomes due of stratum %s are of decisions that no daemon has told of, at most %v%% may be",
-		k.Untold, k.Due, k.Stratum, mostOverdue*100)
+		k.Untold, k.Due, k.Stratum, mostMissing*100)
 	if missing > 0 {
 		why += fmt.Sprintf("; at least %d more receipts were issued beside them", missing)
 	}
@@ -462,13 +528,13 @@ func yieldOf(c *tally) Yield {
 
 func confusion(c *tally) []Cell {
 	var cells []Cell
-	for _, predicted := range sortedKeys(c.Cells) {
+	for _, predicted := range sorted(c.Cells) {
 		var all weighted
 		row := c.Cells[predicted]
-		for _, truth := range sortedKeys(row) {
+		for _, truth := range sorted(row) {
 			all.add(row[truth])
 		}
-		for _, truth := range sortedKeys(row) {
+		for _, truth := range sorted(row) {
 			w := row[truth]
 			share := shareOf("inputs predicted so", w.Weight, all.Weight, w.Squares, all.Squares, 0)
 			share.Events, share.Total = w.Total, all.Total
@@ -502,6 +568,9 @@ func readers(c *tally) Readers {
 		Blind:         r.Blind.share("first readings by people who had not seen the model's answer"),
 		Sighted:       r.Sighted.share("first readings by people who had seen the model's answer"),
 		Corrected:     r.Corrected,
+		Missed:        r.Missed,
+		Unconfirmed:   r.Unconfirmed,
+		Withdrawn:     r.Withdrawn,
 	}
 }
 
@@ -535,85 +604,3 @@ func unknownShare(of string) Share {
 }
 
 func unknownLimits() Limits { return Limits{math.NaN(), math.NaN(), math.NaN()} }
-
-// storedPoint is a Point in JSON, which has no NaN.
-type storedPoint struct {
-	FNR  [6]*float64 `json:"fnr"`
-	Rate [6]*float64 `json:"miss_rate"`
-}
-
-func storedPointOf(p *Point) storedPoint {
-	pack := func(r *PointRisk) (out [6]*float64) {
-		for i, v := range [6]float64{r.Value, r.Low, r.High, r.Cohort, r.Line, r.LogEvidence} {
-			if !math.IsNaN(v) {
-				out[i] = &v
-			}
-		}
-		return out
-	}
-	return storedPoint{pack(&p.FNR), pack(&p.Rate)}
-}
-
-func (s *storedPoint) point(start int64) Point {
-	unpack := func(packed [6]*float64) PointRisk {
-		var v [6]float64
-		for i := range v {
-			v[i] = math.NaN()
-			if packed[i] != nil {
-				v[i] = *packed[i]
-			}
-		}
-		return PointRisk{v[0], v[1], v[2], v[3], v[4], v[5]}
-	}
-	return Point{Start: time.UnixMicro(start).UTC(), FNR: unpack(s.FNR), Rate: unpack(s.Rate)}
-}
-
-// point returns the figures of the cohorts up to one. Evidence that was taken before is that of the
-// point before it was replayed.
-func point(c *cohortState, official *alarms, again *replay, taken *Point) Point {
-	risk := func(of evidence.Risk, cohort *evidence.Estimate) PointRisk {
-		w := watch{Risk: of, Class: -1}
-		nan := math.NaN()
-		r := PointRisk{Value: nan, Low: nan, High: nan, Cohort: cohort.Value(), Line: nan, LogEvidence: nan}
-		if b := again.sequences[w]; b != nil {
-			e := b.best.Estimate()
-			r.Value = e.Value()
-			r.Low, r.High = again.interval(w)
-		}
-		if a := official.byWatch[w]; a != nil {
-			r.Line, r.LogEvidence = a.Line(), a.LogEvidence()
-		}
-		return r
-	}
-	point := Point{Start: time.UnixMicro(c.Start).UTC(), FNR: risk(evidence.FNR, &c.tally.Pooled[0]),
-		Rate: risk(evidence.MissRate, &c.tally.Pooled[1])}
-	if taken != nil {
-		point.FNR.Line, point.FNR.LogEvidence = taken.FNR.Line, taken.FNR.LogEvidence
-		point.Rate.Line, point.Rate.LogEvidence = taken.Rate.Line, taken.Rate.LogEvidence
-	}
-	return point
-}
-
-// newPointRisk returns the line of a risk, with no evidence yet.
-func newPointRisk(official *alarms, of evidence.Risk) PointRisk {
-	if a := official.byWatch[watch{Risk: of, Class: -1}]; a != nil {
-		return PointRisk{Line: a.Line()}
-	}
-	return PointRisk{Line: math.NaN(), LogEvidence: math.NaN()}
-}
-
-// history reads the points of a promise.
-func (p *promise) history(main *bolt.DB) ([]Point, error) {
-	var points []Point
-	err := main.View(func(tx *bolt.Tx) error {
-		return promiseBucket(tx, p.key).Bucket(bucketHistory).ForEach(func(k, text []byte) error {
-			var s storedPoint
-			if err := json.Unmarshal(text, &s); err != nil {
-				return err
-			}
-			points = append(points, s.point(timeOf(k)))
-			return nil
-		})
-	})
-	return points, err
-}

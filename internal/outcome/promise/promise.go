@@ -1,4 +1,4 @@
-package ledger
+package promise
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -29,9 +30,12 @@ type Promise struct {
 	// what stands against Holding.
 	Verdict Verdict
 	Why     []string
-	// Alarm says that a pooled alarm is up, on which on_breach acts. Alarms of single classes do not.
+	// Alarm says that a pooled alarm of the model is up, on which on_breach acts. Alarms of single classes
+	// do not.
 	Alarm bool
 
+	// Since begins the first cohort of the model, of whichever policy.
+	Since time.Time
 	// Cohorts says how far outcomes are due.
 	Cohorts Cohorts
 	// Mature summarises the cohorts whose outcomes are all due, Provisional all cohorts: there,
@@ -48,15 +52,19 @@ type Promise struct {
 // Verdict says whether a promise is kept.
 type Verdict uint8
 
-// The verdicts.
+// The verdicts, each worse than those before. That of a promise is the worst of its pooled figures.
 const (
 	// NoLine: the policy has no line to hold the risk against.
 	NoLine Verdict = iota
+	// Holding: no alarm is up and nothing is in doubt, the upper limit of the risk lies below the line, and
+	// at most 5% of what the figures need is missing: outcomes of each stratum that are overdue, critical
+	// readings that are unconfirmed or withdrawn.
+	Holding
 	// TooFew outcomes to tell.
 	TooFew
-	// Holding: no alarm is up, the upper limit of the risk lies below the line, and at most 5% of the
-	// outcomes of each stratum are overdue.
-	Holding
+	// InDoubt: no alarm is up, but the evidence is over half of its logarithm, or the interval lies above
+	// the line.
+	InDoubt
 	// Violated: an alarm is up.
 	Violated
 	verdicts
@@ -65,7 +73,7 @@ const (
 // String returns the verdict's name in JSON and metrics.
 func (v Verdict) String() string {
 	if v < verdicts {
-		return [verdicts]string{"no_line", "too_few_outcomes", "holding", "violated"}[v]
+		return [verdicts]string{"no_line", "holding", "too_few_outcomes", "in_doubt", "violated"}[v]
 	}
 	return ""
 }
@@ -146,6 +154,10 @@ type Figure struct {
 	// the policy's audit.reader_sensitivity. It equals Value, Low and High at 1.
 	AtSensitivity Limits
 
+	// Model is the risk over all policies and versions of the model, since Promise.Since; unknown without
+	// a line, of classes and of slices.
+	Model Limits
+
 	// Line is what the risk is held against; NaN for none.
 	Line    float64
 	Monitor *Monitor // nil without a line, of slices, and of provisional figures
@@ -162,9 +174,11 @@ type Monitor struct {
 	Evidence, RunLength, RunLengthInputs float64
 	// LogEvidence is log(1+evidence)/log(1+run length): 1 raises the alarm.
 	LogEvidence float64
-	// Raised says that the alarm is up; RaisedBy begins the cohort that raised it.
-	Raised   bool
-	RaisedBy time.Time
+	// Raised says that the alarm is up; RaisedBy begins the cohort that raised it, RaisedAt is when that
+	// was seen. Since is an estimate of when the risk rose; nil where no alarm is up.
+	Raised             bool
+	RaisedBy, RaisedAt time.Time
+	Since              *Since
 	// Cleared is when a person last took the alarm down: the evidence is of later cohorts. Zero for
 	// never, and once the line has changed since.
 	Cleared time.Time
@@ -235,8 +249,12 @@ type Readers struct {
 	// the second reader found critical.
 	ReaderMisses Share
 	// SecondWanted counts the inputs of which a second reading is or was wanted, SecondArrived those
-	// that have one, Unconfirmed the others whose cohort is mature: there the first stands.
-	SecondWanted, SecondArrived, Unconfirmed uint64
+	// that have one.
+	SecondWanted, SecondArrived uint64
+	// Missed counts the inputs that the model called safe and some reading critical. Of these, Unconfirmed
+	// counts those whose cohort is mature and of which no second source has said anything, Withdrawn
+	// those whose reading was taken back by its source.
+	Missed, Unconfirmed, Withdrawn uint64
 	// Disputed counts the inputs for which a third reading is wanted.
 	Disputed uint64
 	// Blind and Sighted are the shares of first readings that agree with the model whether the input
@@ -256,7 +274,7 @@ type Lag struct {
 
 // KindShare is the FNR among the truths found in one way.
 type KindShare struct {
-	Kind Kind
+	Kind truth.Kind
 	// Decided counts the decisions whose truth was found so.
 	Decided uint64
 	FNR     Share
@@ -276,4 +294,13 @@ type Point struct {
 // LogEvidence are NaN without a line.
 type PointRisk struct {
 	Value, Low, High, Cohort, Line, LogEvidence float64
+}
+
+// Watched returns the figures that have lines: both pooled ones, and those of the classes.
+func (s *Summary) Watched() []*Figure {
+	all := []*Figure{&s.FNR, &s.MissRate}
+	for i := range s.Classes {
+		all = append(all, &s.Classes[i])
+	}
+	return all
 }

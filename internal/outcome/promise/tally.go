@@ -1,6 +1,7 @@
-package ledger
+package promise
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -8,24 +9,22 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// secondReads is the share of the inputs that are read twice whatever the first reading says.
-const secondReads = 0.05
+// SecondReads is the share of the inputs that are read twice whatever the first reading says.
+const SecondReads = 0.05
 
-// A tally counts up the records of one cohort, or the tallies of several.
+// A tally counts up the decisions of one cohort, or the tallies of several.
 type tally struct {
-	// Changes is cohort.Changes of the records that were counted.
-	Changes uint64 `json:"changes"`
-
 	Decided  uint64                  `json:"decided,omitempty"`
 	Pooled   [2]evidence.Estimate    `json:"pooled"` // FNR, MissRate
 	Disputed [2]uint64               `json:"disputed"`
 	Classes  map[int]*classTally     `json:"classes,omitempty"`
 	Slices   map[uint16]*sliceTally  `json:"slices,omitempty"`
 	Squares  [2]squares              `json:"weights"`
-	Kinds    [kinds]kindTally        `json:"kinds"`
+	Kinds    [truth.Kinds]kindTally  `json:"kinds"`
 	Strata   [receipt.Strata]arrived `json:"strata"`
 	// Untold has those of Strata that no daemon had told of, and Sealers who made their receipts.
 	Untold  [receipt.Strata]arrived      `json:"untold"`
@@ -130,6 +129,9 @@ type riskBin struct {
 type readersTally struct {
 	Agreement, Misses, Blind, Sighted    weighted
 	Wanted, Arrived, Disputed, Corrected uint64
+	// Missed counts the inputs that the model called safe and some reading critical, Unconfirmed those of
+	// which no second source has said anything, Withdrawn those whose reading was taken back.
+	Missed, Unconfirmed, Withdrawn uint64
 }
 
 func newTally() *tally {
@@ -180,16 +182,13 @@ func (t *tally) cell(predicted, truth int) *weighted {
 	return entry(row, truth)
 }
 
-// observe counts a record. through is up to which number the receipts of its sealer were told.
-func (t *tally) observe(m *terms, r *Record, through uint64) {
-	f := m.find(r, endOfTime)
+// observe counts a reviewed decision. through is up to which number the receipts of its sealer were
+// told.
+func (t *tally) observe(m *truth.Terms, r *truth.Decision, f *truth.Finding, through uint64) {
 	c := &r.Receipt
-	if !reviewed(c) {
-		return
-	}
 	weight := 1 / float64(c.Propensity)
 	stratum := &t.Strata[c.Stratum]
-	if f.known {
+	if f.Known {
 		stratum.Count++
 		stratum.Weight += weight
 		if number := r.ID.Number(); number > through {
@@ -197,35 +196,35 @@ func (t *tally) observe(m *terms, r *Record, through uint64) {
 			t.Untold[c.Stratum].Count++
 			t.Untold[c.Stratum].Weight += weight
 		}
-	} else if f.sighted {
+	} else if f.Apart != nil {
 		stratum.Apart++
 	}
 	if r.Duplicate {
 		return
 	}
-	t.observeReaders(m, r, &f)
-	if !f.known {
+	t.observeReaders(m, r, f)
+	if !f.Known {
 		return
 	}
 	t.Decided++
-	t.Lags[lagOf(f.time.UnixMicro()-c.Time)]++
-	best := m.observe(r, &f, -1, false)
+	t.Lags[lagOf(f.Time.UnixMicro()-c.Time)]++
+	best := m.Observe(r, f, -1, false)
 	for i := range t.Pooled {
 		t.Pooled[i].Observe(best)
 		if best.Critical && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
 			t.Squares[i].observe(best)
 		}
-		if f.disputed() && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
+		if f.Disputed() && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
 			t.Disputed[i]++
 		}
 	}
-	kind := &t.Kinds[min(f.kind, kinds-1)]
+	kind := &t.Kinds[min(f.Kind, truth.Kinds-1)]
 	kind.Decided++
 	kind.FNR.Observe(best)
 	if best.Critical && best.Retained {
 		kind.Squares.observe(best)
 	}
-	t.observeClasses(m, r, &f)
+	t.observeClasses(m, r, f)
 	for i, s := range c.Slices {
 		if s == 0 || slices.Contains(c.Slices[:i], s) {
 			continue
@@ -233,43 +232,43 @@ func (t *tally) observe(m *terms, r *Record, through uint64) {
 		slice := t.slice(s)
 		for i := range slice.Risks {
 			slice.Risks[i].Observe(best)
-			if f.disputed() {
+			if f.Disputed() {
 				slice.Disputed[i]++
 			}
 		}
 	}
-	t.observeTables(m, r, &f, best, weight)
+	t.observeTables(m, r, f, best, weight)
 }
 
-func (t *tally) observeClasses(m *terms, r *Record, f *finding) {
-	if f.critical < 0 || r.Receipt.Stratum == receipt.Deferred {
+func (t *tally) observeClasses(m *truth.Terms, r *truth.Decision, f *truth.Finding) {
+	if f.Critical < 0 || r.Receipt.Stratum == receipt.Deferred {
 		return
 	}
 	add := func(k int) {
 		class := t.class(k)
-		o := m.observe(r, f, k, false)
+		o := m.Observe(r, f, k, false)
 		class.FNR.Observe(o)
 		if o.Critical {
 			class.Squares.observe(o)
 		}
-		if f.disputed() || len(f.others) > 0 {
+		if f.Disputed() || len(f.Others) > 0 {
 			class.Disputed++
 		}
 	}
-	add(f.critical)
-	for _, k := range f.others {
+	add(f.Critical)
+	for _, k := range f.Others {
 		add(k)
 	}
 }
 
 // observeTables counts yield, confusion and the observed against the expected misses.
-func (t *tally) observeTables(m *terms, r *Record, f *finding, best evidence.Observation, weight float64) {
-	c, truth, predicted := &r.Receipt, f.class(), int(r.Receipt.Predicted)
+func (t *tally) observeTables(m *truth.Terms, r *truth.Decision, f *truth.Finding, best evidence.Observation, weight float64) {
+	c, truth, predicted := &r.Receipt, f.Class(), int(r.Receipt.Predicted)
 	t.cell(predicted, truth).observe(true, weight)
 	if c.Stratum == receipt.Deferred {
 		y := entry(t.Reasons, policy.Reason(c.Reason))
 		y.Worth.observe(truth != predicted, 1)
-		y.Critical.observe(m.critical[truth] && !m.calledCritical(c), 1)
+		y.Critical.observe(m.Critical[truth] && !m.CalledCritical(c), 1)
 	}
 	if risk := float64(c.Risk); c.Stratum == receipt.CalledSafe && risk >= 0 && risk <= 1 {
 		b := &t.Bins[min(sort.SearchFloat64s(riskEdges[1:], risk), len(t.Bins)-1)]
@@ -278,42 +277,49 @@ func (t *tally) observeTables(m *terms, r *Record, f *finding, best evidence.Obs
 	}
 }
 
-func (t *tally) observeReaders(m *terms, r *Record, f *finding) {
-	standingOnes := 0
-	standing(r.Readings, endOfTime, func(*Said) { standingOnes++ })
-	t.Readers.Corrected += uint64(len(r.Readings) - standingOnes)
-	called := m.calledCritical(&r.Receipt)
-	if s := f.sightedFirst; s != nil {
-		t.Readers.Sighted.observe(m.critical[s.Truth] == called, 1)
+func (t *tally) observeReaders(m *truth.Terms, r *truth.Decision, f *truth.Finding) {
+	t.Readers.Corrected += uint64(r.Replaced())
+	called := m.CalledCritical(&r.Receipt)
+	if f.Apart != nil && f.Apart.Kind == truth.ByReading {
+		t.Readers.Sighted.observe(m.Critical[f.Apart.Truth] == called, 1)
 	}
-	if f.first == nil {
-		return
+	settled := f.Kind != truth.ByReading && !f.Disputed()
+	if f.Missed {
+		t.Readers.Missed++
+		if f.Second == nil && !settled {
+			t.Readers.Unconfirmed++
+		}
+		if f.Withdrawn {
+			t.Readers.Withdrawn++
+		}
 	}
-	side := &t.Readers.Blind
-	if f.first.SawModel {
-		side = &t.Readers.Sighted
-	}
-	side.observe(m.critical[f.first.Truth] == called, 1)
-	if f.want == WantThird {
-		t.Readers.Disputed++
-	}
-	must := m.critical[f.first.Truth] && !called
-	if f.wanted {
+	if f.Wanted {
 		t.Readers.Wanted++
-		if f.second != nil || f.kind != Reading {
+		if f.Second != nil || settled {
 			t.Readers.Arrived++
 		}
 	}
-	if f.second == nil || !f.wanted {
+	if f.First == nil {
+		return
+	}
+	side := &t.Readers.Blind
+	if f.First.SawModel {
+		side = &t.Readers.Sighted
+	}
+	side.observe(m.Critical[f.First.Truth] == called, 1)
+	if f.Want == truth.WantThird {
+		t.Readers.Disputed++
+	}
+	if f.Second == nil || !f.Wanted {
 		return
 	}
 	weight := 1.0 // second readings that were not asked for would have none
-	if !must {
-		weight = 1 / secondReads
+	if !f.Missed {
+		weight = 1 / SecondReads
 	}
-	t.Readers.Agreement.observe(m.critical[f.first.Truth] == m.critical[f.second.Truth], weight)
-	if !m.critical[f.first.Truth] && r.Sampled {
-		t.Readers.Misses.observe(m.critical[f.second.Truth], 1)
+	t.Readers.Agreement.observe(m.Critical[f.First.Truth] == m.Critical[f.Second.Truth], weight)
+	if !m.Critical[f.First.Truth] && r.Sampled {
+		t.Readers.Misses.observe(m.Critical[f.Second.Truth], 1)
 	}
 }
 
@@ -375,6 +381,9 @@ func (t *tally) add(o *tally) {
 	t.Readers.Arrived += o.Readers.Arrived
 	t.Readers.Disputed += o.Readers.Disputed
 	t.Readers.Corrected += o.Readers.Corrected
+	t.Readers.Missed += o.Readers.Missed
+	t.Readers.Unconfirmed += o.Readers.Unconfirmed
+	t.Readers.Withdrawn += o.Readers.Withdrawn
 	for lag, n := range o.Lags {
 		t.Lags[lag] += n
 	}
@@ -422,3 +431,32 @@ func (t *tally) lag() Lag {
 	l.Median, l.P90 = quantile(.5), quantile(.9)
 	return l
 }
+
+// untold counts the outcomes of one sealer and cohort that were not told.
+type untold struct {
+	// Through is up to which number they were told.
+	Through uint64 `json:"through"`
+	// Count counts the others; First and Last are the numbers of the first and the last of these.
+	Count uint64 `json:"count"`
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+}
+
+func (u *untold) observe(number, through uint64) {
+	if u.Count == 0 {
+		u.Through = through // more may be told while a tally is made: it is stale then
+	}
+	if u.Count == 0 || number < u.First {
+		u.First = number
+	}
+	u.Count++
+	u.Last = max(u.Last, number)
+}
+
+// missing returns a lower limit of the receipts that were issued and did not arrive: the numbers between
+// them. Some may be of other policies, or need no review.
+func (u *untold) missing() uint64 {
+	return u.Last - min(u.First+u.Count, u.Last+1) + 1
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

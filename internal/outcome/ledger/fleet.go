@@ -1,0 +1,122 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ckd-project/ckd/internal/outcome/promise"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+)
+
+// Identity names a ledger, and what it was when somebody heard of it.
+type Identity = store.Identity
+
+// Identity returns the identity of the ledger, as of its last transaction.
+func (l *Ledger) Identity() Identity { return l.store.Identity() }
+
+// Remembered hears what a daemon remembers of this ledger. If it remembers more than there is, an older
+// copy was put back: the ledger begins a new generation, notes it in the trail, and returns true. Of
+// another ledger nothing follows.
+func (l *Ledger) Remembered(i Identity) (restored bool, err error) {
+	isLater := func(is Identity) bool {
+		return i.ID == is.ID && (i.Generation > is.Generation || i.Generation == is.Generation && (i.Branch != is.Branch || i.Commit > is.Commit))
+	}
+	if !isLater(l.Identity()) {
+		return false, nil
+	}
+	err = l.store.Update(func(tx *store.Tx) error {
+		is := tx.Identity()
+		if restored = isLater(is); !restored {
+			return nil
+		}
+		for range max(i.Generation, is.Generation) + 1 - is.Generation {
+			if err := tx.NextGeneration(); err != nil {
+				return err
+			}
+		}
+		return l.note(tx, Event{Kind: EventRestored, Detail: fmt.Sprintf(
+			"an older copy was put back: a daemon remembers transaction %d of generation %d, the copy ends with %d of %d", i.Commit, i.Generation, is.Commit, is.Generation)})
+	})
+	return restored, err
+}
+
+// An Alarm is one that is up, or that ended. It belongs to a model, across its policies and versions.
+type Alarm struct {
+	Model string
+	promise.Watch
+	// Raised is when it was seen, Ended when it ended; zero while it is up.
+	Raised, Ended time.Time
+	By, Reason    string
+	Successor     string // hash of the policy that answered it
+}
+
+// Name names the alarm as AlarmName does.
+func (a *Alarm) Name() string { return AlarmName(a.Watch, a.Raised) }
+
+// Alarms returns the alarms of a model that are up, and all that ended, as of the states of Recent.
+func (l *Ledger) Alarms(model string) ([]Alarm, error) {
+	if _, err := l.Recent(); err != nil {
+		return nil, err
+	}
+	last := l.last.Load()
+	if last == nil { // cleared meanwhile
+		return nil, nil
+	}
+	return slices.DeleteFunc(slices.Clone(last.alarms), func(a Alarm) bool { return a.Model != model }), nil
+}
+
+// alarms returns the alarms of all models. The caller holds mu.
+func (l *Ledger) alarms() (all []Alarm) {
+	for _, name := range sortedKeys(l.models) {
+		m := l.models[name]
+		for _, e := range m.Alarms.Ended() {
+			all = append(all, Alarm{Model: name, Watch: e.Watch, Raised: e.Raised, Ended: e.At, By: e.By, Reason: e.Reason, Successor: e.Successor})
+		}
+		for _, w := range m.Alarms.Raised() {
+			_, seen := m.Alarms.Since(w)
+			all = append(all, Alarm{Model: name, Watch: w, Raised: seen})
+		}
+	}
+	return all
+}
+
+// A Replica is a daemon that tells this ledger what it decides.
+type Replica struct {
+	Process, Identity string
+	// ClockAhead is by how much its clock is ahead of the ledger's.
+	ClockAhead time.Duration
+	// Keys are the ids of its receipt keys.
+	Keys []string
+	At   time.Time // when it told last
+}
+
+// forgotten is how long a replica that tells nothing is remembered.
+const forgotten = 24 * time.Hour
+
+// replicas holds the replicas that told lately.
+type replicas struct {
+	mu        sync.Mutex
+	byProcess map[string]Replica
+}
+
+// Heard notes what a replica said of itself.
+func (l *Ledger) Heard(r Replica) {
+	l.replicas.mu.Lock()
+	defer l.replicas.mu.Unlock()
+	if l.replicas.byProcess == nil {
+		l.replicas.byProcess = make(map[string]Replica)
+	}
+	maps.DeleteFunc(l.replicas.byProcess, func(_ string, old Replica) bool { return r.At.Sub(old.At) > forgotten })
+	l.replicas.byProcess[r.Process] = r
+}
+
+// Replicas returns the replicas that told within a day, by process.
+func (l *Ledger) Replicas() []Replica {
+	l.replicas.mu.Lock()
+	defer l.replicas.mu.Unlock()
+	return slices.SortedFunc(maps.Values(l.replicas.byProcess), func(a, b Replica) int { return strings.Compare(a.Process, b.Process) })
+}

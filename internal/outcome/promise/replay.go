@@ -1,0 +1,117 @@
+package promise
+
+import (
+	"slices"
+
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
+)
+
+// level is the confidence of every interval.
+const level = 0.95
+
+// A sequences holds the confidence sequence of each watch, over the outcomes as they are now.
+type sequences struct {
+	byWatch map[Watch]*bounds
+	pooled  bool     // neither of classes nor of slices
+	bets    Settings // of the cohort at hand
+}
+
+// bounds is a confidence sequence, taken both ways where sources disagree. Both ways are one until
+// they first do.
+type bounds struct {
+	best, worst *evidence.Sequence
+}
+
+func newSequences(pooled bool) *sequences {
+	return &sequences{byWatch: make(map[Watch]*bounds), pooled: pooled}
+}
+
+func (s *sequences) clone() *sequences {
+	c := &sequences{byWatch: make(map[Watch]*bounds, len(s.byWatch)), pooled: s.pooled, bets: s.bets}
+	for w, b := range s.byWatch {
+		copied := &bounds{best: b.best.Clone()}
+		if b.worst != nil {
+			copied.worst = b.worst.Clone()
+		}
+		c.byWatch[w] = copied
+	}
+	return c
+}
+
+// take adds the outcomes of a cohort.
+func (s *sequences) take(t *truth.Terms, bets Settings, taken steps) error {
+	s.bets = bets
+	for _, b := range s.byWatch {
+		b.begin(bets)
+	}
+	return taken.each(func(bool, uint64) {}, func(one *step) { s.observe(t, one) }) // an uncritical input moves no limit
+}
+
+func (b *bounds) begin(s Settings) {
+	b.best.BeginCohort(s.Hit, s.Miss) // a deferred input has 1, which is no less
+	if b.worst != nil {
+		b.worst.BeginCohort(s.Hit, s.Miss)
+	}
+}
+
+// observe adds a critical step to all sequences that it is of.
+func (s *sequences) observe(t *truth.Terms, one *step) {
+	both := func(slice uint16) {
+		s.add(Watch{Risk: evidence.FNR, Slice: slice}, -1, one)
+		s.add(Watch{Risk: evidence.MissRate, Slice: slice}, -1, one)
+	}
+	both(0)
+	if s.pooled {
+		return
+	}
+	for i, slice := range one.slices {
+		if slice != 0 && !slices.Contains(one.slices[:i], slice) {
+			both(slice)
+		}
+	}
+	if one.retained {
+		s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[one.critical]}, one.critical, one)
+		for _, k := range one.others {
+			s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[k]}, k, one)
+		}
+	}
+}
+
+func (s *sequences) add(w Watch, class int, one *step) {
+	b := s.byWatch[w]
+	if b == nil {
+		b = &bounds{best: evidence.NewSequence(w.Risk, level)}
+		b.begin(s.bets)
+		s.byWatch[w] = b
+	}
+	best, worst := one.observation(class, false), one.observation(class, true)
+	if best != worst && b.worst == nil {
+		b.worst = b.best.Clone()
+	}
+	b.best.Observe(best)
+	if b.worst != nil {
+		b.worst.Observe(worst)
+	}
+}
+
+// interval returns the limits of a watch; 0 and 1 while nothing is known.
+func (s *sequences) interval(w Watch) (low, high float64) {
+	b := s.byWatch[w]
+	if b == nil {
+		return 0, 1
+	}
+	low, high = b.best.Interval()
+	if b.worst != nil {
+		_, high = b.worst.Interval()
+	}
+	return low, high
+}
+
+// estimate returns the estimate of a watch, NaN while nothing is known.
+func (s *sequences) estimate(w Watch) evidence.Estimate {
+	if b := s.byWatch[w]; b != nil {
+		return b.best.Estimate()
+	}
+	return evidence.Estimate{Of: w.Risk}
+}
