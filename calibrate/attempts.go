@@ -20,13 +20,13 @@ func (o *Options) noticeEarlierAttempt(r *Report, d *policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	d.Calibration.PolicyHash, r.PolicyHash = p.Hash, p.Hash
+	d.Calibration.PolicyHash = p.HashWithoutLines()
 	if r.Certificate != nil && o.Source.Passes.SHA256 == "" {
 		r.note("the passes came by a pipe, and nothing tells them from others: an earlier attempt on them cannot be noticed, nor a " +
 			"later one")
 	}
 	for _, was := range []*policy.Policy{o.Replaces, o.Base} {
-		if earlier := o.earlierBy(was, r); earlier != "" {
+		if earlier := o.earlierBy(was, d); earlier != "" {
 			d.Calibration.EarlierAttempt = earlier
 			if r.Certificate != nil {
 				r.void(d, "a certificate was sought on the same recording before ("+earlier+")")
@@ -38,8 +38,8 @@ func (o *Options) noticeEarlierAttempt(r *Report, d *policy.Policy) error {
 }
 
 // earlierBy returns the attempt on this recording that a policy, which may be nil, records, in
-// words; empty for none.
-func (o *Options) earlierBy(was *policy.Policy, r *Report) string {
+// words; empty for none. Lines that were stated since are no attempt.
+func (o *Options) earlierBy(was, now *policy.Policy) string {
 	if was == nil || was.Calibration == nil {
 		return ""
 	}
@@ -47,7 +47,7 @@ func (o *Options) earlierBy(was *policy.Policy, r *Report) string {
 	if on.PassesSHA256 == "" || on.PassesSHA256 != o.Source.Passes.SHA256 || on.LabelsSHA256 != o.Source.Labels.SHA256 {
 		return ""
 	}
-	if before.Certificate != nil && (before.Objective != r.Objective || was.Hash != r.PolicyHash) {
+	if before.Certificate != nil && (before.Objective != now.Calibration.Objective || was.HashWithoutLines() != now.Calibration.PolicyHash) {
 		return fmt.Sprintf("%s, scope %s, seed %d", before.Objective, before.Scope, before.Seed)
 	}
 	return before.EarlierAttempt

@@ -16,7 +16,8 @@ import (
 // Options say what a calibration is for.
 type Options struct {
 	// Base is the policy to be completed. It keeps its name, classes, sets, kind of rows, variance,
-	// reliability threshold, pair weights and handling of degenerate passes. Its gate, scope, scores
+	// reliability threshold, pair weights, handling of degenerate passes, and the lines that it states
+	// where they are not above what is certified or expected now. Its gate, scope, scores
 	// and thresholds are replaced. It expects the recording's passes, and accepts no fewer.
 	Base *policy.Policy
 	// Objective says what to choose gate, scores and thresholds for.
@@ -33,9 +34,6 @@ type Options struct {
 	// CriticalCalls says what becomes of retained inputs that are called critical. In scope all only
 	// eval.ActedOn lets a rule be chosen that never defers them; the zero value says nothing.
 	CriticalCalls eval.CriticalCalls
-	// AlarmAbove states what outcomes are tested against, in place of what is certified or expected:
-	// critical FNRs of the retained inputs, of all critical classes (no class) or of single ones.
-	AlarmAbove []Limit
 	// Seed of the random folds and parts: the same seed gives the same policy.
 	Seed uint64
 	// Groups has a number for each input, the same for inputs that are not independent, such as
@@ -109,7 +107,7 @@ func Run(ctx context.Context, r eval.Recording, o Options) (*Report, error) {
 	if err := o.noticeEarlierAttempt(report, draft); err != nil {
 		return nil, err
 	}
-	chosen.setLines(draft)
+	report.keepLines(o.Base, draft)
 	return report, report.put(draft)
 }
 
@@ -121,8 +119,8 @@ func Choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*Repor
 		return nil, err
 	}
 	if draft != nil {
-		chosen.setLines(draft)
-		chosen.report.Policy, err = build(*draft)
+		chosen.report.keepLines(o.Base, draft)
+		err = chosen.report.take(draft)
 	}
 	return chosen.report, err
 }
@@ -157,8 +155,7 @@ func (o *Options) check() error {
 	case o.Scope != policy.AllInputs && o.Scope != policy.PredictedSafe:
 		return fmt.Errorf("scope %q: expected %s or %s", o.Scope, policy.AllInputs, policy.PredictedSafe)
 	}
-	return cmp.Or(checkLimits("an alarm", o.AlarmAbove, o.Base, policy.CriticalFNR), o.Objective.check(),
-		checkLimits("limit", o.Objective.Limits, o.Base, policy.CriticalMissRate, policy.CriticalFNR))
+	return cmp.Or(o.Objective.check(), checkLimits(o.Objective.Limits, o.Base))
 }
 
 // keepsCalls reports whether a rule may be chosen that never defers an input called critical: where the
@@ -167,20 +164,29 @@ func (o *Options) keepsCalls(scope policy.Scope) bool {
 	return scope == policy.PredictedSafe || o.CriticalCalls == eval.ActedOn || o.Objective.Reviews > 0
 }
 
-// put builds the finished policy of a draft.
-func (r *Report) put(d *policy.Policy) error {
+// take builds the finished policy of a draft.
+func (r *Report) take(d *policy.Policy) error {
 	p, err := build(*d)
 	if err != nil {
 		return err
 	}
-	for _, w := range p.Warnings() {
+	r.Policy, r.Lines = p, p.LinesInForce()
+	return nil
+}
+
+// put takes the finished policy of a draft, with its hash, its text and what ckd check warns of.
+func (r *Report) put(d *policy.Policy) error {
+	if err := r.take(d); err != nil {
+		return err
+	}
+	for _, w := range r.Policy.Warnings() {
 		if strings.HasPrefix(w, "calibrated.early_stopping.") { // a rule that is not in force any more, or promises little
 			r.warn("%s", w)
 			continue
 		}
 		r.note("ckd check will warn: %s", w)
 	}
-	r.Policy, r.PolicyText = p, policyHead+string(p.Marshal())
+	r.PolicyHash, r.PolicyText = r.Policy.Hash, policyHead+string(r.Policy.Marshal())
 	return nil
 }
 
@@ -199,7 +205,8 @@ func build(d policy.Policy) (*policy.Policy, error) {
 // certifiedAsItIs reports whether the policy is unchanged since its calibration, apart from its
 // early-stopping rule.
 func certifiedAsItIs(p *policy.Policy) bool {
-	return p.Calibration != nil && (p.Calibration.PolicyHash == p.Hash || p.Calibration.PolicyHash == p.HashWithoutEarlyStop())
+	c := p.Calibration
+	return c != nil && (c.PolicyHash == p.HashWithoutLines() || c.PolicyHash == p.HashWithoutEarlyStop())
 }
 
 // named puts the name of a recording, if it has one, before an error.

@@ -155,9 +155,6 @@ func TestNotes(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	nan := math.NaN()
-	alarm := func(above ...Limit) func(*eval.Table, *[]int, *Options) {
-		return func(_ *eval.Table, _ *[]int, o *Options) { o.AlarmAbove = above }
-	}
 	for _, c := range []struct {
 		objective Objective
 		change    func(table *eval.Table, labels *[]int, o *Options)
@@ -180,11 +177,6 @@ func TestErrors(t *testing.T) {
 		{fnrUpTo(0.1, 0), nil, "confidence 0: expected a share above 0 and below 1"},
 		{fnrUpTo(0.1, 1), nil, "confidence 1"},
 		{objectives[0], func(_ *eval.Table, _ *[]int, o *Options) { o.Scope = "some" }, `scope "some": expected all or predicted-safe`},
-		{objectives[0], alarm(Limit{"", policy.CriticalFNR, 1}), "an alarm of 1: expected a share above 0 and below 1"},
-		{objectives[0], alarm(Limit{"", policy.CriticalMissRate, 0.1}), "expected one of [critical-fnr]"},
-		{objectives[0], alarm(Limit{"x", policy.CriticalFNR, 0.1}), `alarm of class "x": model`},
-		{objectives[0], alarm(Limit{"0", policy.CriticalFNR, 0.1}), "it is not critical"},
-		{objectives[0], alarm(Limit{"1", policy.CriticalFNR, 0.1}, Limit{"1", policy.CriticalFNR, 0.2}), "max-critical-fnr 1=0.2: given twice"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { *labels = (*labels)[1:] }, "299 labels, expected 300"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = 3 }, "label 9 is 3, expected 0 to 2"},
 		{objectives[0], func(_ *eval.Table, labels *[]int, _ *Options) { (*labels)[9] = -1 }, "label 9 is -1"},
@@ -308,7 +300,6 @@ func TestSecondAttempt(t *testing.T) {
 				if err := o.noticeEarlierAttempt(report, draft); err != nil {
 					t.Fatal(err)
 				}
-				chosen.setLines(draft)
 				if err := report.put(draft); err != nil {
 					t.Fatal(err)
 				}

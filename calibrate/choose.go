@@ -70,8 +70,8 @@ type run struct {
 	Options
 	ctx         context.Context
 	report      *Report
-	byClass     []Line // what is expected of single critical classes
-	done, total int    // searches
+	byClass     []policy.ClassInterval // what is expected of single critical classes
+	done, total int                    // searches
 }
 
 func newRun(ctx context.Context, t *eval.Table, labels []int, o Options) *run {

@@ -280,9 +280,8 @@ func (c *stopping) finish() error {
 		return err
 	}
 	if certifiedAsItIs(c.Base) {
-		d.Calibration.PolicyHash = p.Hash
+		d.Calibration.PolicyHash = p.HashWithoutLines()
 	}
-	r.PolicyHash = p.Hash
 	c.noticeEarlierRule()
 	if err := r.put(d); err != nil {
 		return err

@@ -1,88 +1,30 @@
 package calibrate
 
-import (
-	"slices"
+import "github.com/ckd-project/ckd/policy"
 
-	"github.com/ckd-project/ckd/policy"
-)
-
-// Line is a share that outcomes are tested against: while the truth is at or below it, an alarm is
-// rare.
-type Line struct {
-	Bounds policy.Figure `json:"bounds"`
-	Class  string        `json:"class,omitempty"` // empty for all critical classes
-	Above  float64       `json:"above"`
-	From   LineOrigin    `json:"from"`
-}
-
-// LineOrigin says where a line comes from.
-type LineOrigin string
-
-// The origins, the stronger ones last.
-const (
-	ExpectedLine  LineOrigin = "expected"  // the upper end of the 95% interval of the expected share
-	CertifiedLine LineOrigin = "certified" // the target of a Learn-then-Test certificate
-	StatedLine    LineOrigin = "stated"    // Options.AlarmAbove
-)
-
-// setLines writes what outcomes are tested against to the report and a draft.
-//
-// A share that chose the thresholds is no ground for a line. Neither is a point estimate: half of all
-// calibrations lie above it from the first day.
-func (r *run) setLines(d *policy.Policy) {
-	c := d.Calibration
-	derived := c.DerivedLines()
-	var all []Line
-	put := func(l Line) {
-		if i := slices.IndexFunc(all, func(old Line) bool { return old.Bounds == l.Bounds && old.Class == l.Class }); i >= 0 {
-			all[i] = l
-		} else if l.Above > 0 {
-			all = append(all, l)
-		}
-	}
-	put(Line{policy.CriticalFNR, "", derived.CriticalFNR, ExpectedLine})
-	put(Line{policy.CriticalMissRate, "", derived.CriticalMissRate, ExpectedLine})
-	for _, l := range r.byClass {
-		put(l)
-	}
-	for _, l := range derived.Classes {
-		put(Line{policy.CriticalFNR, l.Class, l.CriticalFNR, ExpectedLine})
-	}
-	if c.Certificate != nil {
-		for _, l := range c.Certificate.Limits() {
-			if l.Class == "" || l.Bounds == policy.CriticalFNR {
-				put(Line{l.Bounds, l.Class, l.Target, CertifiedLine})
-			}
-		}
-	}
-	for _, l := range r.AlarmAbove {
-		put(Line{policy.CriticalFNR, l.Class, l.Most, StatedLine})
-	}
-	r.report.Lines, c.Lines = all, forPolicy(all)
-}
-
-// forPolicy returns lines as a policy has them, nil for none.
-func forPolicy(all []Line) *policy.Lines {
-	if len(all) == 0 {
-		return nil
-	}
-	var lines policy.Lines
-	for _, l := range all {
-		switch {
-		case l.Class != "":
-			lines.Classes = append(lines.Classes, policy.ClassLine{Class: l.Class, CriticalFNR: l.Above})
-		case l.Bounds == policy.CriticalFNR:
-			lines.CriticalFNR = l.Above
+// keepLines copies the lines that a policy states into the draft that takes its place: a calibration
+// raises none. Left out, with a note, are those above the line that the calibration gives.
+func (r *Report) keepLines(base, d *policy.Policy) {
+	var kept []policy.Line
+	derived := d.Calibration.DerivedLines()
+	for _, l := range base.LinesInForce() {
+		switch given := policy.LineOf(derived, l.Bounds, l.Class); {
+		case l.From != policy.StatedLine:
+		case given.Above > 0 && given.Above < l.Above:
+			r.note("the line of the %s, %v (%s), is left out, as this calibration gives a lower one: %.4g (%s)", l.Figure(), l.Above,
+				l.Origin(), given.Above, given.Origin())
 		default:
-			lines.CriticalMissRate = l.Above
+			kept = append(kept, l)
 		}
 	}
-	return &lines
+	if len(kept) > 0 {
+		d.Calibration.Lines = &policy.StatedLines{Lines: policy.LinesOf(kept), By: kept[0].By, On: kept[0].On}
+	}
 }
 
-// classLines returns the upper ends of the 95% intervals of the critical FNR of each critical class,
-// where there are several, on inputs that were held out. retained marks what is retained of them.
-func (r *run) classLines(retained []bool) (all []Line) {
+// expectClasses returns what is expected of the critical FNR of each critical class, where there are
+// several, on inputs that were held out. retained marks what is retained of them.
+func (r *run) expectClasses(retained []bool) (all []policy.ClassInterval) {
 	if len(r.table.Spec.Critical) < 2 {
 		return nil
 	}
@@ -92,8 +34,8 @@ func (r *run) classLines(retained []bool) (all []Line) {
 			kept[i] = retained[i] && r.label[i] == k
 			missed[i] = kept[i] && r.missed[i]
 		}
-		if _, interval := r.share(r.all(), kept, missed); interval != nil && interval[1] < 1 {
-			all = append(all, Line{policy.CriticalFNR, r.Base.Classes[k], interval[1], ExpectedLine})
+		if share := intervalOf(r.share(r.all(), kept, missed)); share != nil {
+			all = append(all, policy.ClassInterval{Class: r.Base.Classes[k], Interval: *share})
 		}
 	}
 	return all

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,67 +17,66 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "mcdropout")
 	const fnr, rate = policy.CriticalFNR, policy.CriticalMissRate
+	expected := func(figure policy.Figure, class string) policy.Line {
+		return policy.Line{Bounds: figure, Class: class, From: policy.ExpectedLine}
+	}
+	certified := func(figure policy.Figure, class string, above float64) policy.Line {
+		return policy.Line{Bounds: figure, Class: class, Above: above, From: policy.CertifiedLine}
+	}
+	stated := func(class string, above float64) policy.Line {
+		return policy.Line{Bounds: fnr, Class: class, Above: above, From: policy.StatedLine, By: "ann", On: "2026-11-03"}
+	}
+	stating := func(o Options, lines policy.Lines) Options {
+		d := o.Base.Draft()
+		d.Calibration = &policy.Calibration{Lines: &policy.StatedLines{Lines: lines, By: "ann", On: "2026-11-03"}}
+		o.Base = must(policy.Build(d))
+		return o
+	}
+	all := []policy.Line{expected(fnr, ""), expected(rate, ""), expected(fnr, "1"), expected(fnr, "2")}
 	for _, c := range []struct {
-		name  string
-		o     Objective
-		above []Limit
-		want  []Line // with Above 0 for the upper end of what is expected
+		name   string
+		o      Objective
+		stated policy.Lines  // by the policy to complete
+		want   []policy.Line // those expected with Above 0
+		note   string
 	}{
-		{"coverage", Objective{Coverage: 0.8}, nil, []Line{
-			{fnr, "", 0, ExpectedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0, ExpectedLine}, {fnr, "2", 0, ExpectedLine},
-		}},
-		{"cost", Objective{CostRatio: 20}, nil, []Line{
-			{fnr, "", 0, ExpectedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0, ExpectedLine}, {fnr, "2", 0, ExpectedLine},
-		}},
-		{"certified FNR", fnrUpTo(0.2, 0.9), nil, []Line{{fnr, "", 0.2, CertifiedLine}}},
-		{"certified class", missesUpTo(0.2, 0.9, Limit{"1", fnr, 0.4}), nil, []Line{
-			{rate, "", 0.2, CertifiedLine}, {fnr, "1", 0.4, CertifiedLine},
-		}},
-		{"stated beside expected", Objective{Coverage: 0.8}, []Limit{{"1", fnr, 0.5}, {"", fnr, 0.3}}, []Line{
-			{fnr, "", 0.3, StatedLine}, {rate, "", 0, ExpectedLine}, {fnr, "1", 0.5, StatedLine}, {fnr, "2", 0, ExpectedLine},
-		}},
+		{"coverage", Objective{Coverage: 0.8}, policy.Lines{}, all, ""},
+		{"cost", Objective{CostRatio: 20}, policy.Lines{}, all, ""},
+		{"certified FNR", fnrUpTo(0.2, 0.9), policy.Lines{}, []policy.Line{certified(fnr, "", 0.2)}, ""},
+		{"certified class", missesUpTo(0.2, 0.9, Limit{"1", fnr, 0.4}), policy.Lines{}, []policy.Line{certified(rate, "", 0.2), certified(fnr, "1", 0.4)}, ""},
+		{"stated below what is certified, and where nothing is", fnrUpTo(0.2, 0.9),
+			policy.Lines{CriticalFNR: 0.2, Classes: []policy.ClassLine{{Class: "2", CriticalFNR: 0.9}}}, []policy.Line{stated("", 0.2), stated("2", 0.9)}, ""},
+		{"stated below what is expected", Objective{Coverage: 0.8},
+			policy.Lines{CriticalFNR: 0.001, Classes: []policy.ClassLine{{Class: "1", CriticalFNR: 0.01}}},
+			[]policy.Line{stated("", 0.001), expected(rate, ""), stated("1", 0.01), expected(fnr, "2")}, ""},
+		{"stated above what is certified", fnrUpTo(0.2, 0.9), policy.Lines{CriticalFNR: 0.21}, []policy.Line{certified(fnr, "", 0.2)},
+			"the line of the critical FNR, 0.21 (stated by ann on 2026-11-03), is left out, as this calibration gives a lower one: 0.2 (certified)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := options(t, c.o, policy.PredictedSafe, 3)
-			o.AlarmAbove = c.above
-			report := calibrated(t, table, labels, o)
+			report := calibrated(t, table, labels, stating(options(t, c.o, policy.PredictedSafe, 3), c.stated))
 			if report.Refused() {
 				t.Fatalf("nothing certifies: %+v", report.Refusal)
 			}
-			for i, l := range c.want {
-				if l.From != ExpectedLine || i >= len(report.Lines) {
-					continue
-				}
-				got := report.Lines[i].Above
-				c.want[i].Above = got
-				switch k := report.Policy.Calibration; {
-				case l.Class == "" && l.Bounds == fnr:
-					c.want[i].Above = k.ExpectedCriticalFNR.High
-				case l.Class == "":
-					c.want[i].Above = k.ExpectedCriticalMissRate.High
-				case !(got > 0 && got < 1):
-					t.Errorf("class %s: a line of %v", l.Class, got)
+			upper := map[policy.Line]float64{}
+			if k := report.Policy.Calibration; k.ExpectedCriticalFNR != nil {
+				upper[expected(fnr, "")], upper[expected(rate, "")] = k.ExpectedCriticalFNR.High, k.ExpectedCriticalMissRate.High
+				for _, class := range k.ExpectedClassFNR {
+					upper[expected(fnr, class.Class)] = class.High
 				}
 			}
-			if diff := cmp.Diff(c.want, report.Lines); diff != "" {
+			want := slices.Clone(c.want)
+			for i, l := range want {
+				if l.From == policy.ExpectedLine {
+					want[i].Above = upper[l]
+				}
+			}
+			if diff := cmp.Diff(want, report.Lines); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
-			lines := report.Policy.Lines()
-			for _, l := range c.want {
-				got := lines.CriticalMissRate
-				switch {
-				case l.Class != "":
-					got = lines.Of(l.Class)
-				case l.Bounds == fnr:
-					got = lines.CriticalFNR
-				}
-				if got != l.Above {
-					t.Errorf("the policy's line of %s %s is %v, expected %v", l.Bounds, l.Class, got, l.Above)
-				}
-			}
-			if c.want == nil && report.Policy.Calibration.Lines != nil {
-				t.Errorf("the policy has lines %+v", report.Policy.Calibration.Lines)
+			if notes := strings.Join(report.Notes, "\n"); (c.note != "") != strings.Contains(notes, "is left out, as this calibration") ||
+				!strings.Contains(notes, c.note) {
+				t.Errorf("notes\n%s\nexpected %q", notes, c.note)
 			}
 		})
 	}

@@ -89,20 +89,21 @@ func (o *Objective) check() error {
 	return nil
 }
 
-// checkLimits wants every limit to be a share of some figures, of all critical classes or of one of
-// them, and only one for each. what names a limit.
-func checkLimits(what string, limits []Limit, base *policy.Policy, figures ...policy.Figure) error {
+// checkLimits wants every limit to be a share, of all critical classes or of one of them, and only one
+// for each.
+func checkLimits(limits []Limit, base *policy.Policy) error {
+	figures := []policy.Figure{policy.CriticalMissRate, policy.CriticalFNR}
 	for i, l := range limits {
 		k := slices.Index(base.Classes, l.Class)
 		switch {
 		case !slices.Contains(figures, l.Bounds):
-			return fmt.Errorf("%s on %q: expected one of %v", what, l.Bounds, figures)
+			return fmt.Errorf("limit on %q: expected one of %v", l.Bounds, figures)
 		case !(l.Most > 0 && l.Most < 1):
-			return fmt.Errorf("%s of %v: expected a share above 0 and below 1", what, l.Most)
+			return fmt.Errorf("limit of %v: expected a share above 0 and below 1", l.Most)
 		case l.Class != "" && k < 0:
-			return fmt.Errorf("%s of class %q: model %s has no such class", what, l.Class, base.Name)
+			return fmt.Errorf("limit of class %q: model %s has no such class", l.Class, base.Name)
 		case l.Class != "" && !slices.Contains(base.Critical, k):
-			return fmt.Errorf("%s of class %q: it is not critical, expected a critical class", what, l.Class)
+			return fmt.Errorf("limit of class %q: it is not critical, expected a critical class", l.Class)
 		case slices.ContainsFunc(limits[:i], func(before Limit) bool { return before.Class == l.Class && before.Bounds == l.Bounds }):
 			return fmt.Errorf("%s: given twice, expected once", l)
 		}

@@ -61,7 +61,7 @@ type Report struct {
 	// Certificate says what is guaranteed; nil if nothing is.
 	Certificate *Certificate `json:"certificate"`
 	// Lines says what outcomes are tested against; empty where nothing is, or nothing was chosen.
-	Lines []Line `json:"lines,omitempty"`
+	Lines []policy.Line `json:"lines,omitempty"`
 	// Refusal says why nothing certifies; nil if something does.
 	Refusal *Refusal `json:"refusal"`
 	// Notes say what a reader has to know before believing the rest.

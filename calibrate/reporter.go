@@ -130,7 +130,7 @@ func (r *run) expect(held *heldOut) {
 	e.CriticalMissRate, e.CriticalMissRateInterval, e.CriticalFNR, e.CriticalFNRInterval = r.missShares(all, retained)
 	r.noteServed(all, r.selective(all, retained))
 	r.noteGuard(held.own.guarded, all.n)
-	r.byClass = r.classLines(retained)
+	r.byClass = r.expectClasses(retained)
 }
 
 // noteGuard notes how many inputs the guard deferred.

@@ -91,6 +91,7 @@ func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 	if err := o.noticeEarlierAttempt(t.report, t.draft); err != nil {
 		return nil, err
 	}
+	t.report.keepLines(o.Base, t.draft)
 	return t.report, t.report.put(t.draft)
 }
 

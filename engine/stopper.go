@@ -20,7 +20,7 @@ type EarlyStopper struct {
 	// open.
 	Sampler fullpass.Sampler
 
-	hash   string // hash of the policy
+	hash   string // hash of the policy without lines, which change no decision
 	rule   *earlystop.Rule
 	plan   *follow.Plan
 	last   int                            // passes after which the rule stops no input
@@ -54,7 +54,7 @@ func newEarlyStopper(p *policy.Policy, sampler fullpass.Sampler) (*EarlyStopper,
 	if err != nil {
 		return nil, err
 	}
-	return &EarlyStopper{Sampler: sampler, hash: p.Hash, rule: rule, last: rule.Last(), plan: plan, watch: watch}, nil
+	return &EarlyStopper{Sampler: sampler, hash: p.HashWithoutLines(), rule: rule, last: rule.Last(), plan: plan, watch: watch}, nil
 }
 
 // applies reports whether inputs that complete with this many passes may stop early now.
@@ -122,7 +122,8 @@ type EarlyStoppers struct {
 // For returns the early stopper of a policy: the one it had before if that is remembered, or a new
 // one; nil for a policy without a rule in force.
 func (s *EarlyStoppers) For(p *policy.Policy, sampler fullpass.Sampler) (*EarlyStopper, error) {
-	if i := slices.IndexFunc(s.known, func(e *EarlyStopper) bool { return e.hash == p.Hash }); i >= 0 {
+	hash := p.HashWithoutLines()
+	if i := slices.IndexFunc(s.known, func(e *EarlyStopper) bool { return e.hash == hash }); i >= 0 {
 		return s.known[i], nil
 	}
 	return newEarlyStopper(p, sampler)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -34,8 +33,9 @@ func stoppingPolicy(t testing.TB) *policy.Policy {
 func TestEarlyStoppersKeep(t *testing.T) {
 	var known EarlyStoppers
 	p := *stoppingPolicy(t)
+	confidences := make(map[*EarlyStopper]float64)
 	remembers := func(e *EarlyStopper) bool {
-		p.Hash = e.hash
+		p.EarlyStopping.Certificate.Confidence = confidences[e]
 		got, err := known.For(&p, fullpass.Sampler{})
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestEarlyStoppersKeep(t *testing.T) {
 	}
 	var all []*EarlyStopper
 	add := func(stopped bool) *EarlyStopper {
-		p.Hash = fmt.Sprint("policy ", len(all))
+		p.EarlyStopping.Certificate.Confidence = 1 / float64(2+len(all)) // which makes another policy
 		e, err := known.For(&p, fullpass.Sampler{})
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestEarlyStoppersKeep(t *testing.T) {
 		for stopped && !e.Stopped() {
 			e.judge(fullpass.WronglyRetained)
 		}
-		all = append(all, e)
+		all, confidences[e] = append(all, e), p.EarlyStopping.Certificate.Confidence
 		known.Keep([]*EarlyStopper{e})
 		if len(known.known) > mostFormer+1 {
 			t.Fatalf("%d are kept after %d policies", len(known.known), len(all))
@@ -60,6 +60,11 @@ func TestEarlyStoppersKeep(t *testing.T) {
 		return e
 	}
 	stopped, good := add(true), add(false)
+	lowered := p
+	lowered.Calibration = &policy.Calibration{Lines: &policy.StatedLines{Lines: policy.Lines{CriticalFNR: 0.1}}}
+	if got, err := known.For(&lowered, fullpass.Sampler{}); got != good || err != nil {
+		t.Errorf("checks begin anew where a line alone changes: %v", err)
+	}
 	for range mostFormer - 1 {
 		add(false)
 	}

@@ -32,7 +32,7 @@ models:
     fallback: {score: cbec, threshold: 0.023}
     audit: {rate: 0.5, m: 1, due: 1s, on_breach: defer, surge: 700}
     calibrated:
-      lines: {critical_fnr: 0.5, critical_miss_rate: 0.45}
+      lines: {critical_fnr: 0.5, critical_miss_rate: 0.45, by: a test, on: 2026-11-03}
 `
 
 const receiptKey = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

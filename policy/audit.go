@@ -123,7 +123,7 @@ func (w *warnings) audit() {
 		w.add("audit", "no class is critical: there are no misses to count, and outcomes can break no promise")
 		return
 	}
-	if lines := w.Lines(); !w.Observes() && lines.CriticalFNR == 0 && lines.CriticalMissRate == 0 && len(lines.Classes) == 0 {
+	if !w.Observes() && len(w.LinesInForce()) == 0 {
 		w.add("audit", "there is no line that outcomes could cross, so that no alarm is ever raised: calibrate again, or state "+
 			"calibrated.lines")
 	}

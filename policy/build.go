@@ -66,6 +66,9 @@ func (b *builder) build() *Policy {
 	p.Calibration.validate(b, p)
 	p.Audit.validate(b, p)
 	p.EarlyStopping.resolve(b, p)
+	if !b.faultyWithin("") && p.Calibration != nil {
+		p.Calibration.Lines.checkLowered(b, p)
+	}
 	if len(*b.faults) == 0 {
 		p.Hash = p.hash()
 	}

@@ -10,11 +10,12 @@ import (
 )
 
 // Calibration says what the thresholds of a policy were calibrated from and for. Zero values are
-// unknown. It decides nothing, and the hash does not cover it.
+// unknown. It decides nothing, and the hash covers the lines alone that follow from it.
 type Calibration struct {
 	// What calibrated, with its version.
 	Software string `key:"software"`
-	// The hash of the policy as it was calibrated. A policy with another was changed since.
+	// The hash of the policy as it was calibrated, without its lines. A policy with another was changed
+	// since.
 	PolicyHash string `key:"policy_hash" form:"sha256"`
 	// The labelled passes that it was calibrated on.
 	Recording Recording `key:"recording"`
@@ -33,12 +34,14 @@ type Calibration struct {
 	ExpectedCriticalMissRate *Interval `key:"expected_critical_miss_rate"`
 	// The share of critical inputs, among those retained, that is called safe, in the same way.
 	ExpectedCriticalFNR *Interval `key:"expected_critical_fnr"`
+	// The same share of single critical classes, where there are several.
+	ExpectedClassFNR []ClassInterval `key:"expected_class_fnr"`
 	// The mean of the square root of the risk over the inputs that were retained and called safe.
 	// Audits that follow the risk are scaled by it.
 	MeanRootRisk float64 `key:"mean_root_risk" range:"0..1"`
-	// What outcomes are tested against; without it, what was certified or, without a certificate, the
-	// upper ends of the expected shares.
-	Lines *Lines `key:"lines"`
+	// What outcomes are tested against, where a person states less than what was certified or, without a
+	// certificate, than the upper end of what is expected. It may not be more.
+	Lines *StatedLines `key:"lines"`
 	// The guarantee, for inputs drawn as those of the recording were.
 	Certificate *Certificate `key:"certificate"`
 	// Which certificate was sought on the same recording before. A further one would be void.
@@ -75,6 +78,13 @@ type Interval struct {
 	Low float64 `key:"low,required" range:"0..1"`
 	// The upper end.
 	High float64 `key:"high,required" range:"0..1"`
+}
+
+// ClassInterval is the share of one class with its 95% interval.
+type ClassInterval struct {
+	// A critical class.
+	Class    string `key:"class,required" form:"class"`
+	Interval `key:",inline"`
 }
 
 // Known reports whether the interval says anything.
@@ -185,6 +195,13 @@ func (c *Calibration) validate(b *builder, p *Policy) {
 	c.ExpectedCoverage.validate(b, "calibrated.expected_coverage")
 	c.ExpectedCriticalMissRate.validate(b, "calibrated.expected_critical_miss_rate")
 	c.ExpectedCriticalFNR.validate(b, "calibrated.expected_critical_fnr")
+	var classes []string
+	for i := range c.ExpectedClassFNR {
+		one := &c.ExpectedClassFNR[i]
+		one.validate(b, fmt.Sprintf("calibrated.expected_class_fnr[%d]", i))
+		classes = append(classes, one.Class)
+	}
+	b.checkCriticalClasses("calibrated.expected_class_fnr", classes)
 	c.Certificate.validate(b)
 	c.Lines.validate(b)
 	c.Reference.validate(b)
@@ -239,17 +256,14 @@ func (b *builder) checkCritical(path, class string) {
 	}
 }
 
-// validate wants each critical class at most once.
-func (l *Lines) validate(b *builder) {
-	if l == nil {
-		return
-	}
-	for i, c := range l.Classes {
-		at := fmt.Sprintf("calibrated.lines.classes[%d]", i)
-		if slices.ContainsFunc(l.Classes[:i], func(other ClassLine) bool { return other.Class == c.Class }) && c.Class != "" {
-			b.fault(at, "%s is given twice", strictyaml.Quote(c.Class))
+// checkCriticalClasses wants a list of entries for critical classes, each at most once.
+func (b *builder) checkCriticalClasses(path string, classes []string) {
+	for i, class := range classes {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if slices.Contains(classes[:i], class) && class != "" {
+			b.fault(at, "%s is given twice", strictyaml.Quote(class))
 		}
-		b.checkCritical(at+".class", c.Class)
+		b.checkCritical(at+".class", class)
 	}
 }
 
@@ -272,16 +286,17 @@ func (r *Reference) validate(b *builder) {
 	}
 }
 
-// changedSinceCalibration reports whether the policy is known to differ from the one that was
-// calibrated.
-func (p *Policy) changedSinceCalibration() bool {
-	return p.Calibration.PolicyHash != "" && p.Calibration.PolicyHash != p.Hash
+// ChangedSinceCalibration reports whether the policy is known to decide otherwise than the one that
+// was calibrated.
+func (p *Policy) ChangedSinceCalibration() bool {
+	c := p.Calibration
+	return c != nil && c.PolicyHash != "" && c.PolicyHash != p.HashWithoutLines()
 }
 
 // calibration says what the policy was calibrated for, and what is expected and guaranteed.
 func (e explainer) calibration() []string {
 	sentences := []string{e.recording()}
-	if e.changedSinceCalibration() {
+	if e.ChangedSinceCalibration() {
 		sentences = append(sentences, "The policy was changed after its calibration: what was expected and certified then no longer "+
 			"holds, and nothing is guaranteed.")
 	} else {
@@ -411,9 +426,9 @@ func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 
 // calibration warns about the policy's calibration.
 func (w *warnings) calibration() {
 	c := w.Calibration
-	if w.changedSinceCalibration() {
-		w.add("calibrated.policy_hash", "the policy was changed after its calibration (its hash is now %s): what is expected "+
-			"and certified is not of it", w.Hash)
+	if w.ChangedSinceCalibration() {
+		w.add("calibrated.policy_hash", "the policy was changed after its calibration (without lines its hash is now %s): what is "+
+			"expected and certified is not of it", w.HashWithoutLines())
 	}
 	passes := c.Recording.Passes
 	if w.Kind != Dirichlet {

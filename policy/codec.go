@@ -78,6 +78,14 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 			}
 			into.SetInt(int64(p))
 		}
+	case alarmValue:
+		if s, ok := v.Text(); ok {
+			name, valid := ParseAlarmName(s)
+			if !valid {
+				v.Fault("expected %s, found %s", f.words(), strictyaml.Quote(s))
+			}
+			into.Set(reflect.ValueOf(name))
+		}
 	case mappingValue:
 		b.readFields(v, into, f.sub)
 	default:

@@ -10,8 +10,8 @@
 //     read from files, clocks or other state.
 //   - An input is retained exactly when its score <= its threshold. A score that cannot be compared
 //     (NaN) defers: an error is never a retain.
-//   - Two policies with equal hashes decide alike. Comments, layout and the spelling of defaults do not
-//     change the hash.
+//   - Two policies with equal hashes decide alike, and their outcomes are tested against the same lines.
+//     Comments, layout and the spelling of defaults do not change the hash.
 //   - Parse reads back what Marshal writes as an equal policy, and Build makes an equal policy of what
 //     Policy.Draft returns.
 //

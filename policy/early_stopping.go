@@ -14,7 +14,7 @@ const MaxEarlyStopPasses = 1000
 // EarlyStopping says when inputs are answered before their last pass, and what is guaranteed of
 // that. Where it is in force it is part of the hash.
 type EarlyStopping struct {
-	// The hash of the policy without this block. If a threshold, the gate or any other key has changed
+	// The hash of the policy without this block and without lines. If a threshold, the gate or any other key has changed
 	// since, the rule is not in force: all passes decide, and ckd check and the daemon's log say so.
 	PolicyHash string `key:"policy_hash,required" form:"sha256"`
 	// The order in which passes must come: any, as draws of one posterior may, or as recorded, as the
@@ -90,7 +90,8 @@ func (p *Policy) EarlyStop() *earlystop.Rule {
 	return &p.EarlyStopping.Rule
 }
 
-// HashWithoutEarlyStop returns the hash that the policy would have without an early-stopping rule.
+// HashWithoutEarlyStop returns the hash that the policy would have without lines and without an
+// early-stopping rule.
 func (p *Policy) HashWithoutEarlyStop() string { return sum(p.meaning()) }
 
 func (p *Policy) learnedForAnother() bool {

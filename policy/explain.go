@@ -31,8 +31,14 @@ func (p *Policy) Explain() []string {
 	if p.Calibration != nil {
 		sentences = append(sentences, e.calibration()...)
 	}
+	if lines := p.LinesInForce(); len(lines) > 0 {
+		sentences = append(sentences, explainLines(lines))
+	}
 	if p.Audit != nil {
 		sentences = append(sentences, e.audit()...)
+	}
+	if a := p.Answers; a != nil {
+		sentences = append(sentences, fmt.Sprintf("It answers the alarm %s of its model (%s: %s).", a.Alarm, a.By, a.Reason))
 	}
 	if p.EarlyStopping != nil {
 		sentences = append(sentences, e.earlyStopping()...)

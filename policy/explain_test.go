@@ -114,12 +114,13 @@ func TestExplainCalibration(t *testing.T) {
 				{"by ckd v0.4.0 for coverage 0.8 on 2126 inputs (471 critical) of 30 passes from mc-dropout"},
 				{"80% (95% interval 78.5% to 81.2%) of the inputs", "3% of all critical inputs", "5% of the critical inputs"},
 				{"learn-then-test: with confidence 0.95, at most 5%", "3 of 200 cases"},
+				{"more than: critical FNR 5% (certified)"},
 			},
 		},
 		{
 			"a statement of its own",
 			"{" + of30 + "certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.02, confidence: 0.9, statement: All is well.}}",
-			[][]string{{"of 30 passes from x"}, {"learn-then-test", "All is well."}},
+			[][]string{{"of 30 passes from x"}, {"learn-then-test", "All is well."}, {"critical miss rate 2% (certified)"}},
 		},
 		{
 			"as it was calibrated, at a second attempt",
@@ -238,7 +239,7 @@ func TestWarnings(t *testing.T) {
 			"calibrated.posterior: not given"},
 		{"as it was calibrated", sane + hashed + parseOne(t, sane).Hash + "}\n", ""},
 		{"changed since it was calibrated", sane + hashed + strings.Repeat("0", 64) + "}\n",
-			"calibrated.policy_hash: the policy was changed after its calibration (its hash is now " + parseOne(t, sane).Hash +
+			"calibrated.policy_hash: the policy was changed after its calibration (without lines its hash is now " + parseOne(t, sane).Hash +
 				"): what is expected and certified is not of it"},
 		{"calibrated dirichlet", threeClassesText + "  fallback: {threshold: 1}\n  kind: dirichlet\n  calibrated: {seed: 1}\n", ""},
 

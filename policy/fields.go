@@ -48,6 +48,7 @@ const (
 	numberValue   // a number with a fraction
 	quantileValue // a distribution
 	periodValue   // a length of time
+	alarmValue    // the name of an alarm
 	mappingValue
 	listValue // a list of mappings
 )
@@ -108,6 +109,8 @@ func newField(member reflect.StructField, index []int) field {
 		f.kind = classValue
 	case t == reflect.TypeFor[Period]():
 		f.kind = periodValue
+	case t == reflect.TypeFor[AlarmName]():
+		f.kind = alarmValue
 	case f.choices != nil:
 		f.kind = choiceValue
 	case t.Kind() == reflect.String:
@@ -244,6 +247,8 @@ func (f *field) words() string {
 		return fmt.Sprintf("a list of %d numbers, none below the one before", Levels)
 	case periodValue:
 		return fmt.Sprintf("a whole number and d, h, m or s, as in 14d, from %v to %v", Second, maxPeriod)
+	case alarmValue:
+		return alarmWords
 	case mappingValue:
 		return "a mapping of " + strings.Join(namesOf(f.sub), ", ")
 	}

@@ -35,6 +35,9 @@ var (
 	forms = map[string]*pattern{
 		"":         {nil, maxText, printable(maxText)},
 		"sentence": {nil, maxSentence, printable(maxSentence)},
+		"reason":   {regexp.MustCompile(`\S`), maxSentence, "a reason, " + printable(maxSentence)},
+		"person":   newPattern(`\S`, classForm.words),
+		"date":     newPattern("^"+dayForm+"$", "a day, as in 2026-11-03"),
 		"name":     nameForm,
 		"class":    classForm,
 		"tensor":   newPattern(`^.{1,256}$`, classForm.words),

@@ -8,19 +8,33 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// hash returns the SHA-256, in hex, of all that a decision or the refusal of an input depends on.
-// Version, tensor and calibration are left out.
+// hash returns the SHA-256, in hex, of all that a decision or the refusal of an input depends on, and
+// of the lines in force. A policy without lines has the hash without lines.
 func (p *Policy) hash() string {
-	meaning := p.meaning()
-	if p.EarlyStop() != nil {
-		meaning = p.EarlyStopping.meaning(meaning)
+	b := p.decides()
+	for _, l := range p.LinesInForce() {
+		b = fmt.Appendf(b, "line %s %d:%s %x\n", l.Bounds, len(l.Class), l.Class, l.Above)
 	}
-	return sum(meaning)
+	return sum(b)
+}
+
+// HashWithoutLines returns the hash that the policy would have without lines: two policies with equal
+// ones decide alike. It is what a calibration knows its policy by, so that a lowered line voids no
+// certificate.
+func (p *Policy) HashWithoutLines() string { return sum(p.decides()) }
+
+// decides returns what the hash covers, without lines.
+func (p *Policy) decides() []byte {
+	if p.EarlyStop() == nil {
+		return p.meaning()
+	}
+	return p.EarlyStopping.meaning(p.meaning())
 }
 
 func sum(meaning []byte) string { return fmt.Sprintf("%x", sha256.Sum256(meaning)) }
 
-// meaning returns what the hash covers, without early stopping.
+// meaning returns what the hash covers, without early stopping and lines. Version, tensor, audit,
+// answers and the rest of the calibration are left out.
 //
 // The encoding has one line for each field. Texts carry their length, so that no two lists look
 // alike. Numbers are hexadecimal, so that no digit is lost. The first line changes if the meaning

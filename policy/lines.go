@@ -1,5 +1,12 @@
 package policy
 
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Lines says what outcomes are tested against: while a share is at or below its line, an alarm is
 // rare. Each is in (0,1); 0 means that there is none.
 type Lines struct {
@@ -21,56 +28,202 @@ type ClassLine struct {
 	CriticalFNR float64 `key:"critical_fnr,required" range:"(0..1)"`
 }
 
-// Of returns the line of a critical class by its name, or 0 for none.
-func (l *Lines) Of(class string) float64 {
-	for _, c := range l.Classes {
-		if c.Class == class {
-			return c.CriticalFNR
-		}
-	}
-	return 0
+// StatedLines are lines that a person states, each in place of the one that the calibration gives.
+// They may lower a line, and not raise it.
+type StatedLines struct {
+	Lines `key:",inline"`
+	// Who states them.
+	By string `key:"by,required" form:"person"`
+	// The day on which they were stated, as in 2026-11-03.
+	On string `key:"on,required" form:"date"`
 }
 
-// Lines returns the lines that its calibration states, or else those that follow from it: see
-// Calibration.DerivedLines. A policy that was changed since has only those that are stated.
-func (p *Policy) Lines() Lines {
-	switch c := p.Calibration; {
-	case c == nil:
-		return Lines{}
-	case c.Lines != nil:
-		return *c.Lines
-	case p.changedSinceCalibration():
-		return Lines{}
-	default:
-		return c.DerivedLines()
-	}
+// Line is what the outcomes of one figure are tested against, and where it comes from.
+type Line struct {
+	Bounds Figure     `json:"bounds"`
+	Class  string     `json:"class,omitempty"` // empty for all critical classes
+	Above  float64    `json:"above"`
+	From   LineOrigin `json:"from"`
+	By     string     `json:"by,omitempty"` // who stated it
+	On     string     `json:"on,omitempty"` // and when
 }
 
-// DerivedLines returns the lines that follow from what was certified and expected: the target of a
-// certificate of the same share, or else the upper end of the 95% interval of the
-// expected share. An expected share itself is no line, since half of all policies lie above it from
-// the first day.
-func (c *Calibration) DerivedLines() Lines {
-	var l Lines
-	if cert := c.Certificate; cert != nil {
-		for _, limit := range cert.Limits() {
-			switch {
-			case limit.Class == "" && limit.Bounds == CriticalFNR:
-				l.CriticalFNR = limit.Target
-			case limit.Class == "":
-				l.CriticalMissRate = limit.Target
-			case limit.Bounds == CriticalFNR && l.Of(limit.Class) == 0:
-				l.Classes = append(l.Classes, ClassLine{limit.Class, limit.Target})
+// LineOrigin says where a line comes from.
+type LineOrigin string
+
+// The origins.
+const (
+	CertifiedLine LineOrigin = "certified" // the target of a Learn-then-Test certificate
+	ExpectedLine  LineOrigin = "expected"  // the upper end of the 95% interval of the expected share
+	StatedLine    LineOrigin = "stated"    // what a person wrote into calibrated.lines
+)
+
+// Origin returns the words for where the line comes from, as every statement about it has them.
+func (l Line) Origin() string {
+	switch l.From {
+	case ExpectedLine:
+		return "expected at most"
+	case StatedLine:
+		return fmt.Sprintf("stated by %s on %s", l.By, l.On)
+	}
+	return string(l.From)
+}
+
+// Figure returns the words for what the line is of, such as critical FNR of melanoma.
+func (l Line) Figure() string {
+	figure := map[Figure]string{CriticalFNR: "critical FNR", CriticalMissRate: "critical miss rate"}[l.Bounds]
+	if l.Class != "" {
+		figure += " of " + l.Class
+	}
+	return figure
+}
+
+// sameFigure reports whether two lines are of one figure.
+func (l Line) sameFigure(other Line) bool { return l.Bounds == other.Bounds && l.Class == other.Class }
+
+// LineOf returns the line of a figure, of one class or (without one) of all critical classes, or a
+// zero Line for none.
+func LineOf(lines []Line, figure Figure, class string) Line {
+	i := slices.IndexFunc(lines, Line{Bounds: figure, Class: class}.sameFigure)
+	if i < 0 {
+		return Line{}
+	}
+	return lines[i]
+}
+
+// LinesInForce returns what outcomes are tested against: the lines that are stated, and of other
+// figures those that follow from the calibration, which a policy that was changed since does not
+// have. Those of all critical classes come first, and classes in their order. The call computes a
+// hash: make it once for a policy.
+func (p *Policy) LinesInForce() []Line {
+	c := p.Calibration
+	if c == nil {
+		return nil
+	}
+	lines := c.Lines.lines()
+	if !p.ChangedSinceCalibration() {
+		for _, l := range c.DerivedLines() {
+			if !slices.ContainsFunc(lines, l.sameFigure) {
+				lines = append(lines, l)
 			}
 		}
 	}
-	for _, share := range []struct {
-		line     *float64
-		expected *Interval
-	}{{&l.CriticalFNR, c.ExpectedCriticalFNR}, {&l.CriticalMissRate, c.ExpectedCriticalMissRate}} {
-		if *share.line == 0 && share.expected != nil && share.expected.High < 1 {
-			*share.line = share.expected.High
+	slices.SortStableFunc(lines, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(slices.Index(p.Classes, a.Class), slices.Index(p.Classes, b.Class)), cmp.Compare(a.Bounds, b.Bounds))
+	})
+	return lines
+}
+
+// Lines returns the values of the lines in force.
+func (p *Policy) Lines() Lines { return LinesOf(p.LinesInForce()) }
+
+// LinesOf returns the values of lines.
+func LinesOf(lines []Line) Lines {
+	var v Lines
+	for _, l := range lines {
+		switch {
+		case l.Class != "":
+			v.Classes = append(v.Classes, ClassLine{l.Class, l.Above})
+		case l.Bounds == CriticalFNR:
+			v.CriticalFNR = l.Above
+		default:
+			v.CriticalMissRate = l.Above
 		}
 	}
-	return l
+	return v
+}
+
+// explainLines says above what an alarm is due.
+func explainLines(lines []Line) string {
+	var limits []string
+	for i, l := range lines {
+		if i == maxListed {
+			limits = append(limits, fmt.Sprintf("%d more figures", len(lines)-maxListed))
+			break
+		}
+		limits = append(limits, fmt.Sprintf("%s %s (%s)", l.Figure(), percent(l.Above), l.Origin()))
+	}
+	return "An alarm is due when outcomes show more than: " + strings.Join(limits, ", ") + "."
+}
+
+// lines returns the lines that are stated.
+func (s *StatedLines) lines() (lines []Line) {
+	if s == nil {
+		return nil
+	}
+	add := func(figure Figure, class string, above float64) {
+		if above > 0 {
+			lines = append(lines, Line{figure, class, above, StatedLine, s.By, s.On})
+		}
+	}
+	add(CriticalFNR, "", s.CriticalFNR)
+	add(CriticalMissRate, "", s.CriticalMissRate)
+	for _, c := range s.Classes {
+		add(CriticalFNR, c.Class, c.CriticalFNR)
+	}
+	return lines
+}
+
+// DerivedLines returns the lines that follow from what was certified and expected: the target of a
+// certificate of the same share, or else the upper end of the 95% interval of the expected share. An
+// expected share itself is no line, since half of all policies lie above it from the first day.
+func (c *Calibration) DerivedLines() (lines []Line) {
+	add := func(l Line) {
+		if l.Above > 0 && l.Above < 1 && !slices.ContainsFunc(lines, l.sameFigure) {
+			lines = append(lines, l)
+		}
+	}
+	if c.Certificate != nil {
+		for _, limit := range c.Certificate.Limits() {
+			if limit.Class == "" || limit.Bounds == CriticalFNR {
+				add(Line{Bounds: limit.Bounds, Class: limit.Class, Above: limit.Target, From: CertifiedLine})
+			}
+		}
+	}
+	expect := func(figure Figure, class string, share *Interval) {
+		if share != nil {
+			add(Line{Bounds: figure, Class: class, Above: share.High, From: ExpectedLine})
+		}
+	}
+	expect(CriticalFNR, "", c.ExpectedCriticalFNR)
+	expect(CriticalMissRate, "", c.ExpectedCriticalMissRate)
+	for i := range c.ExpectedClassFNR {
+		expect(CriticalFNR, c.ExpectedClassFNR[i].Class, &c.ExpectedClassFNR[i].Interval)
+	}
+	return lines
+}
+
+// validate wants each critical class at most once.
+func (s *StatedLines) validate(b *builder) {
+	if s == nil {
+		return
+	}
+	var classes []string
+	for _, c := range s.Classes {
+		classes = append(classes, c.Class)
+	}
+	b.checkCriticalClasses("calibrated.lines.classes", classes)
+}
+
+// checkLowered wants no line above the one that the calibration gives. It needs the rest of the
+// policy, for a policy that was changed since has none of those.
+func (s *StatedLines) checkLowered(b *builder, p *Policy) {
+	if s == nil || p.ChangedSinceCalibration() {
+		return
+	}
+	derived, path := p.Calibration.DerivedLines(), "calibrated.lines."
+	for _, l := range s.lines() {
+		at := path + "critical_fnr"
+		switch {
+		case l.Class != "":
+			i := slices.IndexFunc(s.Classes, func(c ClassLine) bool { return c.Class == l.Class })
+			at = fmt.Sprintf("%sclasses[%d].critical_fnr", path, i)
+		case l.Bounds == CriticalMissRate:
+			at = path + "critical_miss_rate"
+		}
+		if given := LineOf(derived, l.Bounds, l.Class); given.Above > 0 && l.Above > given.Above {
+			b.fault(at, "expected no more than %v, the line of its calibration (%s), found %v: a policy only lowers lines; the ledger of "+
+				"outcomes raises them, by right, name and reason", given.Above, given.Origin(), l.Above)
+		}
+	}
 }

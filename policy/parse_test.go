@@ -124,6 +124,7 @@ const everyField = `models:
       reader_sensitivity: 0.9
       slices:
         - {name: site, values: [north, "1"]}
+    answers: {alarm: "critical_fnr of a: b 2026-11-03T04:05:06Z", by: ann, reason: "trained on the cases of \"d\""}
     calibrated:
       software: ckd v0.4.0
       policy_hash: "2222222222222222222222222222222222222222222222222222222222222222"
@@ -135,12 +136,16 @@ const everyField = `models:
       expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
       expected_critical_miss_rate: {value: 0.04, low: 0.02, high: 0.06}
       expected_critical_fnr: {value: 0.05, low: 0, high: 1}
+      expected_class_fnr:
+        - {class: d, value: 0.25, low: 0.125, high: 0.5}
       mean_root_risk: 0.125
       lines:
         critical_fnr: 0.1
         critical_miss_rate: 0.08
         classes:
           - {class: d, critical_fnr: 0.2}
+        by: Ann Lee
+        on: "2026-11-02"
       certificate:
         kind: learn-then-test
         bounds: critical-fnr
@@ -162,6 +167,7 @@ func TestEveryField(t *testing.T) {
 		Primary: Rule{CCritSum, 0.02, true}, Fallback: Rule{MaxProb, 3e-3, true},
 		PairWeights: []PairWeight{{2, 3, 2}},
 		Pairs:       AllPairs, Degenerate: HandleRetain, Saturated: HandleByScore,
+		Answers: &Answers{AlarmName{CriticalFNR, "a: b", "2026-11-03T04:05:06Z"}, "ann", `trained on the cases of "d"`},
 		Calibration: &Calibration{
 			Software: "ckd v0.4.0", PolicyHash: strings.Repeat("2", 64),
 			Recording: Recording{
@@ -171,8 +177,9 @@ func TestEveryField(t *testing.T) {
 			},
 			Posterior: "mc-dropout", Objective: "coverage 0.8", Scope: PredictedSafe, Seed: 42,
 			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalMissRate: &Interval{0.04, 0.02, 0.06}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
-			MeanRootRisk: 0.125,
-			Lines:        &Lines{0.1, 0.08, []ClassLine{{"d", 0.2}}},
+			ExpectedClassFNR: []ClassInterval{{"d", Interval{0.25, 0.125, 0.5}}},
+			MeanRootRisk:     0.125,
+			Lines:            &StatedLines{Lines{0.1, 0.08, []ClassLine{{"d", 0.2}}}, "Ann Lee", "2026-11-02"},
 			Certificate: &Certificate{
 				Kind: LearnThenTest, Bounds: CriticalFNR, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
 				Statement: `With confidence 0.95, at most 5% of "d" are missed.`,

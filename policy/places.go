@@ -39,10 +39,10 @@ func (b *builder) sound(paths ...string) bool {
 	return true
 }
 
-// faultyWithin reports whether a mapping, or anything in it, has a fault.
+// faultyWithin reports whether a mapping, or anything in it, has a fault. The whole model is "".
 func (b *builder) faultyWithin(mapping string) bool {
-	for path := range b.faulty {
-		if strings.HasPrefix(path, mapping) {
+	for path, faulty := range b.faulty {
+		if faulty && strings.HasPrefix(path, mapping) {
 			return true
 		}
 	}

@@ -31,8 +31,8 @@ const defaultTopClasses = 10
 // say: a field that has the zero value was not given. Classes are named in files, and known by their
 // positions here. The comments of the fields document the keys of a file.
 type Policy struct {
-	// Hash is the SHA-256, in hex, of everything that a decision, or the refusal of an input,
-	// depends on. Build and Parse set it.
+	// Hash is the SHA-256, in hex, of everything that a decision, or the refusal of an input, depends
+	// on, and of the lines that its outcomes are tested against. Build and Parse set it.
 	Hash string
 
 	// The model's name: what clients call it, a metric label, and part of URLs. Letters, digits, dot,
@@ -102,6 +102,8 @@ type Policy struct {
 	// Which of the retained inputs a person looks at, so that outcomes can show whether the policy
 	// keeps its promise. It is not part of the hash.
 	Audit *Audit `key:"audit" otherwise:"none"`
+	// Which alarm of its model this policy answers. It is not part of the hash.
+	Answers *Answers `key:"answers" otherwise:"none"`
 
 	// What ckd calibrate measured, nil where it did not.
 	Calibration *Calibration `in:"calibrated" key:",inline"`

@@ -81,6 +81,8 @@ func (p *Policy) node(f *field, value reflect.Value) *yaml.Node {
 // scalar returns a number, the name of a class or another text.
 func (p *Policy) scalar(f *field, value reflect.Value) *yaml.Node {
 	switch {
+	case f.kind == alarmValue:
+		return text(value.Interface().(AlarmName).String())
 	case value.Kind() == reflect.Float64:
 		return plain(decimal(value.Float()))
 	case value.Kind() == reflect.String:

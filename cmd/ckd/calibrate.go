@@ -41,7 +41,6 @@ type calibrateRecordingCmd struct {
 	CostRatio      *float64 `name:"cost-ratio" placeholder:"N" help:"Objective: the least cost, where a miss costs as much as N reviews and a review finds the miss. Sets the threshold on risk."`
 	boundFlags
 
-	AlarmAbove    []string     `sep:"none" placeholder:"[CLASS=]X" help:"State what outcomes are tested against: the critical FNR of the retained inputs, or of those of a class, above which an alarm is due. May be repeated for classes. Default: what is certified, or the upper end of what is expected."`
 	Scope         policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 	CriticalCalls string       `name:"critical-calls" enum:"unsaid,acted-on,reviewed" default:"unsaid" help:"What becomes of a retained input called critical: ${enum}. In scope all only acted-on lets a rule be chosen that never defers one. reviewed counts it among the reviews. (${default})"`
 	Guard         float64      `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for. Default: 0, no guard."`
@@ -58,8 +57,9 @@ not choose the rule. Exactly one objective is needed; bounds on misses count as 
     ckd calibrate --passes P.npy --labels Y.npy --classes 0,1,2,3 --critical 2,3 --coverage 0.8 --out policy.yaml
     ckd calibrate --passes P.npy --labels Y.npy --policy old.yaml --max-critical-fnr 0.05 --confidence 0.95 --out policy.yaml
 
-A policy file is completed: its name, classes, sets, kind, variance, weights, reliability threshold and handling of
-degenerate passes stay; its gate, scope, scores and thresholds are replaced, and it expects the recording's number of passes.
+A policy file is completed: its name, classes, sets, kind, variance, weights, reliability threshold, handling of
+degenerate passes and stated lines stay; its gate, scope, scores and thresholds are replaced, and it expects the
+recording's number of passes.
 
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
 written, and the report says how far off it is. docs/calibrate.md tells the method.`
@@ -69,9 +69,6 @@ written, and the report says how far off it is. docs/calibrate.md tells the meth
 func (c *calibrateRecordingCmd) Validate() error {
 	limits, err := c.limits()
 	if err != nil {
-		return err
-	}
-	if _, err := c.alarmAbove(); err != nil {
 		return err
 	}
 	if err := checkNumbers(
@@ -124,11 +121,6 @@ func (c *calibrateRecordingCmd) objective() calibrate.Objective {
 	return c.bounds()
 }
 
-// alarmAbove returns the lines that outcomes are tested against, where they are stated.
-func (c *calibrateRecordingCmd) alarmAbove() ([]calibrate.Limit, error) {
-	return limitsOf("--alarm-above", c.AlarmAbove, policy.CriticalFNR)
-}
-
 // Run calibrates, and writes the policy and the report.
 func (c *calibrateRecordingCmd) Run(ctx *cmdContext) error {
 	model, err := loadPolicy(c.Policy, c.Name, "--name")
@@ -159,7 +151,6 @@ func (c *calibrateRecordingCmd) calibrate(ctx *cmdContext, flags *labelledFlags,
 		Base: model, Objective: c.objective(), Scope: c.Scope, Seed: calibrationSeed, Guard: c.Guard, Progress: bars.update,
 		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
-	o.AlarmAbove, _ = c.alarmAbove() // Validate has refused faults
 	if c.CriticalCalls != "unsaid" {
 		o.CriticalCalls = eval.CriticalCalls(c.CriticalCalls)
 	}

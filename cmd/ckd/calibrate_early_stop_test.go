@@ -81,7 +81,7 @@ func TestEarlyStop(t *testing.T) {
 	if rule == nil {
 		t.Fatal("no rule in force")
 	}
-	if p.Hash != found.PolicyHash || p.Calibration.PolicyHash != p.Hash || p.EarlyStopping.PolicyHash != p.HashWithoutEarlyStop() {
+	if p.Hash != found.PolicyHash || p.Calibration.PolicyHash != p.HashWithoutLines() || p.EarlyStopping.PolicyHash != p.HashWithoutEarlyStop() {
 		t.Errorf("hash %s, report %s, calibration %s, rule %s", p.Hash, found.PolicyHash, p.Calibration.PolicyHash, p.EarlyStopping.PolicyHash)
 	}
 	rest := func(p policy.Policy) string {

@@ -194,8 +194,6 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank + " --max-critical-miss 0.1 --max-critical-miss 0.2", "given twice", exitUsage},
 		{lowrank + " --max-critical-miss nobody=0.1", "no such class", exitFault},
 		{lowrank + " --coverage 0.8 --groups " + handLabels(t, make([]int64, 2126)...), "all 2126 inputs are of one group, expected at least 2", exitFault},
-		{lowrank + " --coverage 0.8 --alarm-above 1", "--alarm-above 1: expected a number from 0 to 1, not the ends", exitUsage},
-		{lowrank + " --coverage 0.8 --alarm-above x=0.2", "an alarm of class \"x\": model", exitFault},
 		{lowrank + " --coverage 0.8 --confidence 0.9", "--confidence needs --max-critical-miss", exitUsage},
 		{hand + " --name x --policy " + several, "--name x is not in", exitUsage},
 		{hand + " --policy " + several, "has 2 models, expected --name with one of: a, b", exitUsage},

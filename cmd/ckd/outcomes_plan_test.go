@@ -13,9 +13,8 @@ import (
 func TestOutcomesPlan(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	calibration := runOK(t, calibrating("mcdropout", "--max-critical-fnr", "0.18", "--confidence", "0.9", "--out", path,
-		"--alarm-above", "suspect=0.3")...)
-	for _, want := range []string{"What outcomes are tested against", "--alarm-above"} {
+	calibration := runOK(t, calibrating("mcdropout", "--max-critical-fnr", "0.18", "--confidence", "0.9", "--out", path)...)
+	for _, want := range []string{"What outcomes are tested against", "certified"} {
 		if !strings.Contains(calibration, want) {
 			t.Errorf("expected %q in\n%s", want, calibration)
 		}

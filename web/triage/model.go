@@ -265,7 +265,7 @@ func describe(p *policy.Policy, message *ckdv1.Model) pagestate.Policy {
 	}
 	if c := p.Calibration; c != nil {
 		d.Inputs, d.CriticalInputs = c.Recording.Inputs, c.Recording.CriticalInputs
-		d.Changed = c.PolicyHash != "" && c.PolicyHash != p.Hash
+		d.Changed = p.ChangedSinceCalibration()
 		if c.Certificate != nil {
 			d.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
 		}

@@ -83,11 +83,11 @@ func TestAlarm(t *testing.T) {
 		same(t, b.state(), raised)
 	})
 	t.Run("a policy that is told again leaves it", func(t *testing.T) {
-		if err := b.AddPolicy([]byte(strings.Replace(policyText, "high: 0.2}", "high: 0.3}", 1))); err != nil {
+		if err := b.AddPolicy([]byte(strings.Replace(policyText, "rate: 0.02", "rate: 0.03", 1))); err != nil {
 			t.Fatal(err)
 		}
 		if s := b.state(); s.Verdict != promise.Violated {
-			t.Errorf("%v after another line was told", s.Verdict)
+			t.Errorf("%v after another rate of audits was told", s.Verdict)
 		}
 	})
 	t.Run("corrections leave it", func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := b.state()
-		if s.Verdict == promise.Violated || s.Alarm || s.Mature.FNR.Monitor.Evidence != 0 || s.Mature.FNR.Line != .3 {
+		if s.Verdict == promise.Violated || s.Alarm || s.Mature.FNR.Monitor.Evidence != 0 || s.Mature.FNR.Line != .2 {
 			t.Errorf("%v, line %v, %+v", s.Verdict, s.Mature.FNR.Line, s.Mature.FNR.Monitor)
 		}
 		if got := s.Mature.FNR.Monitor.Cleared; !got.Equal(b.now) {

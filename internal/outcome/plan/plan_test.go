@@ -44,7 +44,7 @@ func made() []Input {
 func settled(a *policy.Audit) *policy.Policy {
 	return &policy.Policy{
 		Critical: []int{1}, Audit: a,
-		Calibration: &policy.Calibration{MeanRootRisk: 0.1, Lines: &policy.Lines{CriticalFNR: 0.2}},
+		Calibration: &policy.Calibration{MeanRootRisk: 0.1, Lines: &policy.StatedLines{Lines: policy.Lines{CriticalFNR: 0.2}}},
 	}
 }
 
@@ -240,7 +240,7 @@ func TestTooLong(t *testing.T) {
 // TestMissRate checks that a policy whose only line is of the miss rate is planned for that.
 func TestMissRate(t *testing.T) {
 	p := settled(nil)
-	p.Calibration.Lines = &policy.Lines{CriticalMissRate: 0.15}
+	p.Calibration.Lines = &policy.StatedLines{Lines: policy.Lines{CriticalMissRate: 0.15}}
 	plan := planned(t, p, made(), Options{Rates: []float64{0.1}, Runs: 5})
 	if plan.Bounds != policy.CriticalMissRate || *plan.Line != 0.15 || math.Abs(*plan.InRecording-20.0/210) > 1e-12 || plan.Rates[0].Triple == nil {
 		t.Errorf("%+v", plan)

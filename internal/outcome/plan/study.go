@@ -71,7 +71,7 @@ func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s.risk = s.share(s.weights, (*Input).missed) / s.share(s.weights, s.counts)
 	switch {
 	case s.line == 0:
-		s.notes = append(s.notes, "the policy has no line, so that no alarm can be raised: see calibrated.lines, and ckd calibrate --alarm-above")
+		s.notes = append(s.notes, "the policy has no line, so that no alarm can be raised: calibrate it again, or state calibrated.lines")
 	case math.IsNaN(s.risk):
 		s.notes = append(s.notes, "the recording has no critical input that counts: nothing is known about missing one")
 	case s.risk == 0:

@@ -115,7 +115,7 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 		Recording:           policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
 		ExpectedCoverage:    share(s.Retained, s.Inputs),
 		ExpectedCriticalFNR: share(s.Missed, s.Critical),
-		Lines:               &policy.Lines{CriticalFNR: 0.12}, // as a person might set it with ckd calibrate --alarm-above
+		Lines:               &policy.StatedLines{Lines: policy.Lines{CriticalFNR: 0.12}, By: "ckd demo", On: "2026-11-27"},
 		Reference:           seen.Reference(),
 	}
 	return &described

@@ -172,15 +172,11 @@ func rereadSection(r *calibrate.Report) document.Section {
 }
 
 // linesSection shows what outcomes are tested against.
-func linesSection(lines []calibrate.Line) document.Section {
+func linesSection(lines []policy.Line) document.Section {
 	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "alarm above", "from"}, TextColumns: 2}
 	names := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
-	origins := map[calibrate.LineOrigin]string{
-		calibrate.ExpectedLine:  "upper end of what is expected",
-		calibrate.CertifiedLine: "the certificate", calibrate.StatedLine: "--alarm-above",
-	}
 	for _, l := range lines {
-		t.Add(names[l.Bounds], cmp.Or(l.Class, "all critical"), document.Share(l.Above), origins[l.From])
+		t.Add(names[l.Bounds], cmp.Or(l.Class, "all critical"), document.Share(l.Above), l.Origin())
 	}
 	return document.NewSection("lines", "What outcomes are tested against",
 		"Once outcomes come back, an alarm is raised when they are evidence of more misses than this; see ckd outcomes plan. Nothing "+

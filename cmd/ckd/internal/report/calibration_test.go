@@ -23,10 +23,10 @@ func calibrationByHand() *calibrate.Report {
 			Fallback: &calibrate.Threshold{Score: "cbec", Threshold: 0.02}},
 		Expected: &calibrate.Expected{Coverage: 0.801, CoverageInterval: [2]float64{0.783, 0.819}, CriticalFNR: &fnr,
 			CriticalFNRInterval: &[2]float64{0.041, 0.103}, CriticalMissRate: &rate, CriticalMissRateInterval: &[2]float64{0.03, 0.1}},
-		Lines: []calibrate.Line{
-			{Bounds: policy.CriticalFNR, Above: 0.103, From: calibrate.ExpectedLine},
-			{Bounds: policy.CriticalMissRate, Above: 0.08, From: calibrate.CertifiedLine},
-			{Bounds: policy.CriticalFNR, Class: "rare", Above: 0.21, From: calibrate.StatedLine},
+		Lines: []policy.Line{
+			{Bounds: policy.CriticalFNR, Above: 0.103, From: policy.ExpectedLine},
+			{Bounds: policy.CriticalMissRate, Above: 0.08, From: policy.CertifiedLine},
+			{Bounds: policy.CriticalFNR, Class: "rare", Above: 0.21, From: policy.StatedLine, By: "ann", On: "2026-11-03"},
 		},
 		Comparison: []calibrate.Row{
 			{Rule: "cbec", Scope: policy.AllInputs, Calibrated: true, Inputs: 2000, Deferred: 396, Reviews: 396, Coverage: 0.802,
@@ -60,8 +60,8 @@ func TestCalibrationPage(t *testing.T) {
 	d.expectRows(t, "Critical inputs of least p_critical", "label|predicted|input|p_critical", "suspect|normal|1234|0.012")
 	d.expectRows(t, "Expected figures", "figure|value|95% interval", "coverage|80.1%|78.3% to 81.9%",
 		"critical miss rate|6.2%|3.0% to 10.0%", "critical FNR|7.1%|4.1% to 10.3%")
-	d.expectRows(t, "Lines", "figure|inputs|alarm above|from", "critical FNR|all critical|10.3%|upper end of what is expected",
-		"critical miss rate|all critical|8.0%|the certificate", "critical FNR|rare|21.0%|--alarm-above")
+	d.expectRows(t, "Lines", "figure|inputs|alarm above|from", "critical FNR|all critical|10.3%|expected at most",
+		"critical miss rate|all critical|8.0%|certified", "critical FNR|rare|21.0%|stated by ann on 2026-11-03")
 	d.expectRows(t, "What early decisions change", "inputs|seen|share|at most",
 		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
 		"deferred by all passes, retained instead|3 of 199|1.51%|3.34%",
