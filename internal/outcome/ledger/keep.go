@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -58,6 +57,40 @@ func (l *Ledger) clear(m *model, t *truth.Terms, e Event) error {
 	l.last.Store(nil)
 	return nil
 }
+
+// RaiseLine raises the line that a risk of a model is held against, for the cohorts that begin after it.
+// class is empty for all critical classes. by and reason are recorded in the trail, and every statement
+// says who raised it.
+func (l *Ledger) RaiseLine(who, reason, model string, w promise.Watch, above float64) error {
+	if who == "" || reason == "" {
+		return errors.New("raise a line: expected who raises it, and why")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.compute(); err != nil {
+		return err
+	}
+	m := l.models[model]
+	if m == nil {
+		return fmt.Errorf("model %q: %w", model, ErrNoPromise)
+	}
+	alarms := m.Alarms.Clone()
+	old, _ := alarms.Standing(w)
+	if err := alarms.Raise(w, above, who, l.now()); err != nil {
+		return fmt.Errorf("%w: %w", ErrLine, err)
+	}
+	e := Event{Kind: EventLineRaised, Model: model, Figure: w.String(), By: who, Reason: reason, Detail: fmt.Sprintf("from %v (%s) to %v", old.Above, old.Origin, above)}
+	err := l.store.Update(func(tx *store.Tx) error { return l.putEvidence(tx, m, alarms, []Event{e}) })
+	if err != nil {
+		return err
+	}
+	m.Alarms, m.epoch, m.pending = alarms, m.epoch+1, true
+	l.last.Store(nil)
+	return nil
+}
+
+// ErrLine says that a line cannot be raised so.
+var ErrLine = errors.New("the line stays as it is")
 
 // AlarmName names an alarm to people and in policies, such as "critical_fnr 2026-11-03T00:00:00Z": its
 // figure, and when it was raised.
@@ -207,15 +240,7 @@ func (l *Ledger) finish(keys []store.Key) error {
 						continue
 					}
 					c.Bets.Final = true
-					bets, err := json.Marshal(c.Bets)
-					if err != nil {
-						return err
-					}
-					noted, err := json.Marshal(c.Noted)
-					if err != nil {
-						return err
-					}
-					if err := tx.PutTaken(number, c.Start, bets, noted); err != nil {
+					if err := putTaken(tx, promise.Step{Run: r.Run, Cohort: c}, c.Bets, c.Noted); err != nil {
 						return err
 					}
 					l.runs.finish(cohortKey{number, c.Start})

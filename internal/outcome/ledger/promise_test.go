@@ -148,7 +148,7 @@ func TestAlarm(t *testing.T) {
 				got = append(got, strings.TrimSpace(fmt.Sprint(e.Kind, " ", e.By)))
 			}
 		}
-		same(t, got, []string{"policy_added", "alarm_raised", "policy_changed", "alarm_cleared dr. eve", "alarm_raised"})
+		same(t, got, []string{"policy_added", "policy_in_force", "alarm_raised", "policy_changed", "alarm_cleared dr. eve", "alarm_raised"})
 	})
 }
 

@@ -336,12 +336,15 @@ func (l *Ledger) count(r *run, c *promise.Cohort) (*promise.Count, promise.Taken
 // take takes mature cohorts into the evidence, with the outcomes that had been reported when they
 // matured: all of them in one transaction, of which one process alone succeeds.
 func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now time.Time) error {
-	pending := m.Pending(now)
-	if len(pending) == 0 || l.options.ReadOnly {
+	if l.options.ReadOnly {
 		return nil
 	}
 	alarms := m.Alarms.Clone()
-	var events []Event
+	events := l.hear(m, alarms, now)
+	pending := m.Pending(now)
+	if len(pending) == 0 && len(events) == 0 {
+		return nil
+	}
 	bets, noted := make([]*promise.Bets, len(pending)), make([]*promise.Noted, len(pending))
 	for i, s := range pending {
 		taken, known := counted[s.Place()]
@@ -351,7 +354,7 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 				return err
 			}
 		}
-		bets[i] = s.Bets(promise.LinesOf(s.Run.Terms))
+		bets[i] = s.Bets(alarms)
 		raised, err := alarms.Take(s.Run.Terms, s.Place(), bets[i], taken, now)
 		if err != nil {
 			return err
@@ -359,20 +362,12 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 		noted[i] = alarms.Note()
 		for _, w := range raised {
 			events = append(events, Event{Kind: EventRaised, Model: m.Name, Policy: s.Run.Terms.Policy.Hash, Version: s.Run.Name(), Figure: w.String(),
-				Detail: fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(s.Cohort.Start).UTC().Format(time.RFC3339))})
+				Alarm: AlarmName(w, now), Detail: fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(s.Cohort.Start).UTC().Format(time.RFC3339))})
 		}
 	}
 	err := l.store.Update(func(tx *store.Tx) error {
 		for i, s := range pending {
-			b, err := json.Marshal(bets[i])
-			if err != nil {
-				return err
-			}
-			n, err := json.Marshal(noted[i])
-			if err != nil {
-				return err
-			}
-			if err := tx.PutTaken(s.Run.Number, s.Cohort.Start, b, n); err != nil {
+			if err := putTaken(tx, s, bets[i], noted[i]); err != nil {
 				return err
 			}
 		}
@@ -386,6 +381,52 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 	}
 	m.Alarms, m.epoch = alarms, m.epoch+1
 	return nil
+}
+
+// hear learns the lines of the policies of a model, and ends alarms that a policy answers.
+func (l *Ledger) hear(m *model, alarms *promise.Alarms, now time.Time) (events []Event) {
+	for _, r := range m.Runs {
+		p := r.Terms.Policy
+		before := alarms.Latest()
+		held, isNew := alarms.Hear(r.Terms, now)
+		if isNew {
+			events = append(events, Event{Kind: EventInForce, Model: m.Name, Policy: p.Hash, Version: r.Name(), Before: before})
+		}
+		for w, stated := range held {
+			line, _ := alarms.Standing(w)
+			detail := fmt.Sprintf("the line stays %v (%s): the policy has %v", line.Above, line.Origin, stated)
+			if stated == 0 {
+				detail = fmt.Sprintf("the line stays %v (%s): the policy has none", line.Above, line.Origin)
+			}
+			events = append(events, Event{Kind: EventLineHeld, Model: m.Name, Policy: p.Hash, Figure: w.String(), Detail: detail})
+		}
+		if p.Answers == nil {
+			continue
+		}
+		for _, w := range alarms.Raised() {
+			_, seen := alarms.Since(w)
+			if name := AlarmName(w, seen); name == p.Answers.Alarm.String() {
+				e := Event{Kind: EventCleared, Model: m.Name, Policy: p.Hash, Figure: w.String(), Alarm: name, By: p.Answers.By, Reason: p.Answers.Reason, Successor: p.Hash}
+				events = append(events, e)
+				alarms.End(promise.Ended{Watch: w, Raised: seen, At: now.UTC(), By: e.By, Reason: e.Reason, Successor: e.Successor})
+				m.Cleared()
+			}
+		}
+	}
+	return events
+}
+
+// putTaken stores with which bets a cohort was taken, and the evidence after it.
+func putTaken(tx *store.Tx, s promise.Step, bets *promise.Bets, noted *promise.Noted) error {
+	b, err := json.Marshal(bets)
+	if err != nil {
+		return err
+	}
+	n, err := json.Marshal(noted)
+	if err != nil {
+		return err
+	}
+	return tx.PutTaken(s.Run.Number, s.Cohort.Start, b, n)
 }
 
 // putEvidence stores the alarms of a model, and what happened to them.

@@ -18,6 +18,8 @@ type Event struct {
 	Policy  string `json:"policy,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Version string `json:"version,omitempty"`
+	// Before is the hash of the policy that was in force before.
+	Before string `json:"before,omitempty"`
 	// Figure names the figure whose alarm was raised or cleared, such as critical_fnr.
 	Figure string `json:"figure,omitempty"`
 	// Alarm names the alarm that was cleared, as AlarmName does.
@@ -38,6 +40,9 @@ const (
 	EventRaised        EventKind = "alarm_raised"
 	EventCleared       EventKind = "alarm_cleared"
 	EventDeleted       EventKind = "outcomes_deleted"
+	EventInForce       EventKind = "policy_in_force" // it has decided for the first time
+	EventLineHeld      EventKind = "line_held"       // a policy has a higher one, or none: that of before stays
+	EventLineRaised    EventKind = "line_raised"
 	EventRestored      EventKind = "ledger_restored"
 )
 

@@ -37,25 +37,6 @@ func (w Watch) compare(o Watch) int {
 // Lines holds the line of each watch that has one.
 type Lines map[Watch]float64
 
-// LinesOf returns the lines of a policy.
-func LinesOf(t *truth.Terms) Lines {
-	lines := make(Lines)
-	set := func(w Watch, line float64) {
-		if line > 0 && line < 1 {
-			lines[w] = line
-		}
-	}
-	given := t.Policy.Lines()
-	set(Watch{Risk: evidence.FNR}, given.CriticalFNR)
-	set(Watch{Risk: evidence.MissRate}, given.CriticalMissRate)
-	for _, c := range given.Classes {
-		if _, known := t.Classes[c.Class]; known {
-			set(Watch{Risk: evidence.FNR, Class: c.Class}, c.CriticalFNR)
-		}
-	}
-	return lines
-}
-
 // runLength returns the run length of a watch: the overall run length divided by its weight, which is
 // 1/2 for the FNR, 1/4 for the miss rate, and 1/4 split over the classes.
 func (l Lines) runLength(of Watch, overall float64) float64 {
@@ -125,6 +106,8 @@ type Alarms struct {
 	byWatch map[Watch]*alarm
 	last    Place // of the last cohort taken
 	ended   []Ended
+	lines   []Line   // in the order in which they were fixed
+	heard   []string // hashes of the policies whose lines are among them
 }
 
 // Ended says how an alarm ended.
@@ -155,7 +138,7 @@ func NewAlarms() *Alarms {
 
 // Clone returns a copy that can go on by itself.
 func (a *Alarms) Clone() *Alarms {
-	c := &Alarms{byWatch: make(map[Watch]*alarm, len(a.byWatch)), last: a.last, ended: slices.Clip(a.ended)}
+	c := &Alarms{byWatch: make(map[Watch]*alarm, len(a.byWatch)), last: a.last, ended: slices.Clip(a.ended), lines: slices.Clip(a.lines), heard: slices.Clip(a.heard)}
 	for w, watched := range a.byWatch {
 		copied := *watched
 		state := *watched.Alarm
@@ -273,6 +256,8 @@ type storedAlarms struct {
 	Last   Place         `json:"last"`
 	Alarms []storedAlarm `json:"alarms"`
 	Ended  []Ended       `json:"ended,omitempty"`
+	Lines  []Line        `json:"lines,omitempty"`
+	Heard  []string      `json:"heard,omitempty"`
 }
 
 // MarshalJSON writes the alarms as they are stored.
@@ -286,7 +271,7 @@ func (a *Alarms) MarshalJSON() ([]byte, error) {
 		list = append(list, storedAlarm{w, state, one.began, one.raisedBy, one.raised, one.cleared})
 	}
 	slices.SortFunc(list, func(a, b storedAlarm) int { return a.Watch.compare(b.Watch) })
-	return json.Marshal(storedAlarms{a.last, list, a.ended})
+	return json.Marshal(storedAlarms{a.last, list, a.ended, a.lines, a.heard})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -295,7 +280,8 @@ func (a *Alarms) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return err
 	}
-	a.last, a.ended, a.byWatch = stored.Last, stored.Ended, make(map[Watch]*alarm, len(stored.Alarms))
+	a.last, a.ended, a.lines, a.heard = stored.Last, stored.Ended, stored.Lines, stored.Heard
+	a.byWatch = make(map[Watch]*alarm, len(stored.Alarms))
 	for _, one := range stored.Alarms {
 		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, raised: one.Raised, cleared: one.Cleared}
 		if err := restored.UnmarshalBinary(one.State); err != nil {

@@ -247,7 +247,8 @@ func (m *Model) Pending(now time.Time) []Step {
 
 // Bets returns what evidence is to bet on a cohort: its settings, lowered to the propensities that its
 // receipts show, and the lines in force. It looks at no truth.
-func (s Step) Bets(lines Lines) *Bets {
+func (s Step) Bets(a *Alarms) *Bets {
+	lines := values(a.At(s.Run.Terms.Policy.Hash, time.UnixMicro(s.Cohort.Start)))
 	return &Bets{Settings: s.Cohort.Count.lowest.lower(s.Run.Settings(s.Cohort)), Lines: lines, RunLength: s.Run.Terms.RunLength()}
 }
 

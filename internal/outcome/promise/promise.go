@@ -158,10 +158,11 @@ type Figure struct {
 	// a line, of classes and of slices.
 	Model Limits
 
-	// Line is what the risk is held against; NaN for none.
-	Line    float64
-	Monitor *Monitor // nil without a line, of slices, and of provisional figures
-	Verdict Verdict
+	// Line is what the risk is held against; NaN for none. LineOrigin says in words where it comes from.
+	Line       float64
+	LineOrigin string
+	Monitor    *Monitor // nil without a line, of slices, and of provisional figures
+	Verdict    Verdict
 	// Needed is about how many further outcomes would show that the risk is below the line, if it is
 	// what the estimate says: NaN where none would, or nothing is known.
 	Needed float64

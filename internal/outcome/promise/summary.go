@@ -95,7 +95,7 @@ func (m *Model) Promise(r *Run, now time.Time) (*Promise, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := summariser{t: t, slices: sliceNames(t.Policy.Audit), sensitivity: t.Sensitivity()}
+	b := summariser{t: t, slices: sliceNames(t.Policy.Audit), sensitivity: t.Sensitivity(), now: now}
 	s.Mature = b.summary(settled, sequences)
 	s.Provisional = b.summary(all, early)
 	s.Provisional.Readers.Unconfirmed = s.Mature.Readers.Unconfirmed // others are not late yet
@@ -177,6 +177,7 @@ type summariser struct {
 	t           *truth.Terms
 	slices      []sliceName
 	sensitivity float64
+	now         time.Time
 }
 
 type sliceName struct {
@@ -310,7 +311,7 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *r
 	for _, i := range settled.issued {
 		decisions += i.Decisions
 	}
-	lines := LinesOf(b.t)
+	lines := m.Alarms.At(b.t.Policy.Hash, b.now)
 	for _, f := range s.Watched() {
 		w := Watch{Risk: f.Risk, Class: f.Class}
 		class := -1
@@ -321,7 +322,7 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *r
 		line, held := lines[w]
 		if a := m.Alarms.byWatch[w]; a != nil && (held || a.Raised()) {
 			if !held {
-				line = a.Line()
+				line.Above = a.Line()
 			}
 			f.Monitor = monitor(a, again.alarms.byWatch[w])
 			if a.Raised() {
@@ -335,11 +336,11 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *r
 				f.Monitor.RunLengthInputs = a.RunLength() * float64(decisions) / float64(max(f.Outcomes, 1))
 			}
 		} else if held {
-			f.Monitor = &Monitor{RunLength: lines.runLength(w, b.t.RunLength()), RunLengthInputs: math.NaN()}
+			f.Monitor = &Monitor{RunLength: values(lines).runLength(w, b.t.RunLength()), RunLengthInputs: math.NaN()}
 		} else {
 			continue
 		}
-		f.Line = line
+		f.Line, f.LineOrigin = line.Above, line.Origin
 		if f.Class == "" {
 			f.Model = modelFigure(w, again.sequences)
 		}
