@@ -40,7 +40,7 @@ const (
 	pageSize = 4096
 	// softLog is the size of the log from which an Update waits for the Views to end, so that the log
 	// can begin anew.
-	softLog = 32 << 20
+	softLog = 64 << 20
 	// mostGrowth is by how much the log may grow beside one View.
 	mostGrowth = 128 << 20
 	// longestPause is how long that Update waits, and no View begins.
@@ -225,7 +225,7 @@ func (s *Store) begin() error {
 		if s.options.NoSync {
 			sync = "synchronous(OFF)"
 		}
-		c, err := openConn(s.path, "rw", sync, "cache_size(-65536)", "wal_autocheckpoint(4000)")
+		c, err := openConn(s.path, "rw", sync, "cache_size(-65536)", "wal_autocheckpoint(8000)")
 		if err != nil {
 			return err
 		}
@@ -429,7 +429,8 @@ type Tx struct {
 	writes   bool
 	log      int64 // bytes when the View began
 	rows     int
-	promises promiseOf       // nil until needed
+	promises map[int64]*Promise // those that were asked for
+	sealers  sealers
 	ctx      context.Context // nil for one that does not end
 }
 
@@ -633,3 +634,6 @@ func (s *Store) Status() Status {
 	st.FailedWrites, st.LastError = s.state.failed, s.state.last
 	return st
 }
+
+// Dir returns the folder of the ledger.
+func (s *Store) Dir() string { return filepath.Dir(s.path) }
