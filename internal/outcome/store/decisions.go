@@ -79,7 +79,7 @@ func (tx *Tx) readDecision(r *row, d *truth.Decision) (p place, sealed uint32, e
 	}
 	sealed, ok := decodeBody(body, d)
 	if ok {
-		d.Readings, ok = decodeReadings(readings, d.Readings[:0])
+		d.Readings, ok = tx.texts.readings(readings, d.Readings[:0])
 	}
 	if !ok {
 		return p, 0, errRow
@@ -257,37 +257,64 @@ func (tx *Tx) Scan(promise, from, before int64, each func(d *truth.Decision) err
 		return err
 	}
 	var (
-		held   []truth.Decision
+		held   inOrder
 		period int64
 	)
-	flush := func() error {
-		slices.SortFunc(held, func(a, b truth.Decision) int {
-			return cmp.Or(cmp.Compare(a.Receipt.Time, b.Receipt.Time), bytes.Compare(a.ID[:], b.ID[:]))
-		})
-		for i := range held {
-			if err := each(&held[i]); err != nil {
+	err = tx.query(func(r *row) error {
+		d := held.next()
+		at, _, err := tx.readDecision(r, d)
+		if err != nil {
+			return err
+		}
+		if at.period != period {
+			period = at.period
+			if err := held.flush(each); err != nil {
 				return err
 			}
 		}
-		held = held[:0]
+		if d.Receipt.Time >= from && d.Receipt.Time < before {
+			held.keep(d)
+		}
 		return nil
-	}
-	err = tx.query(func(r *row) error {
-		var d truth.Decision
-		at, _, err := tx.readDecision(r, &d)
-		if err == nil && at.period != period {
-			err, period = flush(), at.period
-		}
-		if err == nil && d.Receipt.Time >= from && d.Receipt.Time < before {
-			held = append(held, d)
-		}
-		return err
 	}, "SELECT "+decisionColumns+" FROM decision WHERE promise = ? AND period >= ? AND period <= ? ORDER BY period, sealer, number",
 		promise, p.periodOf(from), p.periodOf(before-1))
 	if err != nil {
 		return err
 	}
-	return flush()
+	return held.flush(each)
+}
+
+// inOrder holds decisions to sort them. Those of one flush are valid until the next.
+type inOrder struct {
+	chunk   []truth.Decision // room for more
+	ordered []*truth.Decision
+}
+
+// next returns room for a decision, which is the same until keep keeps it.
+func (o *inOrder) next() *truth.Decision {
+	if len(o.chunk) == 0 {
+		o.chunk = make([]truth.Decision, 256)
+	}
+	return &o.chunk[0]
+}
+
+func (o *inOrder) keep(d *truth.Decision) {
+	o.chunk = o.chunk[1:]
+	o.ordered = append(o.ordered, d)
+}
+
+func (o *inOrder) flush(each func(d *truth.Decision) error) error {
+	slices.SortFunc(o.ordered, func(a, b *truth.Decision) int {
+		return cmp.Or(cmp.Compare(a.Receipt.Time, b.Receipt.Time), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	for _, d := range o.ordered {
+		if err := each(d); err != nil {
+			return err
+		}
+	}
+	clear(o.ordered)
+	o.ordered = o.ordered[:0]
+	return nil
 }
 
 // Sealed returns the sealed receipt of a decision; nil for none.

@@ -431,6 +431,7 @@ type Tx struct {
 	rows     int
 	promises map[int64]*Promise // those that were asked for
 	sealers  sealers
+	texts    texts
 	ctx      context.Context // nil for one that does not end
 }
 
