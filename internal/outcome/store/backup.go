@@ -10,13 +10,16 @@ import (
 // metaLastBackup is where the time of the last backup is noted.
 const metaLastBackup = "last_backup"
 
-// Purge has nothing remain of what was deleted, in the file or in its log. Views hold it up for as long
-// as they last.
+// Purge has nothing remain of what was deleted, in the file or in its log, and gives its room back. The
+// error is ErrBusy where a View, of this process or another, still reads what was deleted.
 func (s *Store) Purge() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.writer == nil {
 		return errClosed
+	}
+	if _, err := s.writer.exec("PRAGMA incremental_vacuum"); err != nil {
+		return explain(s.path, err)
 	}
 	return explain(s.path, s.restartLog())
 }

@@ -39,7 +39,7 @@ func (o Options) now() time.Time {
 const (
 	pageSize = 4096
 	// softLog is the size of the log from which an Update waits for the Views to end, so that the log
-	// can begin anew.
+	// can begin anew; where it cannot, by how much it grows before the next attempt.
 	softLog = 64 << 20
 	// mostGrowth is by how much the log may grow beside one View.
 	mostGrowth = 128 << 20
@@ -58,6 +58,10 @@ type Store struct {
 
 	writing sync.Mutex
 	writer  *conn // nil where read only
+	// restartAt is the size of the log, in bytes, from which an Update begins it anew. heldUp says that
+	// a View kept the last one from doing so.
+	restartAt int64
+	heldUp    bool
 
 	readers readers
 
@@ -156,6 +160,7 @@ func createFile(path string) error {
 	defer c.close() //nolint:errcheck // after a failure
 	for _, statement := range []string{
 		fmt.Sprintf("PRAGMA page_size = %d", pageSize),
+		"PRAGMA auto_vacuum = INCREMENTAL", // Purge gives the room of what was deleted back
 		"PRAGMA journal_mode = WAL",
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
@@ -211,7 +216,7 @@ func open(dir string, o Options, readOnly bool) (*Store, error) {
 	if err := checkFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, options: o, readOnly: readOnly}
+	s := &Store{path: path, options: o, readOnly: readOnly, restartAt: softLog}
 	s.readers.changed = sync.NewCond(&s.readers.mu)
 	if err := s.begin(); err != nil {
 		return nil, errors.Join(explain(path, err), s.close())
@@ -373,6 +378,13 @@ func (r *readers) borrow(path string) (*conn, error) {
 	return c, err
 }
 
+// reading reports whether a View lasts.
+func (r *readers) reading() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.active > 0
+}
+
 func (r *readers) end() {
 	r.mu.Lock()
 	r.active--
@@ -505,8 +517,12 @@ func (s *Store) Update(f func(tx *Tx) error) error {
 	s.note(nil)
 	i := tx.identity
 	s.seen.Store(&i)
-	if s.logBytes() > softLog {
-		_ = s.restartLog() // a reader of another process may hold it: the next Update tries again
+	if log := s.logBytes(); log > s.restartAt || s.heldUp && !s.readers.reading() {
+		err := s.restartLog()
+		s.restartAt, s.heldUp = softLog, false
+		if err != nil { // a View lasts, or another process reads: what was stored stays in the log
+			s.restartAt, s.heldUp = log+softLog, s.readers.reading()
+		}
 	}
 	return nil
 }
