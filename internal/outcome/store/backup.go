@@ -24,7 +24,8 @@ func (s *Store) Purge() error {
 	return explain(s.path, s.restartLog())
 }
 
-// Backup writes the ledger as of now to a file, beside Updates and Views. The file is whole or not there.
+// Backup writes the ledger as of now to a file, which it replaces, beside Updates and Views: a copy of a
+// snapshot, which ends however much is written meanwhile. The file is whole or as it was.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	made := path + ".new"
 	if err := removeAll(made); err != nil {
@@ -52,5 +53,8 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.Update(func(tx *Tx) error { return tx.SetMeta(metaLastBackup, now) }); err != nil {
 		return err
 	}
-	return s.Purge()
+	if err := s.Purge(); !errors.Is(err, ErrBusy) {
+		return err
+	}
+	return nil // the next Update begins the log anew
 }

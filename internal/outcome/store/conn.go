@@ -181,7 +181,7 @@ var (
 	ErrDamaged = errors.New("the ledger is damaged")
 	ErrForeign = errors.New("not a ledger of this ckd")
 	ErrFull    = errors.New("the disk is full")
-	ErrBusy    = errors.New("another process holds the ledger")
+	ErrBusy    = errors.New("the ledger is in use")
 	ErrLong    = errors.New("a reader stayed so long that the log grew beside it")
 
 	errRow = fmt.Errorf("%w: a row does not have its checksum: put a backup back: ckd outcomes restore", ErrDamaged)
@@ -200,7 +200,7 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return fmt.Errorf("%s: %w: put a backup back: ckd outcomes restore (%s)", path, ErrDamaged, text)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Errorf("%s: %w for longer than 10 s (%s)", path, ErrBusy, text)
+		return fmt.Errorf("%s: %w: another process has written to it for longer than 10 s: try again (%s)", path, ErrBusy, text)
 	}
 	return fmt.Errorf("%s: %s", path, text)
 }

@@ -248,7 +248,7 @@ func checkpoint(c *conn, mode string) (pages, moved int64, err error) {
 	var busy int64
 	_, err = c.one(func(r *row) { busy, pages, moved = r.int(), r.int(), r.int() }, "PRAGMA wal_checkpoint("+mode+")")
 	if err == nil && busy != 0 {
-		err = ErrBusy
+		err = fmt.Errorf("%w: its log stays until what reads has ended", ErrBusy)
 	}
 	return pages, moved, err
 }
@@ -517,19 +517,16 @@ func (s *Store) Update(f func(tx *Tx) error) error {
 	s.note(nil)
 	i := tx.identity
 	s.seen.Store(&i)
-	if log := s.logBytes(); log > s.restartAt || s.heldUp && !s.readers.reading() {
-		err := s.restartLog()
-		s.restartAt, s.heldUp = softLog, false
-		if err != nil { // a View lasts, or another process reads: what was stored stays in the log
-			s.restartAt, s.heldUp = log+softLog, s.readers.reading()
-		}
+	if s.logBytes() > s.restartAt || s.heldUp && !s.readers.reading() {
+		_ = s.restartLog() // what was stored stays in the log
 	}
 	return nil
 }
 
-// restartLog moves the log into the file, and cuts it.
+// restartLog moves the log into the file, and cuts it. The error is ErrBusy where a View lasts, or another
+// process reads or writes.
 func (s *Store) restartLog() error {
-	return s.readers.pause(func() error {
+	err := s.readers.pause(func() error {
 		if _, err := s.writer.exec("PRAGMA busy_timeout = 100"); err != nil {
 			return err
 		}
@@ -537,6 +534,11 @@ func (s *Store) restartLog() error {
 		_, reset := s.writer.exec("PRAGMA busy_timeout = 10000")
 		return errors.Join(err, reset)
 	})
+	s.restartAt, s.heldUp = softLog, false
+	if err != nil {
+		s.restartAt, s.heldUp = s.logBytes()+softLog, s.readers.reading()
+	}
+	return err
 }
 
 // note counts an Update that failed by the disk, and forgets what failed once one does not.
