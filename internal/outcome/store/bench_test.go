@@ -30,8 +30,8 @@ type outcomes struct {
 	sealed  []byte
 }
 
-func newOutcomes() *outcomes {
-	o := &outcomes{rng: rand.New(rand.NewPCG(1, 2)), sealed: make([]byte, receipt.Size)}
+func newOutcomes(seed uint64) *outcomes {
+	o := &outcomes{rng: rand.New(rand.NewPCG(seed, 2)), sealed: make([]byte, receipt.Size)}
 	for i := range o.sealers {
 		o.fill(o.sealers[i][:])
 	}
@@ -95,7 +95,7 @@ func (o *outcomes) report(tb testing.TB, s *store.Store, batch []*truth.Decision
 
 // filled returns a store with outcomes. It is kept in the folder that STORE_BENCH names, since filling it
 // takes minutes.
-func filled(tb testing.TB, o *outcomes, n int, sync bool) *store.Store {
+func filled(tb testing.TB, n int, sync bool) *store.Store {
 	tb.Helper()
 	dir := tb.TempDir()
 	if keep := os.Getenv("STORE_BENCH"); keep != "" && n > 0 {
@@ -110,6 +110,7 @@ func filled(tb testing.TB, o *outcomes, n int, sync bool) *store.Store {
 		update(tb, s, func(tx *store.Tx) error {
 			return tx.AddPromise(&store.Promise{Policy: [32]byte{1}, Version: 7, Period: 86400e6})
 		})
+		o := newOutcomes(1)
 		for done := 0; done < n; done += 100_000 {
 			batch := make([]*truth.Decision, min(100_000, n-done))
 			for i := range batch {
@@ -147,9 +148,8 @@ func BenchmarkReport(b *testing.B) {
 			if n > 0 && testing.Short() {
 				b.Skip("takes minutes")
 			}
-			o := newOutcomes()
-			s := filled(b, o, n, true)
-			o.rng = rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
+			s := filled(b, n, true)
+			o := newOutcomes(uint64(time.Now().UnixNano())) // other sealers: the store may be kept
 			batch := make([]*truth.Decision, b.N)
 			for i := range batch {
 				batch[i] = o.next()
@@ -180,9 +180,8 @@ func BenchmarkOne(b *testing.B) {
 			if n > 0 && testing.Short() {
 				b.Skip("takes minutes")
 			}
-			o := newOutcomes()
-			s := filled(b, o, n, true)
-			o.rng = rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
+			s := filled(b, n, true)
+			o := newOutcomes(uint64(time.Now().UnixNano())) // other sealers: the store may be kept
 			var times []time.Duration
 			for b.Loop() {
 				d := o.next()
@@ -203,7 +202,7 @@ func BenchmarkScan(b *testing.B) {
 			if testing.Short() {
 				b.Skip("takes minutes")
 			}
-			s := filled(b, newOutcomes(), n, false)
+			s := filled(b, n, false)
 			used := processorTime()
 			for b.Loop() {
 				read := 0
@@ -229,7 +228,7 @@ func BenchmarkOpen(b *testing.B) {
 			if n > 0 && testing.Short() {
 				b.Skip("takes minutes")
 			}
-			s := filled(b, newOutcomes(), n, false)
+			s := filled(b, n, false)
 			dir := s.Dir()
 			for b.Loop() {
 				s.Close()
