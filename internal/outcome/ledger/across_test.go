@@ -218,9 +218,9 @@ func TestInDoubt(t *testing.T) {
 	b.decide(0, 4000, free(), "a")
 	b.decide(0, 200, audited(.02), "c")
 	b.told(0, 4000, 200)
-	b.decide(1, 3, audited(.02), "a")
+	b.decide(1, 2, audited(.02), "a")
 	b.decide(1, 1, audited(.5), "a")
-	b.told(1, 0, 4)
+	b.told(1, 0, 3)
 	b.mature(1)
 	s := b.state()
 	if m := s.Mature.FNR.Monitor; s.Verdict != promise.InDoubt || !(m.LogEvidence > .5 && m.LogEvidence < 1) || len(s.Why) == 0 {

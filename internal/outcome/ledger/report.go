@@ -37,7 +37,7 @@ func (l *Ledger) Report(who string, batch []Outcome) ([]Answer, error) {
 	keys := l.options.Keys()
 	some := false
 	for i := range batch {
-		opened[i] = l.policies.open(keys, who, now, &batch[i], &answers[i])
+		opened[i] = l.policies.open(keys, who, now, i, &batch[i], &answers[i])
 		some = some || opened[i].terms != nil
 	}
 	if !some {
@@ -71,12 +71,14 @@ func (l *Ledger) Report(who string, batch []Outcome) ([]Answer, error) {
 type opened struct {
 	terms    *truth.Terms
 	sealed   []byte
+	undated  bool
 	decision truth.Decision // without readings
 	reading  truth.Reading
 }
 
-// open opens a receipt and checks the outcome. It fills in the answer if there is nothing to store.
-func (p *policies) open(keys *receipt.Keys, who string, now time.Time, o *Outcome, a *Answer) opened {
+// open opens a receipt and checks the outcome. It fills in the answer if there is nothing to store. Of
+// outcomes without a time the one that comes later in the batch is the later one.
+func (p *policies) open(keys *receipt.Keys, who string, now time.Time, place int, o *Outcome, a *Answer) opened {
 	if keys == nil {
 		a.Status, a.Field, a.Why = UnknownKey, "receipt", "the ledger has no receipt keys"
 		return opened{}
@@ -110,7 +112,7 @@ func (p *policies) open(keys *receipt.Keys, who string, now time.Time, o *Outcom
 	class, known := t.Classes[o.Truth]
 	found, decided := o.At.UTC().Truncate(time.Microsecond), time.UnixMicro(r.Time).UTC()
 	if o.At.IsZero() {
-		found = now
+		found = now.Add(time.Duration(place) * time.Microsecond)
 	}
 	switch {
 	case !known:
@@ -129,7 +131,7 @@ func (p *policies) open(keys *receipt.Keys, who string, now time.Time, o *Outcom
 	case found.Year() < 1900:
 		return invalid("at", "found %s, expected a time since 1900", found.Format(time.RFC3339))
 	}
-	return opened{terms: t, sealed: o.Receipt, decision: truth.Decision{ID: id, Receipt: r, Sampled: sampled(keys, id)},
+	return opened{terms: t, sealed: o.Receipt, undated: o.At.IsZero(), decision: truth.Decision{ID: id, Receipt: r, Sampled: sampled(keys, id)},
 		reading: truth.Reading{Source: o.Source, Kind: o.Kind, Truth: class, SawModel: o.SawModel, At: found, By: who, Reported: now}}
 }
 
@@ -229,7 +231,7 @@ func (e *entry) enter(o *opened, a *Answer) {
 	stood := d.Standing(o.reading.Source, o.reading.Kind)
 	var changed bool
 	switch {
-	case stood != nil && o.reading.At.Equal(o.reading.Reported) && saidBefore(d.Decision, &o.reading):
+	case stood != nil && o.undated && saidBefore(d.Decision, &o.reading):
 		// A file without times that is sent again, every night perhaps, is no new reading.
 	case len(d.Readings) >= truth.MostReadings && !d.Has(&o.reading):
 		a.Status, a.Field, a.Why = Invalid, "receipt", fmt.Sprintf("the decision has %d readings already", truth.MostReadings)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"sync"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -27,8 +28,15 @@ var settings = []string{
 	"busy_timeout(10000)", "secure_delete(ON)", "foreign_keys(OFF)", "temp_store(MEMORY)", "trusted_schema(OFF)",
 }
 
+// durably has commits sync the data of the files, without the times of the files, which takes the disk half
+// as long.
+var durably = sync.OnceFunc(func() {
+	_, _ = sqlite.Fdatasync(true) // systems without it sync the times too
+})
+
 // openConn opens a file that exists. SQLite would make a missing one: mode=rw has it refuse.
 func openConn(path, mode string, more ...string) (*conn, error) {
+	durably()
 	query := url.Values{"mode": {mode}, "_pragma": append(settings[:len(settings):len(settings)], more...)}
 	opened, err := new(sqlite.Driver).Open((&url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}).String())
 	if err != nil {
@@ -181,7 +189,7 @@ var (
 	ErrDamaged = errors.New("the ledger is damaged")
 	ErrForeign = errors.New("not a ledger of this ckd")
 	ErrFull    = errors.New("the disk is full")
-	ErrBusy    = errors.New("another process holds the ledger")
+	ErrBusy    = errors.New("the ledger is in use")
 	ErrLong    = errors.New("a reader stayed so long that the log grew beside it")
 
 	errRow = fmt.Errorf("%w: a row does not have its checksum: put a backup back: ckd outcomes restore", ErrDamaged)
@@ -200,7 +208,7 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return fmt.Errorf("%s: %w: put a backup back: ckd outcomes restore (%s)", path, ErrDamaged, text)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Errorf("%s: %w for longer than 10 s (%s)", path, ErrBusy, text)
+		return fmt.Errorf("%s: %w: another process has written to it for longer than 10 s: try again (%s)", path, ErrBusy, text)
 	}
 	return fmt.Errorf("%s: %s", path, text)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
@@ -38,12 +39,12 @@ func appendBody(b []byte, d *truth.Decision, sealed []byte) []byte {
 	}
 	b = binary.BigEndian.AppendUint32(b, math.Float32bits(c.Risk))
 	b = binary.BigEndian.AppendUint32(b, math.Float32bits(c.Propensity))
-	slices := c.Slices[:]
-	for len(slices) > 0 && slices[len(slices)-1] == 0 {
-		slices = slices[:len(slices)-1]
+	said := c.Slices[:]
+	for len(said) > 0 && said[len(said)-1] == 0 {
+		said = said[:len(said)-1]
 	}
-	b = append(b, byte(len(slices)))
-	for _, s := range slices {
+	b = append(b, byte(len(said)))
+	for _, s := range said {
 		b = binary.BigEndian.AppendUint16(b, s)
 	}
 	return binary.BigEndian.AppendUint32(b, sealedSum(sealed))
@@ -94,17 +95,33 @@ func appendReadings(b []byte, rs []truth.Reading) []byte {
 	return b
 }
 
-// decodeReadings appends the readings that appendReadings wrote to rs.
-func decodeReadings(b []byte, rs []truth.Reading) (_ []truth.Reading, ok bool) {
+// texts holds each of the few names that readings repeat once.
+type texts map[string]string
+
+func (t *texts) text(b []byte) string {
+	if s, ok := (*t)[string(b)]; ok {
+		return s
+	}
+	if *t == nil || len(*t) == 1<<12 {
+		*t = make(texts)
+	}
+	s := string(b)
+	(*t)[s] = s
+	return s
+}
+
+// readings appends the readings that appendReadings wrote to rs.
+func (t *texts) readings(b []byte, rs []truth.Reading) (_ []truth.Reading, ok bool) {
 	r := reader{b: b}
 	n := r.uvarint()
 	if n > uint64(len(b)) {
 		return nil, false
 	}
+	rs = slices.Grow(rs, int(n))
 	for range n {
 		kind := r.byte()
 		rs = append(rs, truth.Reading{Kind: truth.Kind(kind &^ flagSawModel), SawModel: kind&flagSawModel != 0, Truth: int(r.varint()),
-			At: time.UnixMicro(r.varint()).UTC(), Reported: time.UnixMicro(r.varint()).UTC(), Source: r.text(), By: r.text()})
+			At: time.UnixMicro(r.varint()).UTC(), Reported: time.UnixMicro(r.varint()).UTC(), Source: t.text(r.bytes()), By: t.text(r.bytes())})
 	}
 	return rs, !r.fault && len(r.b) == 0
 }
@@ -149,11 +166,12 @@ func (r *reader) skip(n int) {
 	r.b = r.b[n:]
 }
 
-func (r *reader) text() string {
+// bytes returns bytes that follow their number.
+func (r *reader) bytes() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
 		r.fault, r.b = true, nil
-		return ""
+		return nil
 	}
-	return string(r.next(int(n)))
+	return r.next(int(n))
 }

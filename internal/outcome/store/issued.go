@@ -246,28 +246,3 @@ func (tx *Tx) IssuedRows(each func(i *Issued) error) error {
 		return each(&i)
 	}, "SELECT promise, cohort, start, stratum, process, "+countColumns+", settings, sum FROM issued ORDER BY promise, cohort, start, stratum, process")
 }
-
-// PutSealer notes up to which number the receipts of a sealer are among the counts, under which key it
-// seals and when it said so. A smaller number than is stored changes nothing.
-func (tx *Tx) PutSealer(s receipt.SealerID, through uint64, key string, at int64) error {
-	var stored uint64
-	found, err := tx.one(func(r *row) { stored = r.uint() }, "SELECT through FROM sealer WHERE sealer = ?", s[:])
-	if err != nil || found && stored >= through {
-		return err
-	}
-	_, err = tx.exec("INSERT INTO sealer (sealer, through, receipt_key, at, commits, sum) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (sealer) DO UPDATE SET "+
-		"through = excluded.through, receipt_key = excluded.receipt_key, at = excluded.at, commits = excluded.commits, sum = excluded.sum",
-		s[:], int64(through), key, at, tx.commit(), tableSealer.sum(s[:], through, key, at, tx.commit()))
-	return err
-}
-
-// Sealers calls each with the sealers that a commit later than since put.
-func (tx *Tx) Sealers(since uint64, each func(s receipt.SealerID, through uint64) error) error {
-	return tx.query(func(r *row) error {
-		id, through, key, at, commits := r.bytes(), r.uint(), r.text(), r.int(), r.int()
-		if r.check(tableSealer.sum(id, through, key, at, commits)); r.damaged || len(id) != len(receipt.SealerID{}) {
-			return errRow
-		}
-		return each(receipt.SealerID(id), through)
-	}, "SELECT sealer, through, receipt_key, at, commits, sum FROM sealer WHERE commits > ? ORDER BY sealer", int64(since))
-}

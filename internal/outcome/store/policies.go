@@ -1,9 +1,6 @@
 package store
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Policies calls each with the stored policies, in the order of their hashes.
 func (tx *Tx) Policies(each func(hash [32]byte, body []byte) error) error {
@@ -73,20 +70,16 @@ func (tx *Tx) AddPromise(p *Promise) error {
 
 // NameVersion stores the text of a promise's version.
 func (tx *Tx) NameVersion(promise int64, name string) error {
-	var p Promise
-	found, err := tx.one(func(r *row) { p = readPromise(r) }, "SELECT "+promiseColumns+" FROM promise WHERE promise = ?", promise)
+	p, err := tx.promise(promise)
 	if err != nil {
 		return err
 	}
-	if !found {
-		return fmt.Errorf("promise %d is not stored", promise)
-	}
 	p.Name = name
-	return tx.putPromise(&p)
+	return tx.putPromise(p)
 }
 
 func (tx *Tx) putPromise(p *Promise) error {
-	tx.promises = nil
+	delete(tx.promises, p.Number)
 	_, err := tx.exec("INSERT INTO promise ("+promiseColumns+") VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (promise) DO UPDATE SET name = excluded.name, sum = excluded.sum",
 		p.Number, p.Policy[:], int64(p.Version), p.Name, p.Period, p.sum())
 	return err

@@ -17,8 +17,8 @@ CREATE TABLE identity (one SMALLINT PRIMARY KEY, id TEXT, generation BIGINT, bra
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT, sum BIGINT)` + clustered + `;
 CREATE TABLE policy (hash BLOB PRIMARY KEY, body BLOB, sum BIGINT);
 CREATE TABLE promise (promise INTEGER PRIMARY KEY, policy BLOB, version BIGINT, name TEXT, period BIGINT, sum BIGINT, UNIQUE (policy, version));
-CREATE TABLE decision (promise BIGINT, time BIGINT, id BLOB, draw BIGINT, grp BIGINT, duplicate SMALLINT,
-	body BLOB, readings BLOB, sum BIGINT, sealed BLOB, PRIMARY KEY (promise, time, id))` + clustered + `;
+CREATE TABLE decision (promise BIGINT, period BIGINT, sealer BIGINT, number BIGINT, time BIGINT, draw BIGINT, grp BIGINT, duplicate SMALLINT,
+	body BLOB, readings BLOB, sum BIGINT, sealed BLOB, PRIMARY KEY (promise, period, sealer, number))` + clustered + `;
 CREATE INDEX decision_draw ON decision (draw) WHERE draw <> 0;
 CREATE INDEX decision_grp ON decision (grp) WHERE grp <> 0;
 CREATE TABLE cohort (promise BIGINT, start BIGINT, changes BIGINT, commits BIGINT, sum BIGINT, PRIMARY KEY (promise, start))` + clustered + `;
@@ -34,7 +34,7 @@ CREATE TABLE issued_sum (promise BIGINT, start BIGINT, stratum SMALLINT, decisio
 CREATE INDEX issued_sum_commits ON issued_sum (commits);
 CREATE TABLE settings (settings INTEGER PRIMARY KEY, body BLOB UNIQUE, sum BIGINT);
 CREATE TABLE applied (promise BIGINT, start BIGINT, settings BIGINT, issued BIGINT, sum BIGINT, PRIMARY KEY (promise, start, settings))` + clustered + `;
-CREATE TABLE sealer (sealer BLOB PRIMARY KEY, through BIGINT, receipt_key TEXT, at BIGINT, commits BIGINT, sum BIGINT)` + clustered + `;
+CREATE TABLE sealer (sealer INTEGER PRIMARY KEY, name BLOB UNIQUE, through BIGINT, receipt_key TEXT, at BIGINT, commits BIGINT, sum BIGINT);
 CREATE INDEX sealer_commits ON sealer (commits);
 CREATE TABLE evidence (model TEXT PRIMARY KEY, epoch BIGINT, body BLOB, sum BIGINT);
 CREATE TABLE trail (event INTEGER PRIMARY KEY, body BLOB, sum BIGINT);

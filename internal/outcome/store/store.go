@@ -39,8 +39,8 @@ func (o Options) now() time.Time {
 const (
 	pageSize = 4096
 	// softLog is the size of the log from which an Update waits for the Views to end, so that the log
-	// can begin anew.
-	softLog = 32 << 20
+	// can begin anew; where it cannot, by how much it grows before the next attempt.
+	softLog = 64 << 20
 	// mostGrowth is by how much the log may grow beside one View.
 	mostGrowth = 128 << 20
 	// longestPause is how long that Update waits, and no View begins.
@@ -58,6 +58,10 @@ type Store struct {
 
 	writing sync.Mutex
 	writer  *conn // nil where read only
+	// restartAt is the size of the log, in bytes, from which an Update begins it anew. heldUp says that
+	// a View kept the last one from doing so.
+	restartAt int64
+	heldUp    bool
 
 	readers readers
 
@@ -156,6 +160,7 @@ func createFile(path string) error {
 	defer c.close() //nolint:errcheck // after a failure
 	for _, statement := range []string{
 		fmt.Sprintf("PRAGMA page_size = %d", pageSize),
+		"PRAGMA auto_vacuum = INCREMENTAL", // Purge gives the room of what was deleted back
 		"PRAGMA journal_mode = WAL",
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
@@ -211,7 +216,7 @@ func open(dir string, o Options, readOnly bool) (*Store, error) {
 	if err := checkFile(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, options: o, readOnly: readOnly}
+	s := &Store{path: path, options: o, readOnly: readOnly, restartAt: softLog}
 	s.readers.changed = sync.NewCond(&s.readers.mu)
 	if err := s.begin(); err != nil {
 		return nil, errors.Join(explain(path, err), s.close())
@@ -225,7 +230,7 @@ func (s *Store) begin() error {
 		if s.options.NoSync {
 			sync = "synchronous(OFF)"
 		}
-		c, err := openConn(s.path, "rw", sync, "cache_size(-65536)", "wal_autocheckpoint(4000)")
+		c, err := openConn(s.path, "rw", sync, "cache_size(-65536)", "wal_autocheckpoint(8000)")
 		if err != nil {
 			return err
 		}
@@ -243,7 +248,7 @@ func checkpoint(c *conn, mode string) (pages, moved int64, err error) {
 	var busy int64
 	_, err = c.one(func(r *row) { busy, pages, moved = r.int(), r.int(), r.int() }, "PRAGMA wal_checkpoint("+mode+")")
 	if err == nil && busy != 0 {
-		err = ErrBusy
+		err = fmt.Errorf("%w: its log stays until what reads has ended", ErrBusy)
 	}
 	return pages, moved, err
 }
@@ -373,6 +378,13 @@ func (r *readers) borrow(path string) (*conn, error) {
 	return c, err
 }
 
+// reading reports whether a View lasts.
+func (r *readers) reading() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.active > 0
+}
+
 func (r *readers) end() {
 	r.mu.Lock()
 	r.active--
@@ -429,7 +441,9 @@ type Tx struct {
 	writes   bool
 	log      int64 // bytes when the View began
 	rows     int
-	promises promiseOf       // nil until needed
+	promises map[int64]*Promise // those that were asked for
+	sealers  sealers
+	texts    texts
 	ctx      context.Context // nil for one that does not end
 }
 
@@ -503,15 +517,16 @@ func (s *Store) Update(f func(tx *Tx) error) error {
 	s.note(nil)
 	i := tx.identity
 	s.seen.Store(&i)
-	if s.logBytes() > softLog {
-		_ = s.restartLog() // a reader of another process may hold it: the next Update tries again
+	if s.logBytes() > s.restartAt || s.heldUp && !s.readers.reading() {
+		_ = s.restartLog() // what was stored stays in the log
 	}
 	return nil
 }
 
-// restartLog moves the log into the file, and cuts it.
+// restartLog moves the log into the file, and cuts it. The error is ErrBusy where a View lasts, or another
+// process reads or writes.
 func (s *Store) restartLog() error {
-	return s.readers.pause(func() error {
+	err := s.readers.pause(func() error {
 		if _, err := s.writer.exec("PRAGMA busy_timeout = 100"); err != nil {
 			return err
 		}
@@ -519,6 +534,11 @@ func (s *Store) restartLog() error {
 		_, reset := s.writer.exec("PRAGMA busy_timeout = 10000")
 		return errors.Join(err, reset)
 	})
+	s.restartAt, s.heldUp = softLog, false
+	if err != nil {
+		s.restartAt, s.heldUp = s.logBytes()+softLog, s.readers.reading()
+	}
+	return err
 }
 
 // note counts an Update that failed by the disk, and forgets what failed once one does not.
@@ -633,3 +653,6 @@ func (s *Store) Status() Status {
 	st.FailedWrites, st.LastError = s.state.failed, s.state.last
 	return st
 }
+
+// Dir returns the folder of the ledger.
+func (s *Store) Dir() string { return filepath.Dir(s.path) }

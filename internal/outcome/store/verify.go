@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
@@ -72,34 +73,27 @@ func (v *verifier) structure() error {
 }
 
 func (v *verifier) decisions() error {
-	promises, err := v.tx.Promises()
-	if err != nil {
-		return err
-	}
-	of := make(promiseOf, len(promises))
-	for i := range promises {
-		of[promises[i].Number] = &promises[i]
-	}
 	var d truth.Decision
 	return v.rows("decision", func(r *row) (string, error) {
 		v.checked.Decisions++
-		k, sum := readDecision(r, &d)
-		name := fmt.Sprintf("decision %x of promise %d", k.ID, k.Promise)
-		sealed := r.bytes()
-		if r.damaged {
+		p, sum, err := v.tx.readDecision(r, &d)
+		name := fmt.Sprintf("decision %x of %s", d.ID, time.UnixMicro(d.Receipt.Time).UTC().Format(time.RFC3339))
+		if err != nil {
+			r.damaged = false
+			v.fault("%s: %v", name, err)
 			return name, nil
 		}
+		sealed := r.bytes()
 		v.checked.Readings += uint64(len(d.Readings))
 		if sealedSum(sealed) != sum {
 			v.fault("%s: its sealed receipt does not have its checksum", name)
 		}
-		if of.complete(&k, &d) != nil {
-			v.fault("%s: the promise is not stored", name)
-		} else {
-			v.open(name, sealed, &d)
+		if p.period != p.promise.periodOf(d.Receipt.Time) {
+			v.fault("%s: it lies in another period", name)
 		}
+		v.open(name, sealed, &d)
 		return name, nil
-	}, "SELECT "+decisionColumns+", sealed FROM decision ORDER BY promise, time, id")
+	}, "SELECT "+decisionColumns+", sealed FROM decision ORDER BY promise, period, sealer, number")
 }
 
 // open compares a sealed receipt with what is stored of it.
@@ -270,10 +264,8 @@ func (v *verifier) others() error {
 			r.check(tableSettings.sum(number, r.bytes()))
 			return fmt.Sprintf("settings %d", number)
 		}},
-		{"sealer", "SELECT sealer, through, receipt_key, at, commits, sum FROM sealer", func(r *row) string {
-			id := r.bytes()
-			r.check(tableSealer.sum(id, r.uint(), r.text(), r.int(), r.int()))
-			return fmt.Sprintf("sealer %x", id)
+		{"sealer", "SELECT " + sealerColumns + " FROM sealer", func(r *row) string {
+			return fmt.Sprintf("sealer %x", readSealer(r).name)
 		}},
 		{"evidence", "SELECT model, epoch, body, sum FROM evidence", func(r *row) string {
 			model := r.text()

@@ -1,0 +1,243 @@
+package store_test
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
+)
+
+const (
+	days    = 14
+	sealers = 1
+)
+
+// outcomes makes outcomes with random draws at random times of 14 days, by the sealers of 40 processes.
+type outcomes struct {
+	rng     *rand.Rand
+	sealers [sealers][16]byte
+	counts  [sealers]uint64
+	sealed  []byte
+}
+
+func newOutcomes(seed uint64) *outcomes {
+	o := &outcomes{rng: rand.New(rand.NewPCG(seed, 2)), sealed: make([]byte, receipt.Size)}
+	for i := range o.sealers {
+		o.fill(o.sealers[i][:])
+	}
+	return o
+}
+
+func (o *outcomes) fill(b []byte) {
+	for i := range b {
+		b[i] = byte(o.rng.Uint32())
+	}
+}
+
+func (o *outcomes) next() *truth.Decision {
+	at := day0.Add(time.Duration(o.rng.Int64N(int64(days * 24 * time.Hour)))).Truncate(time.Microsecond)
+	d := &truth.Decision{Receipt: receipt.Receipt{Policy: [32]byte{1}, Version: 7, Time: at.UnixMicro(), Stratum: receipt.CalledSafe, Review: true,
+		Predicted: 1, Passes: 20, Risk: o.rng.Float32(), Propensity: o.rng.Float32(), Draw: o.rng.Uint64()}}
+	for i := range d.Receipt.Scores {
+		d.Receipt.Scores[i] = o.rng.Float32()
+	}
+	p := o.rng.IntN(len(o.sealers))
+	o.counts[p]++
+	copy(d.ID[:], o.sealers[p][:])
+	binary.BigEndian.PutUint64(d.ID[16:], o.counts[p])
+	d.Readings = []truth.Reading{{Source: "reader-12", Truth: o.rng.IntN(2), At: at.Add(time.Hour), By: "ris.example.org", Reported: at.Add(2 * time.Hour)}}
+	return d
+}
+
+// report stores outcomes as a ledger does: it looks for each and for its draw before.
+func (o *outcomes) report(tb testing.TB, s *store.Store, batch []*truth.Decision) {
+	tb.Helper()
+	slices.SortFunc(batch, func(a, b *truth.Decision) int { return cmp.Compare(a.Receipt.Time, b.Receipt.Time) })
+	update(tb, s, func(tx *store.Tx) error {
+		keys, draws := make([]store.Key, len(batch)), make([]uint64, len(batch))
+		for i, d := range batch {
+			keys[i], draws[i] = key(1, d), d.Receipt.Draw
+		}
+		found, err := tx.Decisions(keys)
+		if err != nil || len(found) > 0 {
+			return fmt.Errorf("%d are there: %w", len(found), err)
+		}
+		if earliest, err := tx.Earliest(1, draws); err != nil || len(earliest) > 0 {
+			return fmt.Errorf("%d are there: %w", len(earliest), err)
+		}
+		touched := make(map[int64]bool)
+		for _, d := range batch {
+			copy(o.sealed[4:], d.ID[:])
+			o.fill(o.sealed[28:40])
+			if err := tx.Insert(1, d, o.sealed); err != nil {
+				return err
+			}
+			touched[d.Receipt.Time-d.Receipt.Time%86400e6] = true
+		}
+		for start := range touched {
+			if err := tx.Touch(1, start); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// filled returns a store with outcomes. It is kept in the folder that STORE_BENCH names, since filling it
+// takes minutes.
+func filled(tb testing.TB, n int, sync bool) *store.Store {
+	tb.Helper()
+	dir := tb.TempDir()
+	if keep := os.Getenv("STORE_BENCH"); keep != "" && n > 0 {
+		dir = filepath.Join(keep, fmt.Sprint(n))
+	}
+	err := store.Create(dir, store.Options{})
+	if err == nil {
+		s, err := store.Open(dir, store.Options{NoSync: true})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		update(tb, s, func(tx *store.Tx) error {
+			return tx.AddPromise(&store.Promise{Policy: [32]byte{1}, Version: 7, Period: 86400e6})
+		})
+		o := newOutcomes(1)
+		for done := 0; done < n; done += 100_000 {
+			batch := make([]*truth.Decision, min(100_000, n-done))
+			for i := range batch {
+				batch[i] = o.next()
+			}
+			o.report(tb, s, batch)
+		}
+		if err := s.Close(); err != nil {
+			tb.Fatal(err)
+		}
+		syscall.Sync()
+	}
+	s, err := store.Open(dir, store.Options{NoSync: !sync})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+var sizes = []int{0, 1_000_000, 5_000_000}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkReport stores outcomes in batches of 1,000, each on the disk.
+func BenchmarkReport(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
+			if n > 0 && testing.Short() {
+				b.Skip("takes minutes")
+			}
+			s := filled(b, n, true)
+			o := newOutcomes(uint64(time.Now().UnixNano())) // other sealers: the store may be kept
+			batch := make([]*truth.Decision, b.N)
+			for i := range batch {
+				batch[i] = o.next()
+			}
+			before := s.Status().FileBytes
+			b.ResetTimer()
+			began, used := time.Now(), processorTime()
+			for rest := batch; len(rest) > 0; {
+				k := min(1000, len(rest))
+				o.report(b, s, rest[:k])
+				rest = rest[k:]
+			}
+			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "outcomes/s")
+			b.ReportMetric(float64(b.N)/(processorTime()-used).Seconds(), "outcomes/cpu-s")
+			b.StopTimer()
+			if n == 0 {
+				s.Close()
+				b.ReportMetric(float64(s.Status().FileBytes-before)/float64(b.N), "bytes/outcome")
+			}
+		})
+	}
+}
+
+// BenchmarkOne stores outcomes one at a time, and states the 99th percentile of its time.
+func BenchmarkOne(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
+			if n > 0 && testing.Short() {
+				b.Skip("takes minutes")
+			}
+			s := filled(b, n, true)
+			o := newOutcomes(uint64(time.Now().UnixNano())) // other sealers: the store may be kept
+			var times []time.Duration
+			for b.Loop() {
+				d := o.next()
+				began := time.Now()
+				o.report(b, s, []*truth.Decision{d})
+				times = append(times, time.Since(began))
+			}
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
+
+// BenchmarkScan reads all outcomes by cohorts of a day.
+func BenchmarkScan(b *testing.B) {
+	for _, n := range sizes[1:] {
+		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
+			if testing.Short() {
+				b.Skip("takes minutes")
+			}
+			s := filled(b, n, false)
+			used := processorTime()
+			for b.Loop() {
+				read := 0
+				for day := range days {
+					from := day0.AddDate(0, 0, day)
+					view(b, s, func(tx *store.Tx) error {
+						return tx.Scan(1, from.UnixMicro(), from.AddDate(0, 0, 1).UnixMicro(), func(*truth.Decision) error { read++; return nil })
+					})
+				}
+				if read < n {
+					b.Fatalf("%d read", read)
+				}
+			}
+			b.ReportMetric((processorTime()-used).Seconds()/float64(b.N), "cpu-s/op")
+		})
+	}
+}
+
+// BenchmarkOpen opens a ledger, and reads its identity.
+func BenchmarkOpen(b *testing.B) {
+	for _, n := range []int{0, 5_000_000} {
+		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
+			if n > 0 && testing.Short() {
+				b.Skip("takes minutes")
+			}
+			s := filled(b, n, false)
+			dir := s.Dir()
+			for b.Loop() {
+				s.Close()
+				var err error
+				if s, err = store.Open(dir, store.Options{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			s.Close()
+		})
+	}
+}
