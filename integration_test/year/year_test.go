@@ -1,0 +1,202 @@
+package year
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// An event happens to the site on the morning of a day, counted from 0, before anything is decided.
+type event struct {
+	day  int
+	what string
+	do   func(*site)
+	// lacks says what the daemon lacks yet to live through the event, which is left out; empty for nothing.
+	lacks string
+}
+
+// A month has 30 days here. The script of the first three.
+var events = []event{
+	{day: 3, what: "a second model version answers a part of the traffic", do: func(s *site) { s.missing["v2"] = 0.02 }},
+	{day: 10, what: "the receipt key is changed", do: func(s *site) { s.addKey(); s.old = nil }},
+	{day: 15, what: "the ledger is away for an hour", do: func(s *site) { s.awayFor(time.Hour) }},
+	{day: 20, what: "the clock of a replica goes ten minutes fast", do: func(s *site) { s.replicas[0].setSkew(10 * time.Minute) }},
+	{day: 24, what: "the clock of the replica is two hours slow", do: func(s *site) { s.replicas[0].setSkew(-2 * time.Hour) }},
+	{day: 27, what: "the clock of the replica is right", do: func(s *site) { s.replicas[0].setSkew(0) }},
+	{day: 30, what: "the policy of the second month", do: func(s *site) { s.writePolicy(1) }},
+	{day: 33, what: "version v1 misses most of what it calls safe", do: func(s *site) { s.missing["v1"], s.defers = 0.6, perhaps }},
+	{day: 41, what: "version v1 is repaired", do: func(s *site) { s.missing["v1"] = 0.02 }},
+	{day: 55, what: "the alarm is up", do: func(s *site) { s.expectAlarm("v1", true) }},
+	{day: 57, what: "the alarm is cleared", do: func(s *site) { s.clear("v1"); s.expectAlarm("v1", false) }},
+	{day: 60, what: "the policy of the third month", do: func(s *site) { s.writePolicy(2) }},
+	{day: 64, what: "the ledger goes away", do: func(s *site) { s.ledger.stop() }, lacks: "counts of decisions older than two days are not told again"},
+	{day: 68, what: "the ledger comes back", do: func(s *site) { s.ledger.start() }, lacks: "counts of decisions older than two days are not told again"},
+	{day: 70, what: "the ledger is killed and comes back", do: func(s *site) { s.ledger.kill(); s.account.statuses = map[string]int{}; s.ledger.start() }},
+	{day: 72, what: "a replica is killed and comes back", do: func(s *site) { s.replicas[1].kill(); s.replicas[1].start() }},
+	{day: 75, what: "readers take critical readings back", do: func(s *site) { s.readers.withdraw = 0.5 }, lacks: "a reading that its source withdraws counts as blind"},
+}
+
+// TestYear lets a site live through some months, and compares all that it says with an account of what
+// happened every week. CKD_YEAR_SEED repeats a run, CKD_YEAR_DAYS ends it earlier.
+func TestYear(t *testing.T) {
+	timed.Long(t)
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("CKD_YEAR_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	days := 90
+	if text := os.Getenv("CKD_YEAR_DAYS"); text != "" {
+		var err error
+		if days, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("CKD_YEAR_SEED=%d", seed)
+	s := newSite(t, seed, time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), 2)
+	s.missing["v1"] = 0.02
+	for n := range days {
+		s.liveThrough(n)
+		if n%7 == 6 || n == days-1 {
+			if disagreements := agree(s); len(disagreements) > 0 {
+				const most = 40
+				for _, d := range disagreements[:min(most, len(disagreements))] {
+					t.Errorf("day %d: %s", n, d)
+				}
+				t.Fatalf("day %d: %d disagreements", n, len(disagreements))
+			}
+		}
+	}
+}
+
+// liveThrough is a day of the site: what happens to it, traffic, and answers of readers.
+func (s *site) liveThrough(n int) {
+	s.Helper()
+	morning := s.begun.Add(time.Duration(n) * day)
+	s.setTime(morning.Add(8 * time.Hour))
+	for _, e := range events {
+		switch {
+		case e.day != n:
+		case e.lacks != "":
+			s.Logf("day %d: left out: %s: %s", n, e.what, e.lacks)
+		default:
+			s.Logf("day %d: %s", n, e.what)
+			e.do(s)
+		}
+	}
+	s.decideAll(40)
+	s.setTime(morning.Add(15 * time.Hour))
+	s.decideAll(20)
+	s.told()
+	s.readers.answer()
+}
+
+// decideAll has each daemon decide so many inputs of each model version, some of them for a second time.
+func (s *site) decideAll(inputs int) {
+	versions := []string{"v1"}
+	if _, two := s.missing["v2"]; two {
+		versions = append(versions, "v2")
+	}
+	for _, n := range s.nodes() {
+		for _, version := range versions {
+			batch := s.traffic(version, inputs/len(versions))
+			if version == "v1" {
+				batch = append(batch, s.old...)
+				s.old = slices.Clone(batch[:1])
+			}
+			n.decide(version, batch)
+		}
+	}
+}
+
+// told waits until the ledger knows of all decisions.
+func (s *site) told() {
+	s.Helper()
+	if s.ledger.Daemon == nil {
+		return
+	}
+	want := uint64(0)
+	for _, p := range s.account.promises {
+		want += uint64(len(p.decisions))
+	}
+	var got uint64
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		list, err := s.ledger.Outcomes().ListPromises(s.Context(), &ckdv1.ListPromisesRequest{})
+		if err != nil {
+			s.Fatal(err)
+		}
+		got = 0
+		for _, p := range list.GetPromises() {
+			for _, n := range p.GetStrata() {
+				got += n.GetDecisions()
+			}
+		}
+		if got == want {
+			return
+		}
+	}
+	s.account.problem("the ledger knows of %d decisions, expected %d", got, want)
+}
+
+// awayFor stops the ledger and starts it again after a time, in which the replicas decide.
+func (s *site) awayFor(d time.Duration) {
+	s.Helper()
+	s.ledger.stop()
+	s.decideAll(10)
+	s.setTime(s.now().Add(d))
+	testbed.Eventually(s.T, "the replicas say that the ledger is away", func() bool {
+		c := &comparison{site: s, at: s.now()}
+		c.run()
+		return len(c.found) == 0
+	})
+	s.ledger.start()
+	s.account.statuses = map[string]int{}
+}
+
+// expectAlarm waits until all daemons say that the alarm of a model version under the policy in force is up,
+// or is not, and expects from then on that inputs called safe are deferred, or are not.
+func (s *site) expectAlarm(version string, up bool) {
+	s.Helper()
+	var otherwise []string
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		otherwise = nil
+		for _, n := range s.nodes() {
+			if up != slices.ContainsFunc(n.model().GetPromises(), func(p *ckdv1.Promise) bool { return p.GetModelVersion() == version && p.GetAlarm() }) {
+				otherwise = append(otherwise, fmt.Sprintf("%s: %v", n.name, n.model().GetPromises()))
+			}
+		}
+		if len(otherwise) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			s.Fatalf("the alarm of version %s is up: %v, expected %v, on\n%s", version, !up, up, strings.Join(otherwise, "\n"))
+		}
+	}
+	s.defers = never
+	if up {
+		s.defers = always
+	}
+}
+
+// clear clears the alarm of a model version under the policy in force.
+func (s *site) clear(version string) {
+	s.Helper()
+	s.command("outcomes", "clear", "--addr", s.ledger.GRPC[0], "--model", modelName, "--policy", s.policy, "--model-version", version,
+		"--reason", fmt.Sprintf("version %s was repaired", version), "--by", "ann")
+	p := s.account.promises[promiseKey{s.policy, version}]
+	for i := range p.cleared {
+		if p.evidence(s.now(), i == 1).raised {
+			p.cleared[i] = s.now()
+		}
+	}
+}
