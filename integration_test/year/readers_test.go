@@ -27,14 +27,14 @@ type task struct {
 	says reading
 }
 
-// later adds a task some days after the present one.
-func (r *readers) later(days int, t task) {
-	t.day = r.now().Truncate(day).Add(time.Duration(days) * day)
+// later has someone answer some days after the present one.
+func (r *readers) later(days int, d *decision, says reading) {
+	t := task{r.now().Truncate(day).Add(time.Duration(days) * day), d, says}
 	place, _ := slices.BinarySearchFunc(r.tasks, t.day, func(o task, at time.Time) int {
 		if o.day.After(at) {
 			return 1
 		}
-		return -1
+		return -1 // after those of the same day
 	})
 	r.tasks = slices.Insert(r.tasks, place, t)
 }
@@ -54,30 +54,35 @@ func (r *readers) take(d *decision) {
 	if r.happens(0.03) {
 		days = 15 + r.rand.IntN(15) // after they were due
 	}
-	first := task{decision: d, says: reading{source: "first", class: d.truth}}
+	first := reading{source: "first", class: d.truth}
 	at := r.now().Truncate(day).Add(time.Duration(days)*day + 14*time.Hour)
-	if r.happens(0.5) && d.at.Before(at) { // else the ledger says when
-		first.says.at = at
+	timed := d.at.Before(at) && r.happens(0.5) // else the ledger says when
+	if timed {
+		first.at = at
 	}
 	if r.happens(0.02) {
-		first.says.class = r.other(first.says.class)
+		first.class = r.other(first.class)
 	}
-	r.later(days, first)
+	r.later(days, d, first)
+	again := first
+	again.at = at.Add(2 * time.Hour)
 	switch {
 	case r.happens(0.05): // the file is sent again the next day
-		r.later(days+1, first)
+		r.later(days+1, d, first)
 	case r.happens(0.04): // another source contradicts, without having been asked
-		r.later(days+1, task{decision: d, says: reading{source: "passer-by", class: r.other(first.says.class)}})
-	case r.happens(0.04) && d.stratum == receipt.Deferred: // corrected
-		r.later(days+2, task{decision: d, says: reading{source: "first", class: r.other(first.says.class)}})
+		r.later(days+1, d, reading{source: "passer-by", class: r.other(first.class)})
+	case r.happens(0.08) && timed && d.stratum == receipt.Deferred: // corrected
+		again.class = r.other(first.class)
+		r.later(days+1, d, again)
 	case r.happens(0.03): // someone who had seen the model's answer
-		r.later(days+1, task{decision: d, says: reading{source: "colleague", class: d.predicted, sawModel: true}})
+		r.later(days+1, d, reading{source: "colleague", class: d.predicted, sawModel: true})
 	case r.happens(0.03) && isCritical(d.truth):
-		r.later(days+3, task{decision: d, says: reading{source: "pathology", class: d.truth, kind: biopsy}})
+		r.later(days+3, d, reading{source: "pathology", class: d.truth, kind: biopsy})
 	case r.happens(0.03) && isCritical(d.truth):
-		r.later(days+3, task{decision: d, says: reading{source: "clinic", class: d.truth, kind: followUp}})
-	case r.happens(r.withdraw) && isCritical(first.says.class) && d.stratum == receipt.CalledSafe:
-		r.later(days+1, task{decision: d, says: reading{source: "first", class: d.predicted}})
+		r.later(days+3, d, reading{source: "clinic", class: d.truth, kind: followUp})
+	case r.happens(r.withdraw) && timed && isCritical(first.class) && d.stratum == receipt.CalledSafe:
+		again.class = d.predicted
+		r.later(days+1, d, again)
 	}
 }
 
@@ -166,7 +171,7 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	}
 	source := map[ckdv1.Wanted]string{ckdv1.Wanted_WANTED_SECOND_READ: "second", ckdv1.Wanted_WANTED_THIRD_READ: "third"}[asked]
 	if source != "" {
-		r.later(1+r.rand.IntN(3), task{decision: d, says: reading{source: source, class: d.truth}})
+		r.later(1+r.rand.IntN(3), d, reading{source: source, class: d.truth})
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // a while. Nothing may be sent meanwhile.
 func agree(s *site) (disagreements []string) {
 	s.Helper()
-	const patience = 5 * time.Second
+	const patience = 20 * time.Second // after a costly sample the page rests for up to 15
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		c := &comparison{site: s, at: s.now()}
 		c.run()
