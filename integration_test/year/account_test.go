@@ -40,9 +40,30 @@ type promise struct {
 // terms is what a policy promises, as the test wrote it.
 type terms struct {
 	rate                  float64
+	cap                   float64 // audits an hour of a daemon; 0 for none
+	free                  bool    // what is called critical is worked up anyway
 	due                   time.Duration
 	fnrLine, missRateLine float64
 	runLength             float64
+}
+
+// leastHit returns the least probability of review that an input called critical can have.
+func (t *terms) leastHit() float64 {
+	if t.free {
+		return 1
+	}
+	return t.rate
+}
+
+// pi returns the least and the largest probability of review of an input of a stratum.
+func (t *terms) pi(s receipt.Stratum, surges bool) (least, most float64) {
+	switch {
+	case s == receipt.Deferred, surges, s == receipt.CalledCritical && t.free:
+		return 1, 1
+	case s == receipt.CalledSafe && t.cap > 0:
+		return t.rate / 10, t.rate
+	}
+	return t.rate, t.rate
 }
 
 // decision is one decision with a receipt.
@@ -115,6 +136,12 @@ func (d *decision) dueAt() time.Time { return d.cohort().Add(day + d.terms.due) 
 
 // drawn reports whether the decision was retained and drawn for an audit.
 func (d *decision) drawn() bool { return d.review && d.stratum != receipt.Deferred }
+
+// reviewed reports whether someone finds out the truth: because the input was deferred or drawn, or because
+// all inputs called critical are worked up anyway.
+func (d *decision) reviewed() bool { return d.review || d.free() }
+
+func (d *decision) free() bool { return d.terms.free && d.stratum == receipt.CalledCritical }
 
 // counts returns the readings that count: of an audit the first of each source, unless it had seen the
 // model's answer; of other decisions the last of each source.
@@ -256,10 +283,12 @@ func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
 		s := &all[d.stratum]
 		s.decisions++
 		s.expected += d.pi
-		if !d.review {
+		if d.review {
+			s.reviews++
+		}
+		if !d.reviewed() {
 			continue
 		}
-		s.reviews++
 		f := d.find(endOfTime)
 		if !f.known() && f.apart {
 			s.apart++
@@ -280,7 +309,7 @@ func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
 // figures sums what is known of the days whose outcomes are all due, or of all days.
 func (p *promise) figures(now time.Time, all bool) (sum figures) {
 	for _, d := range p.decisions {
-		if !d.review || !all && !d.isMature(now) || d.duplicate(endOfTime) {
+		if !d.reviewed() || !all && !d.isMature(now) || d.duplicate(endOfTime) {
 			continue
 		}
 		f := d.find(endOfTime)
@@ -367,7 +396,7 @@ func (p *promise) evidence(now time.Time, missRate bool) (e evidence) {
 		switch {
 		case now.Before(due), !cleared.Before(due):
 			continue
-		case !d.review, !f.known(), d.duplicate(due), !missRate && d.stratum == receipt.Deferred:
+		case !d.reviewed(), !f.known(), d.duplicate(due), !missRate && d.stratum == receipt.Deferred:
 			continue
 		}
 		missed, critical := d.observe(&f)
@@ -375,7 +404,7 @@ func (p *promise) evidence(now time.Time, missRate bool) (e evidence) {
 		for k := range sums {
 			factor := 1.0
 			if critical {
-				stake := 0.98 * p.terms.rate / d.pi / math.Pow(2, float64(k))
+				stake := 0.98 * p.terms.leastHit() / d.pi / math.Pow(2, float64(k))
 				factor = 1 - stake
 				if missed {
 					factor = 1 + stake*(1-line)/line

@@ -1,6 +1,7 @@
 package year
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ func (r *readers) other(class int) int { return (class + 2) % len(classes) }
 
 // take plans who will answer when whether a decision was right.
 func (r *readers) take(d *decision) {
-	if !d.review || r.happens(0.03) { // some are never answered
+	if !d.reviewed() || r.happens(0.03) { // some are never answered
 		return
 	}
 	days := r.rand.IntN(11)
@@ -122,6 +123,12 @@ func (r *readers) answer() {
 func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	status := strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "OUTCOME_STATUS_"))
 	r.account.statuses[status]++
+	if _, _, err := r.has.Open(t.receipt); errors.Is(err, receipt.ErrUnknownKey) {
+		if status != "unknown_key" {
+			r.account.problem("the answer %v about %s, whose key is lost, is %s", t.says, t.id, status)
+		}
+		return
+	}
 	if a.GetError() != nil {
 		r.account.problem("the answer %v about %s is refused: %v", t.says, t.id, a.GetError().GetMessage())
 		return

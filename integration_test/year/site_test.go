@@ -31,8 +31,10 @@ type site struct {
 	ahead    time.Duration // of the site's time, before that of the system
 	ledger   *node
 	replicas []*node
-	keys     []string // of receipts; the first seals
-	opens    *receipt.Keys
+	keys     []string         // of receipts; the first seals
+	has      *receipt.Keys    // the same
+	every    []string         // key that ever was
+	opens    *receipt.Keys    // the same
 	terms    map[string]terms // by policy hash
 	policy   string           // hash of the one in force
 	account  *account
@@ -77,7 +79,7 @@ func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 	s.binary = testbed.Build(t, "../../cmd/ckd", "-ldflags", "-X github.com/ckd-project/ckd/internal/clock.variable="+clockVariable)
 	s.setTime(begun)
 	s.addKey()
-	s.writePolicy(0)
+	s.writePolicy(0, usual)
 	listen := "unix:" + filepath.Join(s.dir, "ledger.sock")
 	s.ledger = s.newNode("ledger", listen, "--ledger", filepath.Join(s.dir, "ledger"))
 	s.ledger.start()
@@ -87,7 +89,7 @@ func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 		n.start()
 		s.replicas = append(s.replicas, n)
 	}
-	s.learnPolicy()
+	s.learnPolicy(usual)
 	return s
 }
 
@@ -176,23 +178,32 @@ func (n *node) down() {
 	n.Daemon, n.Client = nil, nil
 }
 
-// addKey puts a new receipt key in force; the others go on opening receipts.
+// addKey puts a new receipt key in force; those before go on opening receipts. Equal inputs are no longer
+// drawn alike.
 func (s *site) addKey() {
 	var key [32]byte
 	for i := range key {
 		key[i] = byte(s.rand.Uint32())
 	}
-	s.setKeys(append([]string{hex.EncodeToString(key[:])}, s.keys...))
-	var err error
-	if s.opens, err = receipt.ParseKeys("keys", []byte(strings.Join(s.keys, "\n"))); err != nil {
-		s.Fatal(err)
-	}
+	s.every = append([]string{hex.EncodeToString(key[:])}, s.every...)
+	s.opens, s.old = s.parseKeys(s.every), nil
+	s.setKeys(append(s.every[:1:1], s.keys...))
 }
 
-// setKeys writes the key file, and waits until all daemons have read it. The test itself goes on opening
-// the receipts of all keys that ever were.
+// loseKeys leaves the daemons the key that seals alone.
+func (s *site) loseKeys() { s.setKeys(s.keys[:1]) }
+
+func (s *site) parseKeys(keys []string) *receipt.Keys {
+	parsed, err := receipt.ParseKeys("keys", []byte(strings.Join(keys, "\n")))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return parsed
+}
+
+// setKeys writes the key file, and waits until all daemons have read it.
 func (s *site) setKeys(keys []string) {
-	s.keys = keys
+	s.keys, s.has = keys, s.parseKeys(keys)
 	before := map[*node]int{}
 	for _, n := range s.nodes() {
 		before[n] = n.keysRead()
@@ -218,8 +229,15 @@ func (n *node) keysRead() (times int) {
 func (n *node) reload() { _ = n.Process.Process.Signal(syscall.SIGHUP) }
 
 // writePolicy puts the policy of a month in force: one threshold more or less each time.
-func (s *site) writePolicy(month int) {
+func (s *site) writePolicy(month int, t terms) {
 	s.Helper()
+	audit := fmt.Sprintf("rate: %v, m: 1, due: 14d, on_breach: defer, surge: 600, run_length: %v", t.rate, t.runLength)
+	if t.cap > 0 {
+		audit += fmt.Sprintf(", cap: %v", t.cap)
+	}
+	if t.free {
+		audit += ", predicted-critical: free"
+	}
 	s.write("policy.yaml", fmt.Sprintf(`models:
   - name: %s
     version: m1
@@ -228,11 +246,10 @@ func (s *site) writePolicy(month int) {
     passes: {fewest: %d}
     primary: {score: entropy, threshold: %.3f}
     fallback: {score: maxprob, threshold: 0.5}
-    audit: {rate: %v, m: 1, due: 14d, on_breach: defer, surge: 600, run_length: %v}
+    audit: {%s}
     calibrated:
       lines: {critical_fnr: %v, critical_miss_rate: %v}
-`, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month),
-		usual.rate, usual.runLength, usual.fnrLine, usual.missRateLine))
+`, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month), audit, t.fnrLine, t.missRateLine))
 	if len(s.nodes()) == 0 {
 		return
 	}
@@ -248,16 +265,16 @@ func (s *site) writePolicy(month int) {
 		}
 		return true
 	})
-	s.learnPolicy()
+	s.learnPolicy(t)
 }
 
 // usual is what the policies promise.
 var usual = terms{rate: 0.2, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 1000}
 
 // learnPolicy notes the hash of the policy in force.
-func (s *site) learnPolicy() {
+func (s *site) learnPolicy(t terms) {
 	s.policy = s.ledger.hash()
-	s.terms[s.policy] = usual
+	s.terms[s.policy] = t
 }
 
 // hash returns the hash of the policy that a daemon has in force.
@@ -354,14 +371,14 @@ func (n *node) decide(version string, inputs []input) {
 		}
 		d := &decision{id: in.id, receipt: r.Receipt(), number: number, at: time.UnixMicro(opened.Time).UTC(), stratum: opened.Stratum,
 			pi: float64(opened.Propensity), review: opened.Review, predicted: in.predicted, truth: in.truth}
-		s.check(n, in, r, &opened)
+		s.check(n, in, r, &opened, s.terms[r.Policy.GetHash()])
 		s.account.add(promiseKey{r.Policy.GetHash(), version}, s.terms[r.Policy.GetHash()], d)
 		s.readers.take(d)
 	}
 }
 
 // check compares a decision with what the policy says of its input, and with its receipt.
-func (s *site) check(n *node, in input, r client.Result, opened *receipt.Receipt) {
+func (s *site) check(n *node, in input, r client.Result, opened *receipt.Receipt, t terms) {
 	want := receipt.Deferred
 	switch {
 	case in.certain && isCritical(in.predicted):
@@ -370,12 +387,13 @@ func (s *site) check(n *node, in input, r client.Result, opened *receipt.Receipt
 		want = receipt.CalledSafe
 	}
 	surges := want == receipt.CalledSafe && r.Decomposition.GetDecision().GetReason() == ckdv1.DecisionReason_DECISION_REASON_VIOLATED
-	pi := map[bool]float64{false: usual.rate, true: 1}[want == receipt.Deferred || surges]
+	least, most := t.pi(want, surges)
 	switch {
 	case opened.Stratum != want || int(opened.Predicted) != in.predicted:
 		s.account.problem("%s: input %s is of stratum %v and class %d, expected %v and %d: %v", n.name, in.id, opened.Stratum, opened.Predicted, want, in.predicted, r.Decomposition.GetDecision())
-	case opened.Propensity != float32(pi) || opened.Review != r.Review():
-		s.account.problem("%s: input %s is reviewed with a probability of %v (%v), expected %v", n.name, in.id, opened.Propensity, r.Review(), pi)
+	case opened.Propensity < float32(least) || opened.Propensity > float32(most) || opened.Review != r.Review():
+		s.account.problem("%s: input %s of stratum %v is reviewed with a probability of %v (%v), expected %v to %v", n.name, in.id, want,
+			opened.Propensity, r.Review(), least, most)
 	case want == receipt.CalledSafe && (s.defers == never && surges || s.defers == always && !surges):
 		s.account.problem("%s: input %s, which is called safe, is deferred: %v", n.name, in.id, surges)
 	case r.Retained() != (want != receipt.Deferred && !surges):

@@ -357,7 +357,7 @@ func (c *comparison) line(where string, k promiseKey, d *decision, e *exported) 
 		{"policy", e.Policy, k.policy}, {"version", e.Version, k.version}, {"stratum", e.Stratum, d.stratum.String()},
 		{"predicted", e.Predicted, classes[d.predicted]},
 		{"time", e.Time.String(), d.at.String()},
-		{"propensity", fmt.Sprint(e.Propensity), fmt.Sprint(d.pi)}, {"reviewed", fmt.Sprint(e.Reviewed), fmt.Sprint(d.review)},
+		{"propensity", fmt.Sprint(e.Propensity), fmt.Sprint(d.pi)}, {"reviewed", fmt.Sprint(e.Reviewed), fmt.Sprint(d.reviewed())},
 		{"duplicate", fmt.Sprint(e.Duplicate), fmt.Sprint(d.duplicate(endOfTime))},
 		{"disputed", fmt.Sprint(e.Disputed), fmt.Sprint(f.disputed())}, {"mature", fmt.Sprint(e.Mature), fmt.Sprint(d.isMature(c.at))},
 		{"readings", fmt.Sprint(len(e.Readings)), fmt.Sprint(len(d.readings))}, {"a truth", fmt.Sprint(e.Truth != nil), fmt.Sprint(f.known())},

@@ -25,29 +25,35 @@ type event struct {
 	lacks string
 }
 
-// A month has 30 days here. The script of the first three.
+// monthly are the policies: one a month of 30 days, of which some differ from the usual one.
+var monthly = map[int]terms{
+	4: {rate: 0.2, cap: 4, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 1000},
+	5: {rate: 0.1, free: true, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 1000},
+}
+
+// events are the script of the year, beside the policies.
 var events = []event{
 	{day: 3, what: "a second model version answers a part of the traffic", do: func(s *site) { s.missing["v2"] = 0.02 }},
-	{day: 10, what: "the receipt key is changed", do: func(s *site) { s.addKey(); s.old = nil }},
+	{day: 10, what: "the receipt key is changed", do: (*site).addKey},
 	{day: 15, what: "the ledger is away for an hour", do: func(s *site) { s.awayFor(time.Hour) }},
 	{day: 20, what: "the clock of a replica goes ten minutes fast", do: func(s *site) { s.replicas[0].setSkew(10 * time.Minute) }},
 	{day: 24, what: "the clock of the replica is two hours slow", do: func(s *site) { s.replicas[0].setSkew(-2 * time.Hour) }},
 	{day: 27, what: "the clock of the replica is right", do: func(s *site) { s.replicas[0].setSkew(0) }},
-	{day: 30, what: "the policy of the second month", do: func(s *site) { s.writePolicy(1) }},
 	{day: 33, what: "version v1 misses most of what it calls safe", do: func(s *site) { s.missing["v1"], s.defers = 0.6, perhaps }},
 	{day: 41, what: "version v1 is repaired", do: func(s *site) { s.missing["v1"] = 0.02 }},
 	{day: 55, what: "the alarm is up", do: func(s *site) { s.expectAlarm("v1", true) }},
 	{day: 57, what: "the alarm is cleared", do: func(s *site) { s.clear("v1"); s.expectAlarm("v1", false) }},
-	{day: 60, what: "the policy of the third month", do: func(s *site) { s.writePolicy(2) }},
 	{day: 62, what: "readers take critical readings of inputs called safe back", do: func(s *site) { s.readers.withdraw, s.missing["v1"], s.defers = 1, 0.1, perhaps },
 		lacks: "a reading that its source takes back counts as blind"},
 	{day: 64, what: "the ledger goes away", do: func(s *site) { s.ledger.stop() }, lacks: "counts of decisions older than two days are not told again"},
 	{day: 68, what: "the ledger comes back", do: (*site).startLedger, lacks: "counts of decisions older than two days are not told again"},
 	{day: 70, what: "the ledger is killed and comes back", do: func(s *site) { s.ledger.kill(); s.startLedger() }},
 	{day: 72, what: "a replica is killed and comes back", do: func(s *site) { s.replicas[1].kill(); s.replicas[1].start() }},
+	{day: 95, what: "the receipt key is changed again", do: (*site).addKey},
+	{day: 100, what: "the retired receipt keys are lost", do: (*site).loseKeys},
 }
 
-// TestYear lets a site live through some months, and compares all that it says with an account of what
+// TestYear lets a site live through a year, and compares all that it says with an account of what
 // happened every week. CKD_YEAR_SEED repeats a run, CKD_YEAR_DAYS ends it earlier, and CKD_YEAR_WITH is a
 // regular expression of events to live through although the daemon lacks something for them.
 func TestYear(t *testing.T) {
@@ -59,7 +65,7 @@ func TestYear(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	days := 90
+	days := 365
 	if text := os.Getenv("CKD_YEAR_DAYS"); text != "" {
 		var err error
 		if days, err = strconv.Atoi(text); err != nil {
@@ -88,6 +94,13 @@ func (s *site) liveThrough(n int) {
 	s.Helper()
 	morning := s.begun.Add(time.Duration(n) * day)
 	s.setTime(morning.Add(8 * time.Hour))
+	if month := n / 30; month > 0 && n%30 == 0 {
+		t, different := monthly[month]
+		if !different {
+			t = usual
+		}
+		s.writePolicy(month, t)
+	}
 	with := regexp.MustCompile(cmp.Or(os.Getenv("CKD_YEAR_WITH"), "^$"))
 	for _, e := range events {
 		switch {
@@ -99,9 +112,11 @@ func (s *site) liveThrough(n int) {
 			e.do(s)
 		}
 	}
-	s.decideAll(40)
-	s.setTime(morning.Add(15 * time.Hour))
-	s.decideAll(20)
+	s.decideAll(30)
+	for burst := range 3 { // minutes apart, as caps of audits notice
+		s.setTime(morning.Add(15*time.Hour + time.Duration(burst)*5*time.Minute))
+		s.decideAll(10)
+	}
 	s.told()
 	s.readers.answer()
 }
