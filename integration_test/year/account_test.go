@@ -349,27 +349,28 @@ func (d *decision) observe(f *finding) (missed, critical bool) {
 	return critical && calledSafe, critical
 }
 
-func (sum *figures) addReaders(d *decision, f *finding) {
-	if f.first == nil {
+// addReaders adds how the readers of a decision agree.
+func (f *figures) addReaders(d *decision, found *finding) {
+	if found.first == nil {
 		return
 	}
 	for _, r := range d.readings {
 		if r.kind == look && isCritical(r.class) {
-			sum.criticalReadings++
+			f.criticalReadings++
 			if d.drawn() && slices.ContainsFunc(d.readings, func(o reading) bool {
 				return o.source == r.source && o.reported.After(r.reported) && !isCritical(o.class)
 			}) {
-				sum.withdrawn++
+				f.withdrawn++
 			}
 		}
 	}
-	if f.disputed() || f.torn {
-		sum.disputed++
+	if found.disputed() || found.torn {
+		f.disputed++
 	}
-	if d.sampled || d.mustBeReadAgain(f) {
-		sum.wanted++
-		if f.readers > 1 || f.settled {
-			sum.confirmed++
+	if d.sampled || d.mustBeReadAgain(found) {
+		f.wanted++
+		if found.readers > 1 || found.settled {
+			f.confirmed++
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/client"
@@ -77,9 +79,9 @@ func (r *readers) take(d *decision) {
 		r.later(days+1, d, again)
 	case r.happens(0.03): // someone who had seen the model's answer
 		r.later(days+1, d, reading{source: "colleague", class: d.predicted, sawModel: true})
-	case r.happens(0.03) && isCritical(d.truth):
+	case isCritical(d.truth) && r.happens(0.03):
 		r.later(days+3, d, reading{source: "pathology", class: d.truth, kind: biopsy})
-	case r.happens(0.03) && isCritical(d.truth):
+	case isCritical(d.truth) && r.happens(0.04):
 		r.later(days+3, d, reading{source: "clinic", class: d.truth, kind: followUp})
 	case r.happens(r.withdraw) && timed && isCritical(first.class) && d.stratum == receipt.CalledSafe:
 		again.class = d.predicted
@@ -109,8 +111,14 @@ func (r *readers) answer() {
 		}
 		outcomes = append(outcomes, o)
 	}
-	answers, err := r.ledger.ReportOutcomes(r.Context(), outcomes, client.Reconnect{})
-	if err != nil {
+	answers, err := r.ledger.ReportOutcomes(r.Context(), outcomes, client.Reconnect{Disabled: true})
+	switch {
+	case r.full && status.Code(err) == codes.Unavailable: // sent again the next day
+		r.tasks = append(due, r.tasks...)
+		return
+	case r.full && len(outcomes) > 0:
+		r.account.problem("%d answers are taken while the ledger cannot write: %v", len(outcomes), err)
+	case err != nil:
 		r.Fatal(err)
 	}
 	now := r.now()
@@ -121,11 +129,11 @@ func (r *readers) answer() {
 
 // answered writes down an answer of the ledger, and what it asks for.
 func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
-	status := strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "OUTCOME_STATUS_"))
-	r.account.statuses[status]++
+	became := strings.ToLower(strings.TrimPrefix(a.GetStatus().String(), "OUTCOME_STATUS_"))
+	r.account.statuses[became]++
 	if _, _, err := r.has.Open(t.receipt); errors.Is(err, receipt.ErrUnknownKey) {
-		if status != "unknown_key" {
-			r.account.problem("the answer %v about %s, whose key is lost, is %s", t.says, t.id, status)
+		if became != "unknown_key" {
+			r.account.problem("the answer %v about %s, whose key is lost, is %s", t.says, t.id, became)
 		}
 		return
 	}
@@ -167,8 +175,8 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	default:
 		expected = "counted"
 	}
-	if status != expected {
-		r.account.problem("the answer %v about %s is %s (%s), expected %s", t.says, t.id, status, a.GetNote(), expected)
+	if became != expected {
+		r.account.problem("the answer %v about %s is %s (%s), expected %s", t.says, t.id, became, a.GetNote(), expected)
 	}
 	if !duplicate && asked != want {
 		r.account.problem("the answer %v about %s is answered with %v, expected %v", t.says, t.id, asked, want)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
@@ -40,9 +42,11 @@ type site struct {
 	account  *account
 	readers  readers
 	inputs   int
-	missing  map[string]float64 // share of the inputs called safe that are critical, by model version
-	defers   deferral           // of what is called safe
-	old      []input            // that clients may send again
+	missing  map[string]float64    // share of the inputs called safe that are critical, by model version
+	defers   deferral              // of what is called safe
+	old      []input               // that clients may send again
+	full     bool                  // the ledger's disk
+	verdicts map[ckdv1.Verdict]int // of the ledger, at the comparisons
 }
 
 // deferral says whether what is called safe has to be deferred, because an alarm is up.
@@ -74,7 +78,7 @@ func isCritical(class int) bool { return class >= 2 }
 // newSite starts a site on a day.
 func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 	s := &site{T: t, dir: t.TempDir(), begun: begun, rand: rand.New(rand.NewPCG(seed, 29)), terms: map[string]terms{},
-		account: newAccount(), missing: map[string]float64{}}
+		account: newAccount(), missing: map[string]float64{}, verdicts: map[ckdv1.Verdict]int{}}
 	s.readers.site = s
 	s.binary = testbed.Build(t, "../../cmd/ckd", "-ldflags", "-X github.com/ckd-project/ckd/internal/clock.variable="+clockVariable)
 	s.setTime(begun)
@@ -176,6 +180,24 @@ func (n *node) kill() {
 func (n *node) down() {
 	_ = n.Close()
 	n.Daemon, n.Client = nil, nil
+}
+
+// fillDisk lets the ledger write nothing beyond the first KiB of any file, or ends that.
+func (s *site) fillDisk(full bool) {
+	s.Helper()
+	var limit unix.Rlimit
+	pid := s.ledger.Process.Process.Pid
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &limit); err != nil {
+		s.Fatal(err)
+	}
+	if s.full = full; full {
+		limit.Cur = 1 << 10
+	} else {
+		limit.Cur = limit.Max
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
+		s.Fatal(err)
+	}
 }
 
 // addKey puts a new receipt key in force; those before go on opening receipts. Equal inputs are no longer

@@ -155,6 +155,7 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 		alarm = alarm || w.raised
 	}
 	p := got.GetPromise()
+	c.verdicts[p.GetVerdict()]++
 	if violated := p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED; p.GetAlarm() != alarm || violated != alarm {
 		c.differ(where, "the verdict is %v, the alarm is up: %v, expected %v", p.GetVerdict(), p.GetAlarm(), alarm)
 	}

@@ -42,6 +42,8 @@ var events = []event{
 	{day: 33, what: "version v1 misses most of what it calls safe", do: func(s *site) { s.missing["v1"], s.defers = 0.6, perhaps }},
 	{day: 41, what: "version v1 is repaired", do: func(s *site) { s.missing["v1"] = 0.02 }},
 	{day: 55, what: "the alarm is up", do: func(s *site) { s.expectAlarm("v1", true) }},
+	{day: 56, what: "a replica loses its state while the ledger is away", do: (*site).forgetAlarm, lacks: "a replica that never heard of the ledger retains"},
+	{day: 56, what: "the ledger starts in an empty folder", do: (*site).mistakeFolder, lacks: "an empty ledger ends the deferral"},
 	{day: 57, what: "the alarm is cleared", do: func(s *site) { s.clear("v1"); s.expectAlarm("v1", false) }},
 	{day: 62, what: "readers take critical readings of inputs called safe back", do: func(s *site) { s.readers.withdraw, s.missing["v1"], s.defers = 1, 0.1, perhaps },
 		lacks: "a reading that its source takes back counts as blind"},
@@ -49,6 +51,8 @@ var events = []event{
 	{day: 68, what: "the ledger comes back", do: (*site).startLedger, lacks: "counts of decisions older than two days are not told again"},
 	{day: 70, what: "the ledger is killed and comes back", do: func(s *site) { s.ledger.kill(); s.startLedger() }},
 	{day: 72, what: "a replica is killed and comes back", do: func(s *site) { s.replicas[1].kill(); s.replicas[1].start() }},
+	{day: 85, what: "the disk of the ledger is full", do: func(s *site) { s.fillDisk(true) }},
+	{day: 86, what: "the disk of the ledger has room again", do: func(s *site) { s.fillDisk(false) }},
 	{day: 95, what: "the receipt key is changed again", do: (*site).addKey},
 	{day: 100, what: "the retired receipt keys are lost", do: (*site).loseKeys},
 }
@@ -87,6 +91,7 @@ func TestYear(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("verdicts: %v", s.verdicts)
 }
 
 // liveThrough is a day of the site: what happens to it, traffic, and answers of readers.
@@ -142,7 +147,7 @@ func (s *site) decideAll(inputs int) {
 // told waits until the ledger knows of all decisions.
 func (s *site) told() {
 	s.Helper()
-	if s.ledger.Daemon == nil {
+	if s.ledger.Daemon == nil || s.full {
 		return
 	}
 	want := uint64(0)
@@ -180,6 +185,44 @@ func (s *site) awayFor(d time.Duration) {
 		return len(c.found) == 0
 	})
 	s.startLedger()
+}
+
+// forgetAlarm kills a replica and its ledger while an alarm is up, and starts the replica without what the
+// ledger had told it. What is called safe is deferred as before.
+func (s *site) forgetAlarm() {
+	s.Helper()
+	replica := s.replicas[1]
+	s.ledger.stop()
+	replica.kill()
+	if err := os.Remove(s.path(replica.name + ".state")); err != nil {
+		s.Fatal(err)
+	}
+	replica.start()
+	replica.decide("v1", s.traffic("v1", 10))
+	s.startLedger()
+	s.expectAlarm("v1", true)
+}
+
+// mistakeFolder starts the ledger in an empty folder while an alarm is up, and then in its own again. What
+// is called safe is deferred as before.
+func (s *site) mistakeFolder() {
+	s.Helper()
+	s.ledger.stop()
+	own := s.ledger.args
+	s.ledger.args = append(slices.Clip(own[:len(own)-1]), s.path("typo"))
+	s.ledger.start()
+	heard := s.ledger.model()
+	testbed.Eventually(s.T, "the replicas have heard of the empty ledger", func() bool {
+		return !slices.ContainsFunc(s.replicas, func(n *node) bool { return n.Metrics().Sum("ckd_ledger_state_age_seconds") > 1 })
+	})
+	for _, n := range s.replicas {
+		n.decide("v1", s.traffic("v1", 10))
+	}
+	s.Logf("an empty ledger says %v", heard.GetPromises())
+	s.ledger.stop()
+	s.ledger.args = own
+	s.startLedger()
+	s.expectAlarm("v1", true)
 }
 
 // startLedger starts the ledger, whose counters begin at zero.
