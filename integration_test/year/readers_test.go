@@ -89,6 +89,10 @@ func (r *readers) take(d *decision) {
 	}
 }
 
+// kinds are the kinds of readings in messages.
+var kinds = [...]ckdv1.OutcomeKind{look: ckdv1.OutcomeKind_OUTCOME_KIND_READING,
+	followUp: ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP, biopsy: ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY}
+
 // answer sends the answers of the day, and those that could not be sent before, to the ledger.
 func (r *readers) answer() {
 	r.Helper()
@@ -105,7 +109,7 @@ func (r *readers) answer() {
 	for i := range due {
 		t := &due[i]
 		o := &ckdv1.Outcome{Receipt: t.receipt, Truth: classes[t.says.class], Source: t.says.source, SawModel: t.says.sawModel,
-			Kind: []ckdv1.OutcomeKind{look: ckdv1.OutcomeKind_OUTCOME_KIND_READING, followUp: ckdv1.OutcomeKind_OUTCOME_KIND_FOLLOW_UP, biopsy: ckdv1.OutcomeKind_OUTCOME_KIND_BIOPSY}[t.says.kind]}
+			Kind: kinds[t.says.kind]}
 		if !t.says.at.IsZero() {
 			o.Time = timestamppb.New(t.says.at)
 		}

@@ -84,12 +84,12 @@ func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 	s.setTime(begun)
 	s.addKey()
 	s.writePolicy(0, usual)
-	listen := "unix:" + filepath.Join(s.dir, "ledger.sock")
-	s.ledger = s.newNode("ledger", listen, "--ledger", filepath.Join(s.dir, "ledger"))
+	listen := "unix:" + s.path("ledger.sock")
+	s.ledger = s.newNode("ledger", listen, "--ledger", s.path("ledger"))
 	s.ledger.start()
 	for i := range replicas {
 		name := fmt.Sprintf("replica%d", i)
-		n := s.newNode(name, "unix:"+filepath.Join(s.dir, name+".sock"), "--ledger-at", listen, "--ledger-state", filepath.Join(s.dir, name+".state"))
+		n := s.newNode(name, "unix:"+s.path(name+".sock"), "--ledger-at", listen, "--ledger-state", s.path(name+".state"))
 		n.start()
 		s.replicas = append(s.replicas, n)
 	}
@@ -271,7 +271,8 @@ func (s *site) writePolicy(month int, t terms) {
     audit: {%s}
     calibrated:
       lines: {critical_fnr: %v, critical_miss_rate: %v}
-`, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month), audit, t.fnrLine, t.missRateLine))
+`, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month), audit,
+		t.fnrLine, t.missRateLine))
 	if len(s.nodes()) == 0 {
 		return
 	}
@@ -412,7 +413,8 @@ func (s *site) check(n *node, in input, r client.Result, opened *receipt.Receipt
 	least, most := t.pi(want, surges)
 	switch {
 	case opened.Stratum != want || int(opened.Predicted) != in.predicted:
-		s.account.problem("%s: input %s is of stratum %v and class %d, expected %v and %d: %v", n.name, in.id, opened.Stratum, opened.Predicted, want, in.predicted, r.Decomposition.GetDecision())
+		s.account.problem("%s: input %s is of stratum %v and class %d, expected %v and %d: %v", n.name, in.id,
+			opened.Stratum, opened.Predicted, want, in.predicted, r.Decomposition.GetDecision())
 	case opened.Propensity < float32(least) || opened.Propensity > float32(most) || opened.Review != r.Review():
 		s.account.problem("%s: input %s of stratum %v is reviewed with a probability of %v (%v), expected %v to %v", n.name, in.id, want,
 			opened.Propensity, r.Review(), least, most)

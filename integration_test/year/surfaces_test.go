@@ -252,7 +252,8 @@ func difference(a, b proto.Message) string {
 func (c *comparison) metrics() {
 	m, where := c.ledger.Metrics(), "/metrics"
 	figure := map[ckdv1.CertifiedFigure]string{
-		ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR: "critical_fnr", ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE: "critical_miss_rate",
+		ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR:       "critical_fnr",
+		ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE: "critical_miss_rate",
 	}
 	expected := map[string]int{}
 	series := func(name string, want float64, labels ...string) {
@@ -267,8 +268,10 @@ func (c *comparison) metrics() {
 	for k, p := range c.promises {
 		labels := []string{"model", modelName, "policy", k.policy, "version", k.version}
 		with := func(more ...string) []string { return slices.Concat(labels, more) }
-		for verdict, name := range map[ckdv1.Verdict]string{ckdv1.Verdict_VERDICT_NO_LINE: "no_line", ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: "too_few_outcomes",
-			ckdv1.Verdict_VERDICT_HOLDING: "holding", ckdv1.Verdict_VERDICT_VIOLATED: "violated"} {
+		for verdict, name := range map[ckdv1.Verdict]string{
+			ckdv1.Verdict_VERDICT_NO_LINE: "no_line", ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: "too_few_outcomes",
+			ckdv1.Verdict_VERDICT_HOLDING: "holding", ckdv1.Verdict_VERDICT_VIOLATED: "violated",
+		} {
 			is := 0.0
 			if p.GetPromise().GetVerdict() == verdict {
 				is = 1

@@ -42,12 +42,14 @@ var events = []event{
 	{day: 33, what: "version v1 misses most of what it calls safe", do: func(s *site) { s.missing["v1"], s.defers = 0.6, perhaps }},
 	{day: 41, what: "version v1 is repaired", do: func(s *site) { s.missing["v1"] = 0.02 }},
 	{day: 55, what: "the alarm is up", do: func(s *site) { s.expectAlarm("v1", true) }},
-	{day: 56, what: "a replica loses its state while the ledger is away", do: (*site).forgetAlarm, lacks: "a replica that never heard of the ledger retains"},
+	{day: 56, what: "a replica loses its state while the ledger is away", do: (*site).forgetAlarm,
+		lacks: "a replica that never heard of the ledger retains"},
 	{day: 56, what: "the ledger starts in an empty folder", do: (*site).mistakeFolder, lacks: "an empty ledger ends the deferral"},
 	{day: 57, what: "the alarm is cleared", do: func(s *site) { s.clear("v1"); s.expectAlarm("v1", false) }},
-	{day: 62, what: "readers take critical readings of inputs called safe back", do: func(s *site) { s.readers.withdraw, s.missing["v1"], s.defers = 1, 0.1, perhaps },
+	{day: 62, what: "readers take critical readings of inputs called safe back", do: (*site).withdraw,
 		lacks: "a reading that its source takes back counts as blind"},
-	{day: 64, what: "the ledger goes away", do: func(s *site) { s.ledger.stop() }, lacks: "counts of decisions older than two days are not told again"},
+	{day: 64, what: "the ledger goes away", do: func(s *site) { s.ledger.stop() },
+		lacks: "counts of decisions older than two days are not told again"},
 	{day: 68, what: "the ledger comes back", do: (*site).startLedger, lacks: "counts of decisions older than two days are not told again"},
 	{day: 70, what: "the ledger is killed and comes back", do: func(s *site) { s.ledger.kill(); s.startLedger() }},
 	{day: 72, what: "a replica is killed and comes back", do: func(s *site) { s.replicas[1].kill(); s.replicas[1].start() }},
@@ -187,6 +189,10 @@ func (s *site) awayFor(d time.Duration) {
 	s.startLedger()
 }
 
+// withdraw has readers take back the critical readings of inputs that the model called safe, of which there
+// are more from now on.
+func (s *site) withdraw() { s.readers.withdraw, s.missing["v1"], s.defers = 1, 0.1, perhaps }
+
 // forgetAlarm kills a replica and its ledger while an alarm is up, and starts the replica without what the
 // ledger had told it. What is called safe is deferred as before.
 func (s *site) forgetAlarm() {
@@ -240,7 +246,8 @@ func (s *site) expectAlarm(version string, up bool) {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		otherwise = nil
 		for _, n := range s.nodes() {
-			if up != slices.ContainsFunc(n.model().GetPromises(), func(p *ckdv1.Promise) bool { return p.GetModelVersion() == version && p.GetAlarm() }) {
+			alarm := func(p *ckdv1.Promise) bool { return p.GetModelVersion() == version && p.GetAlarm() }
+			if up != slices.ContainsFunc(n.model().GetPromises(), alarm) {
 				otherwise = append(otherwise, fmt.Sprintf("%s: %v", n.name, n.model().GetPromises()))
 			}
 		}
