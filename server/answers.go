@@ -2,12 +2,12 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc/status"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -43,7 +43,7 @@ func (d *decider) newAnswerer(ctx context.Context, i issuer, posterior string) a
 func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closing) *issued {
 	o := c.Outcome
 	if a.now == 0 {
-		a.now = time.Now().UnixMicro()
+		a.now = clock.Now().UnixMicro()
 	}
 	drawn := a.issuer.issue(m, a.now, id, o, c.Early, x)
 	a.count(m, o, c.Sampled, drawn)

@@ -29,16 +29,34 @@ func Main(m *testing.M, commands map[string]*string) (code int) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // the rest stays in the system's temporary folder
 	for folder, binary := range commands {
-		*binary = filepath.Join(dir, filepath.Base(folder))
-		build := exec.Command("go", "build", "-o", *binary, ".")
-		build.Dir = folder // so that Go finds the module of the command
-		build.Stdout, build.Stderr = os.Stdout, os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintf(os.Stderr, "building %s: %v\n", folder, err)
+		if *binary, err = build(dir, folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 	}
 	return m.Run()
+}
+
+// Build builds the command of a folder with further flags of go build, and returns the path of the binary.
+func Build(t *testing.T, folder string, flags ...string) string {
+	t.Helper()
+	binary, err := build(t.TempDir(), folder, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// build builds the command of a folder into a directory.
+func build(dir, folder string, flags ...string) (binary string, err error) {
+	binary = filepath.Join(dir, filepath.Base(folder))
+	c := exec.Command("go", append(append([]string{"build", "-o", binary}, flags...), ".")...)
+	c.Dir = folder // so that Go finds the module of the command
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("building %s: %w", folder, err)
+	}
+	return binary, nil
 }
 
 // Program returns the path of a program that a test needs, from the environment variable or else

@@ -37,16 +37,40 @@ func (d *Daemon) Metrics() Metrics {
 
 // Sum adds up the series of a metric that have the given pairs of label and value.
 func (m Metrics) Sum(name string, labels ...string) (sum float64) {
+	for _, value := range m.with(name, labels) {
+		sum += value
+	}
+	return sum
+}
+
+// Value returns the one series of a metric that has the given pairs of label and value. It reports false
+// if there is none, or more than one.
+func (m Metrics) Value(name string, labels ...string) (float64, bool) {
+	found := m.with(name, labels)
+	if len(found) != 1 {
+		return 0, false
+	}
+	return found[0], true
+}
+
+// Count returns the number of series of a metric.
+func (m Metrics) Count(name string) int { return len(m.with(name, nil)) }
+
+// with returns the values of the series of a metric that have the given pairs of label and value.
+func (m Metrics) with(name string, labels []string) (values []float64) {
 	var wanted []string
 	for i := 0; i < len(labels); i += 2 {
 		wanted = append(wanted, labels[i]+"="+strconv.Quote(labels[i+1]))
 	}
 	for series, value := range m {
 		metric, rest, _ := strings.Cut(series, "{")
+		if metric != name {
+			continue
+		}
 		pairs := strings.Split(strings.TrimSuffix(rest, "}"), ",")
-		if metric == name && !slices.ContainsFunc(wanted, func(pair string) bool { return !slices.Contains(pairs, pair) }) {
-			sum += value
+		if !slices.ContainsFunc(wanted, func(pair string) bool { return !slices.Contains(pairs, pair) }) {
+			values = append(values, value)
 		}
 	}
-	return sum
+	return values
 }

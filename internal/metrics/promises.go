@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 )
@@ -106,7 +107,7 @@ func (m *Metrics) ReadPromises(read func() []*promise.Promise) {
 // daemon started if it never has, so that a ledger that was never reached is seen too.
 func (m *Metrics) ReadStateTime(read func() time.Time) {
 	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
-		age := max(0, time.Since(read()).Seconds())
+		age := max(0, clock.Since(read()).Seconds())
 		return func(to chan<- prometheus.Metric) { m.collector.promises.age.send(to, age) }
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -200,7 +201,7 @@ func (s *Service) DeleteOutcomes(ctx context.Context, r *ckdv1.DeleteOutcomesReq
 	if err := r.GetBefore().CheckValid(); err != nil {
 		return nil, wrong("before", "no valid time").Err()
 	}
-	if at := r.GetBefore().AsTime(); at.After(time.Now()) {
+	if at := r.GetBefore().AsTime(); at.After(clock.Now()) {
 		return nil, wrong("before", "%s, expected a time that has passed", at.Format(time.RFC3339)).Err()
 	}
 	who, err := signature(ctx, r.GetBy(), r.GetReason())

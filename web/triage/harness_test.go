@@ -31,7 +31,7 @@ type daemon struct {
 	*metrics.Metrics
 	page     *Page
 	inputs   *Inputs
-	clock    clock
+	clock    fakeClock
 	policies atomic.Pointer[[]*policy.Policy]
 	models   map[string]*served
 }
@@ -43,11 +43,11 @@ type served struct {
 	metrics *metrics.Model
 }
 
-// clock tells the time that tests set.
-type clock struct{ nanos atomic.Int64 }
+// fakeClock tells the time that tests set.
+type fakeClock struct{ nanos atomic.Int64 }
 
-func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()).UTC() }
-func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+func (c *fakeClock) now() time.Time          { return time.Unix(0, c.nanos.Load()).UTC() }
+func (c *fakeClock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // newDaemon returns a daemon that serves the policies.
 func newDaemon(t testing.TB, o Options, classLabels int, policies ...string) *daemon {

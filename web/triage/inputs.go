@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ckd-project/ckd/engine"
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
@@ -32,7 +33,7 @@ func NewInputs(keep int) *Inputs {
 	if keep <= 0 {
 		return nil
 	}
-	return &Inputs{keep: keep, now: time.Now}
+	return &Inputs{keep: keep, now: clock.Now}
 }
 
 // Add adds an input that was deferred under a policy, or is to be reviewed. The receipt is that of a

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/config"
 	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/metrics"
@@ -109,7 +110,7 @@ func newKeeper(
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	started := time.Now()
+	started := clock.Now()
 	m.ReadStateTime(func() time.Time {
 		if at := k.answered.Load(); at != nil {
 			return *at
@@ -121,7 +122,7 @@ func newKeeper(
 
 // open opens a ledger of this process.
 func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.Keys, inputs *triage.Inputs, m *metrics.Metrics) error {
-	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys})
+	l, err := ledger.Open(c.Ledger, ledger.Options{Keys: keys, Now: clock.Now})
 	if err != nil {
 		return err
 	}
@@ -251,7 +252,7 @@ func (k *keeper) run(ctx context.Context) {
 	if k.watch != nil {
 		watching.Go(func() { k.watch(ctx) })
 	}
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(clock.Every(tellEvery))
 	defer tick.Stop()
 	for {
 		k.round(ctx, tellTime)
@@ -377,7 +378,7 @@ func (k *keeper) missed(err error) {
 	k.away = true
 	since := "since this daemon started"
 	if answered := k.answered.Load(); answered != nil {
-		if time.Since(*answered) < awayAfter {
+		if clock.Since(*answered) < awayAfter {
 			return
 		}
 		since = "since " + answered.UTC().Format(time.RFC3339)
@@ -387,7 +388,7 @@ func (k *keeper) missed(err error) {
 
 // heed puts the ledger's answer in force, and logs new verdicts.
 func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
-	now := time.Now()
+	now := clock.Now()
 	k.answered.Store(&now)
 	if k.away {
 		k.log.Info("the ledger answers again", zap.String("ledger", k.place))
@@ -412,7 +413,7 @@ func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
 // readFigures asks for all figures of the policies in force, now and then. Without the right to read
 // them, the short figures of its answers have to do. The caller holds mu.
 func (k *keeper) readFigures(ctx context.Context) {
-	if k.figures == nil || time.Since(k.asked) < figuresEvery {
+	if k.figures == nil || time.Since(k.asked) < clock.Every(figuresEvery) {
 		return
 	}
 	k.asked = time.Now()

@@ -1,0 +1,440 @@
+package year
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+)
+
+const day = 24 * time.Hour
+
+// account is what happened, as its own bookkeeper writes it down: decisions by their receipts, readings
+// as they were sent. Its arithmetic is its own; of the daemon's code it uses nothing but the receipts' keys.
+type account struct {
+	promises map[promiseKey]*promise
+	statuses map[string]int // answers of the ledger since it started, by status
+	problems []string       // what was answered or decided otherwise than expected
+}
+
+// promiseKey names a promise.
+type promiseKey struct{ policy, version string }
+
+func (k promiseKey) String() string {
+	return fmt.Sprintf("policy %.8s, version %s", k.policy, k.version)
+}
+
+// promise is the account of one policy and model version.
+type promise struct {
+	terms     terms
+	decisions []*decision // in the order of time and receipt
+	byInput   map[string][]*decision
+	cleared   [2]time.Time // when the alarms of FNR and miss rate were last cleared; zero for never
+}
+
+// terms is what a policy promises, as the test wrote it.
+type terms struct {
+	rate                  float64
+	cap                   float64 // audits an hour of a daemon; 0 for none
+	free                  bool    // what is called critical is worked up anyway
+	due                   time.Duration
+	fnrLine, missRateLine float64
+	runLength             float64
+}
+
+// leastHit returns the least probability of review that an input called critical can have.
+func (t *terms) leastHit() float64 {
+	if t.free {
+		return 1
+	}
+	return t.rate
+}
+
+// pi returns the least and the largest probability of review of an input of a stratum.
+func (t *terms) pi(s receipt.Stratum, surges bool) (least, most float64) {
+	switch {
+	case s == receipt.Deferred, surges, s == receipt.CalledCritical && t.free:
+		return 1, 1
+	case s == receipt.CalledSafe && t.cap > 0:
+		return t.rate / 10, t.rate
+	}
+	return t.rate, t.rate
+}
+
+// decision is one decision with a receipt.
+type decision struct {
+	*promise
+	id        string // of the input; the same for one that is sent again
+	receipt   []byte
+	number    receipt.ID
+	at        time.Time
+	stratum   receipt.Stratum
+	pi        float64
+	review    bool
+	predicted int
+	truth     int // what a reader who errs in nothing finds
+	sampled   bool
+	readings  []reading
+}
+
+// reading is one answer to the question what is true.
+type reading struct {
+	source   string
+	kind     kind
+	class    int
+	sawModel bool
+	at       time.Time // zero for when it was reported
+	reported time.Time
+}
+
+// kind says how a truth was found out.
+type kind int
+
+const (
+	look kind = iota
+	followUp
+	biopsy
+)
+
+func newAccount() *account {
+	return &account{promises: map[promiseKey]*promise{}, statuses: map[string]int{}}
+}
+
+// problem notes what went otherwise than expected.
+func (a *account) problem(format string, args ...any) {
+	a.problems = append(a.problems, fmt.Sprintf(format, args...))
+}
+
+// add writes down a decision.
+func (a *account) add(k promiseKey, t terms, d *decision) {
+	p := a.promises[k]
+	if p == nil {
+		p = &promise{terms: t, byInput: map[string][]*decision{}}
+		a.promises[k] = p
+	}
+	d.promise = p
+	place, _ := slices.BinarySearchFunc(p.decisions, d, inOrder)
+	p.decisions = slices.Insert(p.decisions, place, d)
+	p.byInput[d.id] = append(p.byInput[d.id], d)
+}
+
+// inOrder orders decisions as evidence takes them.
+func inOrder(a, b *decision) int {
+	return cmp.Or(a.at.Compare(b.at), bytes.Compare(a.number[:], b.number[:]))
+}
+
+// cohort returns the day of a decision.
+func (d *decision) cohort() time.Time { return d.at.Truncate(day) }
+
+// dueAt returns when the outcomes of the decision's day are all due.
+func (d *decision) dueAt() time.Time { return d.cohort().Add(day + d.terms.due) }
+
+// drawn reports whether the decision was retained and drawn for an audit.
+func (d *decision) drawn() bool { return d.review && d.stratum != receipt.Deferred }
+
+// reviewed reports whether someone finds out the truth: because the input was deferred or drawn, or because
+// all inputs called critical are worked up anyway.
+func (d *decision) reviewed() bool { return d.review || d.free() }
+
+func (d *decision) free() bool { return d.terms.free && d.stratum == receipt.CalledCritical }
+
+// counts returns the readings that count: of an audit the first of each source, unless it had seen the
+// model's answer; of other decisions the last of each source.
+func (d *decision) counts(before time.Time) (counting []reading) {
+	last := map[string]int{}
+	for _, r := range d.readings {
+		if r.kind != look || !r.reported.Before(before) {
+			continue
+		}
+		n, again := last[r.source]
+		switch {
+		case d.drawn() && (r.sawModel || again):
+		case again:
+			counting[n] = r
+		default:
+			last[r.source] = len(counting)
+			counting = append(counting, r)
+		}
+	}
+	slices.SortStableFunc(counting, func(a, b reading) int { return cmp.Or(a.when().Compare(b.when()), cmp.Compare(a.source, b.source)) })
+	return counting
+}
+
+// when returns when the truth was found.
+func (r *reading) when() time.Time {
+	if r.at.IsZero() {
+		return r.reported
+	}
+	return r.at
+}
+
+// finding is what the readings of a decision add up to. Both critical and safe are set where readers
+// disagree, none where nothing is known.
+type finding struct {
+	critical, safe bool
+	torn           bool // readers are even about which critical class it is
+	settled        bool // by a biopsy or a follow-up
+	first          *reading
+	readers        int
+	apart          bool // a reading stays apart
+}
+
+func (f *finding) known() bool    { return f.critical || f.safe }
+func (f *finding) disputed() bool { return f.critical && f.safe }
+
+// find adds up the readings that were reported before a time.
+func (d *decision) find(before time.Time) (f finding) {
+	counting := d.counts(before)
+	votes, byClass := 0, map[int]int{}
+	for _, r := range counting {
+		if isCritical(r.class) {
+			votes++
+			byClass[r.class]++
+		}
+	}
+	f.readers = len(counting)
+	if len(counting) > 0 {
+		f.first = &counting[0]
+		f.critical, f.safe = 2*votes >= len(counting), 2*votes <= len(counting)
+		f.torn = f.critical && votes > 0 && byClass[2] == byClass[3]
+	}
+	var by *reading
+	for i, r := range d.readings {
+		switch {
+		case !r.reported.Before(before):
+		case r.kind == look:
+			f.apart = f.apart || d.drawn() && r.sawModel
+		case by == nil || r.kind > by.kind || r.kind == by.kind && r.when().After(by.when()):
+			by = &d.readings[i]
+		}
+	}
+	switch {
+	case by == nil:
+	case by.kind == biopsy, isCritical(by.class), !f.critical:
+		f.settled, f.torn, f.critical, f.safe = true, false, isCritical(by.class), !isCritical(by.class)
+	default: // the course says safe where blind readers said critical
+		f.critical, f.safe = true, true
+	}
+	return f
+}
+
+// mustBeReadAgain reports whether a second reader has to confirm the first: a critical reading of an input
+// called safe.
+func (d *decision) mustBeReadAgain(f *finding) bool {
+	return f.first != nil && isCritical(f.first.class) && !isCritical(d.predicted)
+}
+
+// duplicate reports whether an equal input that was decided before counts in the decision's place, by the
+// readings reported before a time.
+func (d *decision) duplicate(before time.Time) bool {
+	return slices.ContainsFunc(d.byInput[d.id], func(o *decision) bool {
+		return inOrder(o, d) < 0 && slices.ContainsFunc(o.readings, func(r reading) bool { return r.reported.Before(before) })
+	})
+}
+
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// stratum is what became of the decisions of one stratum.
+type stratum struct {
+	decisions, reviews    uint64
+	expected              float64 // sum of pi
+	due, arrived, overdue uint64  // of days whose outcomes are all due
+	apart                 uint64
+}
+
+// risk is a weighted share of misses. The sums are of 1/pi and of its square.
+type risk struct {
+	outcomes, critical, misses, disputed uint64
+	weight, missed                       float64
+	squares, missedSquares               float64
+}
+
+// value returns the ratio of the weighted sums, with its first-order bias removed (Beale 1962).
+func (r *risk) value() float64 {
+	if r.critical == 0 {
+		return math.NaN()
+	}
+	return (r.missed + r.missedSquares/r.weight) / (r.weight + r.squares/r.weight)
+}
+
+// figures are sums over some days.
+type figures struct {
+	decided       uint64
+	fnr, missRate risk
+	// wanted inputs were to be read a second time, confirmed ones have been.
+	wanted, confirmed, disputed uint64
+	criticalReadings, withdrawn uint64
+}
+
+// unconfirmed returns how many second readings have not come.
+func (f *figures) unconfirmed() uint64 { return f.wanted - f.confirmed }
+
+// isMature reports whether the outcomes of the decision's day are all due.
+func (d *decision) isMature(now time.Time) bool { return !now.Before(d.dueAt()) }
+
+// strata sums what was issued and came back, by stratum.
+func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
+	for _, d := range p.decisions {
+		s := &all[d.stratum]
+		s.decisions++
+		s.expected += d.pi
+		if d.review {
+			s.reviews++
+		}
+		if !d.reviewed() {
+			continue
+		}
+		f := d.find(endOfTime)
+		if !f.known() && f.apart {
+			s.apart++
+		}
+		if !d.isMature(now) {
+			continue
+		}
+		s.due++
+		if f.known() {
+			s.arrived++
+		} else {
+			s.overdue++
+		}
+	}
+	return all
+}
+
+// figures sums what is known of the days whose outcomes are all due, or of all days.
+func (p *promise) figures(now time.Time, all bool) (sum figures) {
+	for _, d := range p.decisions {
+		if !d.reviewed() || !all && !d.isMature(now) || d.duplicate(endOfTime) {
+			continue
+		}
+		f := d.find(endOfTime)
+		sum.addReaders(d, &f)
+		if !f.known() {
+			continue
+		}
+		sum.decided++
+		missed, critical := d.observe(&f)
+		w := 1 / d.pi
+		for _, r := range []*risk{&sum.fnr, &sum.missRate} {
+			if r == &sum.fnr && d.stratum == receipt.Deferred {
+				continue
+			}
+			r.outcomes++
+			if f.disputed() {
+				r.disputed++
+			}
+			if critical {
+				r.critical++
+				r.weight, r.squares = r.weight+w, r.squares+w*w
+			}
+			if missed {
+				r.misses++
+				r.missed, r.missedSquares = r.missed+w, r.missedSquares+w*w
+			}
+		}
+	}
+	return sum
+}
+
+// observe returns whether an input is critical and whether it was missed. Where readers disagree, it is
+// what makes the risk smaller.
+func (d *decision) observe(f *finding) (missed, critical bool) {
+	calledSafe := d.stratum == receipt.CalledSafe
+	critical = f.critical && (!f.safe || !calledSafe)
+	return critical && calledSafe, critical
+}
+
+// addReaders adds how the readers of a decision agree.
+func (f *figures) addReaders(d *decision, found *finding) {
+	if found.first == nil {
+		return
+	}
+	for _, r := range d.readings {
+		if r.kind == look && isCritical(r.class) {
+			f.criticalReadings++
+			if d.drawn() && slices.ContainsFunc(d.readings, func(o reading) bool {
+				return o.source == r.source && o.reported.After(r.reported) && !isCritical(o.class)
+			}) {
+				f.withdrawn++
+			}
+		}
+	}
+	if found.disputed() || found.torn {
+		f.disputed++
+	}
+	if d.sampled || d.mustBeReadAgain(found) {
+		f.wanted++
+		if found.readers > 1 || found.settled {
+			f.confirmed++
+		}
+	}
+}
+
+// evidence is an alarm's.
+type evidence struct {
+	value    float64
+	raised   bool
+	raisedBy time.Time // the day
+}
+
+// evidence weighs what the days whose outcomes are all due say against a line: the mean of ten
+// Shiryaev-Roberts statistics, each of one bet, over the outcomes that had come in time.
+func (p *promise) evidence(now time.Time, missRate bool) (e evidence) {
+	line, limit := p.terms.fnrLine, 2*p.terms.runLength
+	cleared := p.cleared[0]
+	if missRate {
+		line, limit, cleared = p.terms.missRateLine, 4*p.terms.runLength, p.cleared[1]
+	}
+	var sums [10]float64
+	for _, d := range p.decisions {
+		due := d.dueAt()
+		f := d.find(due)
+		switch {
+		case now.Before(due), !cleared.Before(due):
+			continue
+		case !d.reviewed(), !f.known(), d.duplicate(due), !missRate && d.stratum == receipt.Deferred:
+			continue
+		}
+		missed, critical := d.observe(&f)
+		value := 0.0
+		for k := range sums {
+			factor := 1.0
+			if critical {
+				stake := 0.98 * p.terms.leastHit() / d.pi / math.Pow(2, float64(k))
+				factor = 1 - stake
+				if missed {
+					factor = 1 + stake*(1-line)/line
+				}
+			}
+			sums[k] = (1 + sums[k]) * factor
+			value += sums[k] / 10
+		}
+		if e.value = value; value >= limit && !e.raised {
+			e.raised, e.raisedBy = true, d.cohort()
+		}
+	}
+	return e
+}
+
+// mayHold reports why a promise must not be called holding, by the rules; empty if it may.
+func (p *promise) mayHold(now time.Time) (why string) {
+	f, strata := p.figures(now, false), p.strata(now)
+	var reasons []string
+	for s := receipt.Deferred; s <= receipt.CalledSafe; s++ {
+		if n := &strata[s]; float64(n.overdue) > 0.05*float64(n.due) {
+			reasons = append(reasons, fmt.Sprintf("%d of %d reviews of stratum %v are overdue", n.overdue, n.due, s))
+		}
+	}
+	if doubtful := f.unconfirmed() + f.withdrawn; float64(doubtful) > 0.05*float64(f.criticalReadings) {
+		reasons = append(reasons, fmt.Sprintf("%d of %d critical readings are unconfirmed or withdrawn", doubtful, f.criticalReadings))
+	}
+	if v := f.fnr.value(); !(v < p.terms.fnrLine) {
+		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, p.terms.fnrLine))
+	}
+	return strings.Join(reasons, "; ")
+}

@@ -1,0 +1,388 @@
+package year
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// agree waits until all that the site says agrees with the account, and returns what still does not after
+// a while. Nothing may be sent meanwhile.
+func agree(s *site) (disagreements []string) {
+	s.Helper()
+	const patience = 20 * time.Second // after a costly sample the page rests for up to 15
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		c := &comparison{site: s, at: s.now()}
+		c.run()
+		if len(c.found) == 0 || time.Now().After(end) {
+			c.export()
+			all := slices.Concat(s.account.problems, c.found)
+			s.account.problems = nil
+			return all
+		}
+	}
+}
+
+// comparison is one look at all surfaces.
+type comparison struct {
+	*site
+	at       time.Time
+	promises map[promiseKey]*ckdv1.PromiseFigures // as the ledger lists them
+	found    []string
+}
+
+func (c *comparison) differ(where, format string, args ...any) {
+	c.found = append(c.found, where+": "+fmt.Sprintf(format, args...))
+}
+
+// equal compares a number with the account's. NaN stands for unknown.
+func (c *comparison) equal(where, what string, got, want float64) {
+	if got != want && !(math.Abs(got-want) <= 1e-9*math.Abs(want)) && !(math.IsNaN(got) && math.IsNaN(want)) {
+		c.differ(where, "%s is %v, expected %v", what, got, want)
+	}
+}
+
+func (c *comparison) run() {
+	if c.ledger.Daemon != nil {
+		c.listed()
+		c.metrics()
+	}
+	for _, n := range c.nodes() {
+		c.node(n)
+	}
+}
+
+// listed compares what the ledger lists with the account.
+func (c *comparison) listed() {
+	list, err := c.ledger.Outcomes().ListPromises(c.Context(), &ckdv1.ListPromisesRequest{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.promises = map[promiseKey]*ckdv1.PromiseFigures{}
+	for _, p := range list.GetPromises() {
+		c.promises[promiseKey{p.GetPromise().GetPolicy().GetHash(), p.GetPromise().GetModelVersion()}] = p
+	}
+	for k := range c.promises {
+		if c.account.promises[k] == nil {
+			c.differ("ledger", "%v is listed, and nothing was decided", k)
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(c.account.promises), func(a, b promiseKey) int {
+		return cmp.Or(cmp.Compare(a.version, b.version), cmp.Compare(a.policy, b.policy))
+	}) {
+		if p := c.promises[k]; p == nil {
+			c.differ("ledger", "%v is not listed", k)
+		} else {
+			c.promise(k.String(), p, c.account.promises[k])
+		}
+	}
+}
+
+func (c *comparison) promise(where string, got *ckdv1.PromiseFigures, want *promise) {
+	strata := want.strata(c.at)
+	for _, g := range got.GetStrata() {
+		w, where := &strata[g.GetStratum()], fmt.Sprintf("%s: stratum %v", where, receipt.Stratum(g.GetStratum()))
+		for _, n := range []struct {
+			what      string
+			got, want uint64
+		}{
+			{"decisions", g.GetDecisions(), w.decisions}, {"eligible", g.GetEligible(), w.decisions}, {"receipts", g.GetReceipts(), w.decisions},
+			{"reviews", g.GetReviews(), w.reviews}, {"due", g.GetDue(), w.due}, {"arrived", g.GetArrived(), w.arrived},
+			{"overdue", g.GetOverdue(), w.overdue}, {"apart", g.GetApart(), w.apart}, {"untold", g.GetUntold(), 0},
+		} {
+			c.equal(where, n.what, float64(n.got), float64(n.want))
+		}
+		c.equal(where, "the sum of pi", g.GetExpected(), w.expected)
+	}
+	mature, all := want.figures(c.at, false), want.figures(c.at, true)
+	c.summary(where+": mature", got.GetMature(), &mature)
+	c.summary(where+": all", got.GetProvisional(), &all)
+	c.equal(where+": mature", "unconfirmed", float64(got.GetMature().GetReaders().GetUnconfirmed()), float64(mature.unconfirmed()))
+	c.verdict(where, got, want)
+}
+
+func (c *comparison) summary(where string, got *ckdv1.OutcomeSummary, want *figures) {
+	c.equal(where, "decided", float64(got.GetDecided()), float64(want.decided))
+	for i, w := range []*risk{&want.fnr, &want.missRate} {
+		g, where := got.GetFigures()[i], fmt.Sprintf("%s: %s", where, []string{"FNR", "miss rate"}[i])
+		c.equal(where, "outcomes", float64(g.GetOutcomes()), float64(w.outcomes))
+		c.equal(where, "critical", float64(g.GetCritical()), float64(w.critical))
+		c.equal(where, "misses", float64(g.GetMisses()), float64(w.misses))
+		c.equal(where, "disputed", float64(g.GetDisputed()), float64(w.disputed))
+		value := math.NaN()
+		if g.GetAverage() != nil {
+			value = g.GetAverage().GetValue()
+		}
+		c.equal(where, "the estimate", value, w.value())
+		if average := g.GetAverage(); average != nil && !(average.GetLow() <= average.GetHigh()) {
+			c.differ(where, "the interval is %v to %v", average.GetLow(), average.GetHigh())
+		}
+	}
+	r := got.GetReaders()
+	c.equal(where, "second readings wanted", float64(r.GetSecondWanted()), float64(want.wanted))
+	c.equal(where, "second readings", float64(r.GetSecondArrived()), float64(want.confirmed))
+	c.equal(where, "disputed inputs", float64(r.GetDisputed()), float64(want.disputed))
+}
+
+// verdict compares alarms with the account's evidence, and asks whether a promise may be said to hold.
+func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *promise) {
+	alarm := false
+	for i := range 2 {
+		g, w := got.GetMature().GetFigures()[i].GetMonitor(), want.evidence(c.at, i == 1)
+		where := fmt.Sprintf("%s: alarm of the %s", where, []string{"FNR", "miss rate"}[i])
+		c.equal(where, "the evidence", g.GetEvidence(), w.value)
+		if g.GetRaised() != w.raised {
+			c.differ(where, "is up: %v, expected %v", g.GetRaised(), w.raised)
+		}
+		if w.raised && g.GetRaised() && !g.GetRaisedBy().AsTime().Equal(w.raisedBy) {
+			c.differ(where, "was raised by the day %v, expected %v", g.GetRaisedBy().AsTime(), w.raisedBy)
+		}
+		alarm = alarm || w.raised
+	}
+	p := got.GetPromise()
+	c.verdicts[p.GetVerdict()]++
+	if violated := p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED; p.GetAlarm() != alarm || violated != alarm {
+		c.differ(where, "the verdict is %v, the alarm is up: %v, expected %v", p.GetVerdict(), p.GetAlarm(), alarm)
+	}
+	if why := want.mayHold(c.at); why != "" && p.GetVerdict() == ckdv1.Verdict_VERDICT_HOLDING {
+		c.differ(where, "the promise is said to hold although %s", why)
+	}
+}
+
+// node compares what a daemon says about the policy in force with what the ledger lists.
+func (c *comparison) node(n *node) {
+	m := n.model()
+	_, health, _ := n.Get("/healthz")
+	if c.ledger.Daemon == nil {
+		if n != c.ledger && !strings.Contains(health, "ledger") {
+			c.differ(n.name, "/healthz does not say that the ledger is away:\n%s", health)
+		}
+		return
+	}
+	listed := map[string]*ckdv1.PromiseFigures{}
+	for k, p := range c.promises {
+		if k.policy == m.GetPolicy().GetHash() {
+			listed[k.version] = p
+		}
+	}
+	violated := false
+	for _, p := range m.GetPromises() {
+		want := listed[p.GetModelVersion()]
+		if want == nil || !sameButTime(p, want.GetPromise()) {
+			c.differ(n.name, "GetModel has the promise\n%v\nand the ledger\n%v", p, want.GetPromise())
+		}
+	}
+	if len(m.GetPromises()) != len(listed) {
+		c.differ(n.name, "GetModel has %d promises, the ledger %d", len(m.GetPromises()), len(listed))
+	}
+	for _, p := range listed {
+		violated = violated || p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED
+	}
+	if said := strings.Contains(health, "is violated"); said != violated {
+		c.differ(n.name, "/healthz says that a promise is violated: %v, expected %v:\n%s", said, violated, health)
+	}
+	c.page(n, listed)
+}
+
+func sameButTime(a, b *ckdv1.Promise) bool {
+	a, b = proto.CloneOf(a), proto.CloneOf(b)
+	a.Time, b.Time = nil, nil
+	return proto.Equal(a, b)
+}
+
+// page compares the promises that the triage page shows.
+func (c *comparison) page(n *node, listed map[string]*ckdv1.PromiseFigures) {
+	_, text, _ := n.Get("/triage/state?model=" + modelName)
+	var state struct {
+		Model struct{ Promises []json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(text), &state); err != nil {
+		c.Fatalf("%s: %v", n.name, err)
+	}
+	if len(state.Model.Promises) != len(listed) {
+		c.differ(n.name, "the page shows %d promises, expected %d", len(state.Model.Promises), len(listed))
+	}
+	for _, text := range state.Model.Promises {
+		shown := &ckdv1.PromiseFigures{}
+		if err := protojson.Unmarshal(text, shown); err != nil {
+			c.Fatalf("%s: %v", n.name, err)
+		}
+		want := listed[shown.GetPromise().GetModelVersion()]
+		if want == nil {
+			c.differ(n.name, "the page shows a promise that the ledger does not list: %v", shown.GetPromise())
+			continue
+		}
+		want = proto.CloneOf(want)
+		shown.Promise.Time, want.Promise.Time = nil, nil
+		if !proto.Equal(shown, want) {
+			c.differ(n.name, "the page shows otherwise than the ledger lists: %s", difference(shown, want))
+		}
+	}
+}
+
+// difference names the fields in which two messages differ.
+func difference(a, b proto.Message) string {
+	var fields []string
+	ra, rb := a.ProtoReflect(), b.ProtoReflect()
+	for i := range ra.Descriptor().Fields().Len() {
+		f := ra.Descriptor().Fields().Get(i)
+		if !ra.Get(f).Equal(rb.Get(f)) {
+			fields = append(fields, string(f.Name()))
+		}
+	}
+	return strings.Join(fields, ", ")
+}
+
+// metrics compares the series of the ledger with what it lists, and its counters with the answers.
+func (c *comparison) metrics() {
+	m, where := c.ledger.Metrics(), "/metrics"
+	figure := map[ckdv1.CertifiedFigure]string{
+		ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR:       "critical_fnr",
+		ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE: "critical_miss_rate",
+	}
+	expected := map[string]int{}
+	series := func(name string, want float64, labels ...string) {
+		got, found := m.Value(name, labels...)
+		expected[name]++
+		if !found {
+			c.differ(where, "no %s%v", name, labels)
+			return
+		}
+		c.equal(where, fmt.Sprint(name, labels), got, want)
+	}
+	for k, p := range c.promises {
+		labels := []string{"model", modelName, "policy", k.policy, "version", k.version}
+		with := func(more ...string) []string { return slices.Concat(labels, more) }
+		for verdict, name := range map[ckdv1.Verdict]string{
+			ckdv1.Verdict_VERDICT_NO_LINE: "no_line", ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: "too_few_outcomes",
+			ckdv1.Verdict_VERDICT_HOLDING: "holding", ckdv1.Verdict_VERDICT_VIOLATED: "violated",
+		} {
+			is := 0.0
+			if p.GetPromise().GetVerdict() == verdict {
+				is = 1
+			}
+			series("ckd_promise_state", is, with("verdict", name)...)
+		}
+		for _, s := range p.GetStrata() {
+			stratum := receipt.Stratum(s.GetStratum()).String()
+			series("ckd_promise_reviews", float64(s.GetReviews()), with("stratum", stratum, "state", "issued")...)
+			series("ckd_promise_reviews", float64(s.GetDue()), with("stratum", stratum, "state", "due")...)
+			series("ckd_promise_reviews", float64(s.GetArrived()), with("stratum", stratum, "state", "answered")...)
+			if share := s.GetLateLately().GetShare(); share != nil {
+				series("ckd_outcomes_overdue_ratio", share.GetValue(), with("stratum", stratum)...)
+			}
+		}
+		for _, f := range p.GetMature().GetFigures() {
+			of := with("figure", figure[f.GetFigure()], "class", f.GetCriticalClass())
+			if f.GetAverage() != nil {
+				series("ckd_promise", f.GetAverage().GetValue(), append(of, "bound", "estimate")...)
+				series("ckd_promise", f.GetAverage().GetLow(), append(of, "bound", "low")...)
+				series("ckd_promise", f.GetAverage().GetHigh(), append(of, "bound", "high")...)
+			}
+			if f.Line != nil {
+				series("ckd_promise", f.GetLine(), append(of, "bound", "line")...)
+				series("ckd_promise_evidence", f.GetMonitor().GetLogEvidence(), of...)
+			}
+		}
+	}
+	for name, n := range expected {
+		if got := m.Count(name); got != n {
+			c.differ(where, "%d series %s, expected %d", got, name, n)
+		}
+	}
+	for status, n := range c.account.statuses {
+		c.equal(where, "outcomes answered as "+status, m.Sum("ckd_outcomes_total", "status", status), float64(n))
+	}
+}
+
+// exported is a line of an export.
+type exported struct {
+	ID, Policy, Version, Stratum, Predicted string
+	Time                                    time.Time
+	Propensity                              float64
+	Reviewed, Duplicate, Disputed, Mature   bool
+	Truth                                   *string
+	Readings                                []struct{ Source, Truth string }
+}
+
+// export compares every exported decision with the account.
+func (c *comparison) export() {
+	if c.ledger.Daemon == nil {
+		return
+	}
+	r := c.command("outcomes", "export", "--addr", c.ledger.GRPC[0])
+	lines := map[string]*exported{}
+	for decoder := json.NewDecoder(strings.NewReader(r)); decoder.More(); {
+		e := &exported{}
+		if err := decoder.Decode(e); err != nil {
+			c.Fatal(err)
+		}
+		lines[e.ID] = e
+	}
+	const where = "export"
+	for k, p := range c.account.promises {
+		for _, d := range p.decisions {
+			e := lines[hex.EncodeToString(d.number[:])]
+			delete(lines, hex.EncodeToString(d.number[:]))
+			switch {
+			case e == nil && len(d.readings) > 0:
+				c.differ(where, "%s of %v is missing", d.id, k)
+			case e == nil:
+			case len(d.readings) == 0:
+				c.differ(where, "%s of %v is there without a reading", d.id, k)
+			default:
+				c.line(where+": "+d.id, k, d, e)
+			}
+		}
+	}
+	if len(lines) > 0 {
+		c.differ(where, "%d lines are of no decision", len(lines))
+	}
+}
+
+func (c *comparison) line(where string, k promiseKey, d *decision, e *exported) {
+	f := d.find(endOfTime)
+	for _, n := range []struct{ what, got, want string }{
+		{"policy", e.Policy, k.policy}, {"version", e.Version, k.version}, {"stratum", e.Stratum, d.stratum.String()},
+		{"predicted", e.Predicted, classes[d.predicted]},
+		{"time", e.Time.String(), d.at.String()},
+		{"propensity", fmt.Sprint(e.Propensity), fmt.Sprint(d.pi)}, {"reviewed", fmt.Sprint(e.Reviewed), fmt.Sprint(d.reviewed())},
+		{"duplicate", fmt.Sprint(e.Duplicate), fmt.Sprint(d.duplicate(endOfTime))},
+		{"disputed", fmt.Sprint(e.Disputed), fmt.Sprint(f.disputed())}, {"mature", fmt.Sprint(e.Mature), fmt.Sprint(d.isMature(c.at))},
+		{"readings", fmt.Sprint(len(e.Readings)), fmt.Sprint(len(d.readings))}, {"a truth", fmt.Sprint(e.Truth != nil), fmt.Sprint(f.known())},
+	} {
+		if n.got != n.want {
+			c.differ(where, "%s %s, expected %s", n.what, n.got, n.want)
+		}
+	}
+	if e.Truth != nil && f.known() && !f.disputed() && isCritical(slices.Index(classes, *e.Truth)) != f.critical {
+		c.differ(where, "the truth is %s, expected a critical class: %v", *e.Truth, f.critical)
+	}
+}
+
+// command runs a command of ckd at the site's time, which must succeed.
+func (s *site) command(args ...string) (stdout string) {
+	s.Helper()
+	c := exec.CommandContext(s.Context(), s.binary, args...)
+	c.Env = append(os.Environ(), clockVariable+"="+s.path(s.ledger.name+".clock"))
+	r := testbed.Run(s.T, c)
+	if r.Code != 0 {
+		s.Fatalf("ckd %s: exit %d\n%s", strings.Join(args, " "), r.Code, r.Stderr)
+	}
+	return r.Stdout
+}
