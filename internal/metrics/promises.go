@@ -50,7 +50,7 @@ func declarePromises(t *table) promises {
 				"absent without a ledger."),
 		raised: t.computed("ckd_alarm_raised_timestamp_seconds",
 			"When the last alarm on a figure of a model was raised, as far as this daemon knows: it remembers "+
-				"alarms whatever becomes of the ledger.",
+				"alarms whatever becomes of the ledger. 0 for never.",
 			"model", "figure", "class"),
 		ended: t.computed("ckd_alarm_ended_timestamp_seconds",
 			"When that alarm was ended by somebody; 0 while it is up.",
@@ -123,19 +123,21 @@ func (m *Metrics) ReadLedger(faults func() map[string]bool, alarms func() []ledg
 				f.fault.send(to, oneIf(now), name)
 			}
 			for i := range known {
-				a, ended := &known[i], 0.0
-				if !a.Ended.IsZero() {
-					ended = seconds(a.Ended)
-				}
+				a := &known[i]
 				f.raised.send(to, seconds(a.Raised), a.Model, a.Figure, a.Class)
-				f.ended.send(to, ended, a.Model, a.Figure, a.Class)
+				f.ended.send(to, seconds(a.Ended), a.Model, a.Figure, a.Class)
 			}
 		}
 	})
 }
 
-// seconds returns a time in seconds since 1970.
-func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+// seconds returns a time in seconds since 1970; 0 for none.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMicro()) / 1e6
+}
 
 // ReadStateTime makes every scrape call read for when the ledger last answered this daemon; when the
 // daemon started if it never has, so that a ledger that was never reached is seen too.

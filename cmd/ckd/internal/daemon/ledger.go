@@ -495,6 +495,12 @@ func (k *keeper) inForce() {
 	for _, a := range k.memory.allAlarms() {
 		alarms = append(alarms, outcomes.AlarmOf(a))
 	}
+	for _, p := range k.server.Policies() {
+		never := &ckdv1.Alarm{Model: p.Name, Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR}
+		if k.memory.alarms[keyOf(never)] == nil {
+			alarms = append(alarms, ledger.Alarm{Model: p.Name, Figure: outcomes.AlarmOf(never).Figure})
+		}
+	}
 	k.alarms.Store(&alarms)
 	k.failed.set("promises", k.memory.violations())
 	k.server.SetLedgerState(server.LedgerState{Heard: k.memory.ledger != nil, Promises: k.shown, Alarms: k.memory.up()})

@@ -369,6 +369,22 @@ func TestAlarmSticks(t *testing.T) {
 		})
 	}
 
+	t.Run("of another ledger, until that of before answers", func(t *testing.T) {
+		s, k, _ := newScripted(t, "")
+		k.rounds(t)
+		for _, c := range []struct {
+			ledger *ckdv1.LedgerIdentity
+			alarms []*ckdv1.Alarm
+			up     bool
+		}{{another, []*ckdv1.Alarm{alarm(1)}, true}, {theLedger(9), nil, false}} {
+			s.says(&ckdv1.ReportIssuedResponse{Ledger: c.ledger, Alarms: c.alarms})
+			k.rounds(t)
+			if up := len(s.state.Alarms) > 0; up != c.up {
+				t.Errorf("ledger %s: up %v", c.ledger.GetId(), up)
+			}
+		}
+	})
+
 	t.Run("violates all promises of the model", func(t *testing.T) {
 		s, k, _ := newScripted(t, "")
 		holding := &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "m", Hash: s.policies[0].Hash}, Verdict: ckdv1.Verdict_VERDICT_HOLDING, Statement: "The promise holds."}

@@ -43,14 +43,15 @@ func newLedgerMemory() ledgerMemory {
 	return ledgerMemory{promises: map[string][]*ckdv1.Promise{}, alarms: map[alarmKey]*ckdv1.Alarm{}}
 }
 
-// hear takes in an answer to a question about some policies. Of another ledger it takes alarms alone:
-// what that ledger says of promises lacks what the remembered one knows.
+// hear takes in an answer to a question about some policies. Of another ledger it takes alarms alone,
+// until the remembered one answers again: what that ledger says of promises lacks what this one knows.
 func (m *ledgerMemory) hear(asked []string, answer *ckdv1.ReportIssuedResponse) {
 	now := answer.GetLedger()
 	if m.ledger == nil || sameLedger(m.ledger, now) && !older(now, m.ledger) {
 		m.ledger = now
 	}
 	if sameLedger(m.ledger, now) {
+		maps.DeleteFunc(m.alarms, func(_ alarmKey, a *ckdv1.Alarm) bool { return a.GetLedger() != now.GetId() })
 		for _, hash := range asked {
 			delete(m.promises, hash)
 		}
