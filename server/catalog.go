@@ -30,12 +30,12 @@ import (
 // catalog holds the models in force. Readers see one whole set of models or the next,
 // never a mixture.
 type catalog struct {
-	limits   Limits
-	log      *zap.Logger
-	metrics  *metrics.Metrics
-	current  atomic.Pointer[models]
-	promises atomic.Pointer[promises]
-	message  atomic.Int64 // bytes of the largest message
+	limits  Limits
+	log     *zap.Logger
+	metrics *metrics.Metrics
+	current atomic.Pointer[models]
+	ledger  atomic.Pointer[ledgerState]
+	message atomic.Int64 // bytes of the largest message
 
 	replacing sync.Mutex    // guards the fields below, and is held while current changes
 	replaced  chan struct{} // closed when current is replaced
@@ -54,7 +54,7 @@ type model struct {
 	encodedRef []byte // encoded as replies carry it
 	mismatches mismatches
 	reviewing
-	promises *atomic.Pointer[promises] // the catalog's
+	ledger   *atomic.Pointer[ledgerState] // the catalog's
 	standing *standing
 	run      *passcheck.Run // of the inputs of all callers
 }
@@ -72,7 +72,7 @@ func (m *model) Policy() *policy.Policy { return m.lean.Policy() }
 func newCatalog(o Options) *catalog {
 	c := &catalog{limits: o.Limits, log: o.Logger, metrics: o.Metrics, replaced: make(chan struct{}), standings: map[string]*standing{}}
 	c.current.Store(&models{})
-	c.promises.Store(&promises{})
+	c.ledger.Store(&ledgerState{heard: true}) // a server without a ledger waits for none
 	c.message.Store(int64(o.Limits.messageBytesFor(nil)))
 	return c
 }
@@ -204,7 +204,7 @@ func (c *catalog) newModel(lean *engine.Model) (*model, error) {
 		reviewing:  newReviewing(p),
 		standing:   c.standings[p.Name],
 		run:        passcheck.NewRun(len(p.Classes), nil),
-		promises:   &c.promises,
+		ledger:     &c.ledger,
 	}
 	if m.standing == nil {
 		m.standing = &standing{}

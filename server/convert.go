@@ -10,12 +10,12 @@ import (
 	"github.com/ckd-project/ckd/server/internal/wire"
 )
 
-// modelMessage returns what clients may know of a model, including the promises of its policy among
-// all. It states the audit rate only if receipts are available, because nothing is drawn without them.
-func modelMessage(m *model, all promises, receiptsAvailable bool, limits *ckdv1.Limits) *ckdv1.Model {
+// modelMessage returns what clients may know of a model, including what its ledger
+// says. It states the audit rate only if receipts are available, because nothing is drawn without them.
+func modelMessage(m *model, ledger *ledgerState, receiptsAvailable bool, limits *ckdv1.Limits) *ckdv1.Model {
 	p := m.Policy()
 	message := PolicyMessage(p)
-	message.Promises, message.Limits = all[p.Hash], limits
+	message.Promises, message.Deferring, message.Limits = ledger.promises[p.Hash], ledger.deferring(p), limits
 	if message.Settle != nil {
 		message.Settle.Stopped = m.lean.Stopper().Stopped()
 	}

@@ -2,8 +2,7 @@ package server
 
 import (
 	"cmp"
-	"maps"
-	"slices"
+	"container/list"
 	"sync"
 	"time"
 
@@ -16,12 +15,16 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// Issued counts what was issued under one policy and model version in one period. A ledger needs it
-// to know what outcomes it lacks.
+// Issued counts what was issued under one policy and model version in one period, in one stratum. A
+// ledger needs it to know what outcomes it lacks.
 type Issued struct {
 	IssuedKey
 	Stratum receipt.Stratum
 	IssuedCounts
+	// InForce is the policy, with the audit that was last in force in the period.
+	InForce *policy.Policy
+	// Position is when the counts of the key changed last: see Server.Issued.
+	Position uint64
 }
 
 // IssuedKey says what an Issued is about.
@@ -42,10 +45,11 @@ type IssuedCounts struct {
 	Propensity, InversePropensity float64
 }
 
-// Issued returns what was issued in the periods of the last two days, sorted. The counts are of all
-// the time since the process began, so that reporting them twice does no harm. They are kept only
-// while the daemon has keys for receipts.
-func (s *Server) Issued() []Issued { return s.receipts.issued.list() }
+// Issued returns the counts of the keys that changed after a position, in the order of their last
+// change, and of at most so many keys. Position 0 is before the first. The counts are of all the time
+// since the process began, so that reporting them twice does no harm. They are kept for a month, and
+// only while the daemon has keys for receipts.
+func (s *Server) Issued(after uint64, keys int) []Issued { return s.receipts.issued.list(after, keys) }
 
 // Sealed returns how many receipts were sealed under each key that was in force. Read before Issued,
 // it says which receipts are counted there, but for those of messages that are being answered.
@@ -94,21 +98,37 @@ func (b *byStratum) count(drawn *issued) {
 type issuedCounts struct {
 	versions modelVersions
 
-	mu     sync.Mutex
-	counts map[IssuedKey]*byStratum
+	mu       sync.Mutex
+	position uint64                      // of the last change
+	counts   map[IssuedKey]*list.Element // in changes
+	changes  list.List                   // of *periodCounts, the last changed at the end
+	periods  map[string]int              // keys of each model
 }
 
-// list returns the counts, sorted.
-func (c *issuedCounts) list() (all []Issued) {
+// periodCounts holds the counts of one key.
+type periodCounts struct {
+	IssuedKey
+	byStratum
+	policy   *policy.Policy
+	position uint64
+}
+
+// list returns the counts of at most so many keys that changed after a position.
+func (c *issuedCounts) list(after uint64, keys int) (all []Issued) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keys := slices.SortedFunc(maps.Keys(c.counts), func(a, b IssuedKey) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), slices.Compare(a.Policy[:], b.Policy[:]), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Start, b.Start))
-	})
-	for _, key := range keys {
-		for stratum, counts := range c.counts[key] {
+	first := c.changes.Back()
+	if first == nil || first.Value.(*periodCounts).position <= after {
+		return nil
+	}
+	for first.Prev() != nil && first.Prev().Value.(*periodCounts).position > after {
+		first = first.Prev()
+	}
+	for e := first; e != nil && keys > 0; e, keys = e.Next(), keys-1 {
+		one := e.Value.(*periodCounts)
+		for stratum, counts := range one.byStratum {
 			if counts.Decisions > 0 {
-				all = append(all, Issued{key, receipt.Stratum(stratum), counts})
+				all = append(all, Issued{one.IssuedKey, receipt.Stratum(stratum), counts, one.policy, one.position})
 			}
 		}
 	}
@@ -117,30 +137,50 @@ func (c *issuedCounts) list() (all []Issued) {
 
 // add adds counts of inputs that were decided at a time.
 func (c *issuedCounts) add(m *model, version string, now int64, counts *byStratum) {
+	p := m.Policy()
 	due := policy.DefaultDue
-	if a := m.Policy().Audit; a != nil {
-		due = a.Due
+	if p.Audit != nil {
+		due = p.Audit.Due
 	}
 	period := promise.CountPeriod(time.Duration(due) * time.Second).Microseconds()
 	key := IssuedKey{m.ref.GetModel(), m.hash, cmp.Or(version, m.ref.GetVersion()), now - now%period}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sum := c.counts[key]
-	if sum == nil {
-		oldest := now - min(mostCountTime, mostCountPeriods*period)
-		maps.DeleteFunc(c.counts, func(k IssuedKey, _ *byStratum) bool { return k.Model == key.Model && k.Start < oldest })
+	e := c.counts[key]
+	if e == nil {
 		if c.counts == nil {
-			c.counts = map[IssuedKey]*byStratum{}
+			c.counts, c.periods = map[IssuedKey]*list.Element{}, map[string]int{}
 		}
-		sum = &byStratum{}
-		c.counts[key] = sum
+		c.forget(key.Model, now-min(mostCountTime, mostCountPeriods*period))
+		e = c.changes.PushBack(&periodCounts{IssuedKey: key})
+		c.counts[key] = e
+		c.periods[key.Model]++
 	}
+	c.changes.MoveToBack(e)
+	c.position++
+	sum := e.Value.(*periodCounts)
 	sum.add(counts)
+	sum.policy, sum.position = p, c.position
 }
 
-// Counts are kept for so long, in microseconds, or for so many periods if that is less.
+// forget forgets the periods of a model that began before a time, and those that changed longest ago
+// where the model has too many.
+func (c *issuedCounts) forget(model string, oldest int64) {
+	for e := c.changes.Front(); e != nil; {
+		one, next := e.Value.(*periodCounts), e.Next()
+		if one.Model == model && (one.Start < oldest || c.periods[model] >= mostCountPeriods) {
+			c.changes.Remove(e)
+			delete(c.counts, one.IssuedKey)
+			c.periods[model]--
+		}
+		e = next
+	}
+}
+
+// Counts are kept for so long, in microseconds. A model has at most so many of them, whatever its
+// policies and versions: a month of hours is 744, and each takes about 400 bytes.
 const (
-	mostCountTime    = int64(48 * time.Hour / time.Microsecond)
+	mostCountTime    = int64(31 * 24 * time.Hour / time.Microsecond)
 	mostCountPeriods = 4096
 )
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -95,7 +96,7 @@ func TestModelVersions(t *testing.T) {
 		}
 	}
 	versions := map[string]bool{}
-	for _, counts := range h.server.Issued() {
+	for _, counts := range h.server.Issued(0, math.MaxInt) {
 		versions[counts.Version] = true
 	}
 	if len(versions) != mostVersions+1 {
@@ -119,7 +120,7 @@ func TestIssuedPeriods(t *testing.T) {
 	}
 	counts := func() map[int64]uint64 {
 		got := map[int64]uint64{}
-		for _, n := range s.Issued() {
+		for _, n := range s.Issued(0, math.MaxInt) {
 			got[n.Start/second] += n.Decisions
 		}
 		return got
@@ -132,5 +133,76 @@ func TestIssuedPeriods(t *testing.T) {
 	}
 	if diff := gocmp.Diff(map[int64]uint64{200 + 10*mostCountPeriods: 8}, counts()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestIssuedChanges checks that a position leads to what has changed since, and that a month of hours is
+// kept, but no more keys than are bounded.
+func TestIssuedChanges(t *testing.T) {
+	s, _, _ := newServer(t)
+	if err := s.SetPolicies(parsePolicies(t, auditedPolicy)); err != nil {
+		t.Fatal(err)
+	}
+	m := s.catalog.models()["ctg"]
+	one := &byStratum{}
+	one[receipt.Deferred].Decisions, one[receipt.CalledSafe].Decisions = 1, 2
+	const hour = int64(3600e6)
+	now := 500_000 * hour
+	for h := range int64(31 * 24) {
+		s.receipts.issued.add(m, "", now+h*hour, one)
+	}
+	all := s.Issued(0, math.MaxInt)
+	if len(all) != 2*31*24 || all[0].Start != now || all[0].InForce != m.Policy() {
+		t.Fatalf("%d counts of a month, from %d", len(all), all[0].Start)
+	}
+	part := s.Issued(0, 10)
+	if len(part) != 20 || part[19] != all[19] {
+		t.Errorf("%d counts of the first ten keys", len(part))
+	}
+	if rest := s.Issued(part[19].Position, math.MaxInt); len(rest) != len(all)-20 || rest[0] != all[20] {
+		t.Errorf("%d counts after them", len(rest))
+	}
+	last := all[len(all)-1].Position
+	if got := s.Issued(last, 1); got != nil {
+		t.Errorf("nothing changed, but %v", got)
+	}
+	s.receipts.issued.add(m, "", now, one)
+	if got := s.Issued(last, math.MaxInt); len(got) != 2 || got[0].Start != now || got[1].Decisions != 4 {
+		t.Errorf("one hour changed, but %v", got)
+	}
+	for v := range mostCountPeriods {
+		s.receipts.issued.add(m, fmt.Sprint(v), now+31*24*hour, one)
+	}
+	if got := len(s.Issued(0, math.MaxInt)); got != 2*mostCountPeriods {
+		t.Errorf("%d counts, expected %d", got, 2*mostCountPeriods)
+	}
+}
+
+// TestDeferring checks when a policy with on_breach: defer defers what it calls safe, and that GetModel
+// says why.
+func TestDeferring(t *testing.T) {
+	s, _, _ := newServer(t)
+	if err := s.SetPolicies(parsePolicies(t, strings.Replace(auditedPolicy, "m: 0.5", "on_breach: defer\n      surge: 700", 1))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		set  *LedgerState
+		why  string
+	}{
+		{"without a ledger", nil, ""},
+		{"never heard", &LedgerState{}, "The ledger has not answered"},
+		{"heard", &LedgerState{Heard: true}, ""},
+		{"of another model", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "another"}}}, ""},
+		{"of one class", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "ctg", CriticalClass: "pathologic"}}}, ""},
+		{"alarm", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "ctg", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR}}}, "An alarm on the critical FNR is up since "},
+	} {
+		if c.set != nil {
+			s.SetLedgerState(*c.set)
+		}
+		m := s.catalog.models()["ctg"]
+		if got := s.describe(m).GetDeferring(); m.isViolated() != (c.why != "") || !strings.HasPrefix(got, c.why) || c.why == "" && got != "" {
+			t.Errorf("%s: defers %v: %q", c.name, m.isViolated(), got)
+		}
 	}
 }

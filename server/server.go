@@ -235,5 +235,5 @@ func (s *Server) GetModel(ctx context.Context, r *ckdv1.GetModelRequest) (*ckdv1
 
 // describe returns what clients may know of a model.
 func (s *Server) describe(m *model) *ckdv1.Model {
-	return modelMessage(m, *s.catalog.promises.Load(), s.receipts.available(), s.decider.limits.message(s.MessageBytes()))
+	return modelMessage(m, s.catalog.ledger.Load(), s.receipts.available(), s.decider.limits.message(s.MessageBytes()))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -446,13 +447,13 @@ func (sim *simulation) fill(r *rand.Rand) {
 	}
 }
 
-// alarm raises the alarm of a policy, or of none.
+// alarm raises the alarm of a model, or of none.
 func (sim *simulation) alarm(r *rand.Rand) {
 	var audited []string
 	for _, set := range sim.sets {
 		for _, p := range set.spec {
 			if p.Audit != nil {
-				audited = append(audited, p.Hash)
+				audited = append(audited, p.Name)
 			}
 		}
 	}
@@ -460,9 +461,7 @@ func (sim *simulation) alarm(r *rand.Rand) {
 		sim.spec.Alarm = audited[r.IntN(len(audited))]
 	}
 	sim.logf("alarm of %q", sim.spec.Alarm)
-	sim.server.SetPromises([]*ckdv1.Promise{
-		{Policy: &ckdv1.PolicyRef{Hash: sim.spec.Alarm}, Alarm: true}, {Policy: &ckdv1.PolicyRef{Hash: "no alarm"}},
-	})
+	sim.server.SetLedgerState(LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: sim.spec.Alarm}, {Model: audited[0], CriticalClass: "one alone"}}})
 }
 
 // squeeze takes what has become free in a budget that is to be full.
@@ -516,7 +515,7 @@ func (sim *simulation) checkCounters() error {
 			}
 		}
 	}
-	for _, n := range sim.server.Issued() {
+	for _, n := range sim.server.Issued(0, math.MaxInt) {
 		for what, counted := range map[string]uint64{"decisions": n.Decisions, "eligible": n.Eligible, "receipts": n.Receipts, "reviews": n.Reviews} {
 			got[spec.Series(spec.Issued, "policy", hex.EncodeToString(n.Policy[:]), "version", n.Version, "stratum", n.Stratum.String(), "what", what)] += float64(counted)
 		}

@@ -213,7 +213,7 @@ func TestModelTells(t *testing.T) {
 	p.EarlyStopping.Certificate.CriticalReleased, p.EarlyStopping.Certificate.Groups = &policy.ReleasedShare{AtMost: 0.1}, 240
 	h.put(t, &p)
 	promise := &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "ctg", Hash: h.model(t, "ctg").GetPolicy().GetHash()}, Verdict: ckdv1.Verdict_VERDICT_VIOLATED}
-	h.server.SetPromises([]*ckdv1.Promise{promise, {Policy: &ckdv1.PolicyRef{Hash: "another"}}})
+	h.server.SetLedgerState(LedgerState{Heard: true, Promises: []*ckdv1.Promise{promise, {Policy: &ckdv1.PolicyRef{Hash: "another"}}}})
 	want := &ckdv1.Model{
 		Settle: &ckdv1.Settle{
 			Passes: 30, Fewest: 4, Ordered: true, Disagreement: 0.01, Confidence: 0.9, Released: 0.05, CriticalReleased: proto.Float64(0.1), MeanPasses: 6.5, Groups: 240,

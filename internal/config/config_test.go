@@ -153,7 +153,7 @@ func TestExposure(t *testing.T) {
 		{"--ledger d", "ledger: cannot open receipts"},
 		{"--ledger d --receipt-keys k", ""},
 		{"--ledger d --receipt-keys k --ledger-at localhost:1", "ledger-at: a daemon keeps the ledger or tells another one"},
-		{"--ledger-state f", "ledger-state: means nothing without ledger-at"},
+		{"--ledger-state f", "ledger-state: means nothing without ledger or ledger-at"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			_, err := parse(append([]string{"--policy", "p.yaml"}, strings.Fields(c.args)...)...)

@@ -13,11 +13,11 @@ import (
 )
 
 // promises declares what outcomes say about policies. Only a daemon that keeps a ledger has these
-// series, but for the age of the state, which every daemon with a ledger has.
+// series, but for alarms, faults and the age of the state, which every daemon with a ledger has.
 type promises struct {
 	outcomes *prometheus.CounterVec
 
-	share, evidence, state, reviews, overdue, age *computedGauge
+	share, evidence, state, reviews, overdue, age, raised, ended, fault *computedGauge
 }
 
 func declarePromises(t *table) promises {
@@ -50,6 +50,17 @@ func declarePromises(t *table) promises {
 		age: t.computed("ckd_ledger_state_age_seconds",
 			"Seconds since the ledger last answered this daemon, or since the daemon started if it never has; "+
 				"absent without a ledger."),
+		raised: t.computed("ckd_alarm_raised_timestamp_seconds",
+			"When the last alarm on a figure of a model was raised, as far as this daemon knows: it remembers "+
+				"alarms whatever becomes of the ledger. 0 for never.",
+			"model", "figure", "class"),
+		ended: t.computed("ckd_alarm_ended_timestamp_seconds",
+			"When that alarm was ended by somebody; 0 while it is up.",
+			"model", "figure", "class"),
+		fault: t.computed("ckd_ledger_fault",
+			"1 for what is wrong between this daemon and its ledger, 0 for what is not; absent without a "+
+				"ledger.",
+			"fault"),
 	}
 }
 
@@ -101,6 +112,33 @@ func (m *Metrics) ReadPromises(read func() []*promise.Promise) {
 		all := read()
 		return func(to chan<- prometheus.Metric) { m.collector.promises.collect(all, to) }
 	})
+}
+
+// ReadLedger makes every scrape call read for what is wrong between this daemon and its ledger, by
+// name, and for the last alarm of each figure.
+func (m *Metrics) ReadLedger(faults func() map[string]bool, alarms func() []ledger.Alarm) {
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		present, known := faults(), alarms()
+		return func(to chan<- prometheus.Metric) {
+			f := &m.collector.promises
+			for name, now := range present {
+				f.fault.send(to, oneIf(now), name)
+			}
+			for i := range known {
+				a := &known[i]
+				f.raised.send(to, seconds(a.Raised), a.Model, a.Figure, a.Class)
+				f.ended.send(to, seconds(a.Ended), a.Model, a.Figure, a.Class)
+			}
+		}
+	})
+}
+
+// seconds returns a time in seconds since 1970; 0 for none.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMicro()) / 1e6
 }
 
 // ReadStateTime makes every scrape call read for when the ledger last answered this daemon; when the

@@ -5,63 +5,112 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
+// answerBytes bounds the states in one answer, but for the first policy's.
+const answerBytes = 256 << 10
+
 // ReportIssued implements the RPC.
 func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
+	began := time.Now()
 	if err := auth.Require(ctx, (*auth.Identity).MayIssue, "tell what was issued"); err != nil {
 		return nil, err
 	}
 	if err := checkIssued(r); err != nil {
 		return nil, err
 	}
-	who := auth.FromContext(ctx)
+	if err := s.recall(r); err != nil {
+		return nil, err
+	}
+	response := &ckdv1.ReportIssuedResponse{}
+	if err := s.learn(ctx, r, response); err != nil {
+		return nil, err
+	}
+	if err := s.answer(ctx, r, response); err != nil {
+		return nil, err
+	}
+	now := clock.Now()
+	response.Ledger, response.Time = IdentityMessage(s.Ledger.Identity()), timestamppb.New(now)
+	known := s.Keys().IDs()
+	for _, id := range r.GetReceiptKeys() {
+		if !slices.Contains(known, id) {
+			response.UnknownReceiptKeys = append(response.UnknownReceiptKeys, id)
+		}
+	}
+	heard := ledger.Replica{
+		Process: r.GetProcess(), Identity: auth.FromContext(ctx).Name(), Keys: r.GetReceiptKeys(), Remembers: identityOf(r.GetRemembered()), At: now,
+	}
+	if r.GetTime() != nil {
+		heard.ClockAhead = r.GetTime().AsTime().Sub(now)
+	}
+	s.Ledger.Heard(heard)
+	response.Next = durationpb.New(s.pace.next(time.Since(began), len(s.Ledger.Replicas())))
+	return response, nil
+}
+
+// recall has the ledger hear what the daemon remembers of it.
+func (s *Service) recall(r *ckdv1.ReportIssuedRequest) error {
+	remembered := identityOf(r.GetRemembered())
+	if remembered.ID != s.Ledger.Identity().ID {
+		return nil
+	}
+	restored, err := s.Ledger.Remembered(remembered)
+	if err != nil {
+		return s.failed("begin another generation", err)
+	}
+	if restored {
+		s.Log.Warn("an older copy of the ledger was put back: daemons tell again what they issued; outcomes that came after the copy must be sent again",
+			zap.String("process", r.GetProcess()), zap.Uint64("remembered", remembered.Commit), zap.Stringer("ledger", s.Ledger.Identity()))
+	}
+	return nil
+}
+
+// learn takes policies, counts and sealed numbers. What belongs to an unknown policy is left out, and
+// the answer says so.
+func (s *Service) learn(ctx context.Context, r *ckdv1.ReportIssuedRequest, response *ckdv1.ReportIssuedResponse) error {
 	for i, text := range r.GetPolicies() {
 		set, err := policy.Parse(policy.File{Name: "policy", Data: text})
 		if err != nil {
-			return nil, wrong(fmt.Sprintf("policies[%d]", i), "%v", err).Err()
+			return wrong(fmt.Sprintf("policies[%d]", i), "%v", err).Err()
 		}
 		for _, p := range set.All() {
 			if err := auth.Allow(ctx, p.Name); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	if err := s.Ledger.AddPolicy(r.GetPolicies()...); err != nil {
-		return nil, s.failed("learn policies", err)
+		return s.failed("learn policies", err)
 	}
-	response := &ckdv1.ReportIssuedResponse{}
-	asked := map[[32]byte]bool{}
-	for i, text := range r.GetPolicyHashes() {
-		hash, ok := hashOf(text)
-		if !ok {
-			return nil, wrong(fmt.Sprintf("policy_hashes[%d]", i), "%.80q, expected 64 hexadecimal digits", text).Err()
-		}
-		model, _, known := s.Ledger.Policy(hash)
-		switch {
-		case !known:
-			response.UnknownPolicies = append(response.UnknownPolicies, text)
-		case who.MayUse(model):
-			asked[hash] = true
-		}
-	}
+	who := auth.FromContext(ctx)
 	var counts []ledger.Issued
 	for i, c := range r.GetCounts() {
 		issued, err := issuedOf(r.GetProcess(), c)
 		if err != nil {
-			return nil, wrong(fmt.Sprintf("counts[%d]", i), "%v", err).Err()
+			return wrong(fmt.Sprintf("counts[%d]", i), "%v", err).Err()
 		}
-		if model, _, known := s.Ledger.Policy(issued.Policy); known && who.MayUse(model) {
-			counts = append(counts, issued) // counts of unknown policies come again with the policy
+		switch model, _, known := s.Ledger.Policy(issued.Policy); {
+		case !known:
+			response.UnknownPolicies = append(response.UnknownPolicies, c.GetPolicyHash())
+		case who.MayUse(model):
+			counts = append(counts, issued)
 		}
 	}
 	var sealed []ledger.Sealed
@@ -71,33 +120,120 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 		}
 	}
 	if err := s.Ledger.Issued(counts, sealed...); err != nil {
-		return nil, s.failed("count what was issued", err)
+		return s.failed("count what was issued", err)
+	}
+	return nil
+}
+
+// answer answers as many of the policies asked for as there is room, with the alarms of their models.
+func (s *Service) answer(ctx context.Context, r *ckdv1.ReportIssuedRequest, response *ckdv1.ReportIssuedResponse) error {
+	if len(r.GetPolicyHashes()) == 0 {
+		return nil
 	}
 	states, err := s.Ledger.Recent()
 	if err != nil {
-		return nil, s.failed("read the states", err)
+		return s.failed("read the states", err)
 	}
+	byPolicy := map[[32]byte][]*promise.Promise{}
 	for _, p := range states {
-		if asked[p.Policy] {
+		byPolicy[p.Policy] = append(byPolicy[p.Policy], p)
+	}
+	who, models := auth.FromContext(ctx), map[string]bool{}
+	size := 0
+	for i, text := range r.GetPolicyHashes() {
+		hash, ok := hashOf(text)
+		if !ok {
+			return wrong(fmt.Sprintf("policy_hashes[%d]", i), "%.80q, expected 64 hexadecimal digits", text).Err()
+		}
+		if size > answerBytes {
+			break
+		}
+		response.AnsweredPolicies++
+		model, _, known := s.Ledger.Policy(hash)
+		if !known {
+			response.UnknownPolicies = append(response.UnknownPolicies, text)
+		}
+		if !known || !who.MayUse(model) {
+			continue
+		}
+		for _, p := range byPolicy[hash] {
 			response.Promises = append(response.Promises, promiseMessage(p))
+			size += proto.Size(response.Promises[len(response.Promises)-1])
+		}
+		if models[model] {
+			continue
+		}
+		models[model] = true
+		alarms, err := s.Ledger.Alarms(model)
+		if err != nil {
+			return s.failed("read the alarms", err)
+		}
+		for i := range alarms {
+			response.Alarms = append(response.Alarms, AlarmMessage(&alarms[i]))
 		}
 	}
-	return response, nil
+	slices.Sort(response.UnknownPolicies)
+	response.UnknownPolicies = slices.Compact(response.UnknownPolicies)
+	return nil
 }
 
-// checkIssued checks the sizes of a request.
+// pace says when daemons are to tell next: all of them together are to take a tenth of a core.
+type pace struct {
+	mu   sync.Mutex
+	cost float64 // seconds that a call takes, smoothed
+}
+
+// Bounds of the time between two tells of a daemon.
+const (
+	soonest = 2 * time.Second
+	latest  = time.Minute
+)
+
+// next takes the time that a call took, and returns when one of so many daemons is to call again.
+func (p *pace) next(took time.Duration, daemons int) time.Duration {
+	const smoothing, share = 0.05, 0.1
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cost += smoothing * (took.Seconds() - p.cost)
+	return min(max(time.Duration(p.cost*float64(daemons)/share*float64(time.Second)), soonest), latest)
+}
+
+// IdentityMessage returns an identity for another process.
+func IdentityMessage(i ledger.Identity) *ckdv1.LedgerIdentity {
+	return &ckdv1.LedgerIdentity{Id: i.ID, Generation: i.Generation, Branch: i.Branch, Commit: i.Commit}
+}
+
+func identityOf(m *ckdv1.LedgerIdentity) ledger.Identity {
+	return ledger.Identity{ID: m.GetId(), Generation: m.GetGeneration(), Branch: m.GetBranch(), Commit: m.GetCommit()}
+}
+
+// AlarmMessage returns an alarm for another process.
+func AlarmMessage(a *ledger.Alarm) *ckdv1.Alarm {
+	return &ckdv1.Alarm{
+		Model: a.Model, Figure: ckdv1.CertifiedFigure(ckdv1.CertifiedFigure_value["CERTIFIED_FIGURE_"+strings.ToUpper(a.Figure)]), CriticalClass: a.Class,
+		Raised: timeMessage(a.Raised), Ended: timeMessage(a.Ended), By: a.By, Reason: a.Reason, Successor: a.Successor,
+	}
+}
+
+// AlarmOf returns an alarm that another process told of.
+func AlarmOf(m *ckdv1.Alarm) ledger.Alarm {
+	a := ledger.Alarm{
+		Model: m.GetModel(), Figure: strings.ToLower(strings.TrimPrefix(m.GetFigure().String(), "CERTIFIED_FIGURE_")), Class: m.GetCriticalClass(),
+		Raised: m.GetRaised().AsTime(), By: m.GetBy(), Reason: m.GetReason(), Successor: m.GetSuccessor(),
+	}
+	if m.GetEnded() != nil {
+		a.Ended = m.GetEnded().AsTime()
+	}
+	return a
+}
+
+// checkIssued checks the sizes of a request. The size of the message bounds its lists.
 func checkIssued(r *ckdv1.ReportIssuedRequest) error {
-	switch {
-	case r.GetProcess() == "" || len(r.GetProcess()) > mostText:
-		return wrong("process", "%d bytes, expected a name of 1 to %d", len(r.GetProcess()), mostText).Err()
-	case len(r.GetCounts()) > mostCounts:
-		return wrong("counts", "%d, expected at most %d in one call", len(r.GetCounts()), mostCounts).Err()
-	case len(r.GetPolicies()) > mostPolicies:
-		return wrong("policies", "%d, expected at most %d in one call", len(r.GetPolicies()), mostPolicies).Err()
-	case len(r.GetPolicyHashes()) > mostHashes:
-		return wrong("policy_hashes", "%d, expected at most %d in one call", len(r.GetPolicyHashes()), mostHashes).Err()
-	case len(r.GetSealed()) > mostSealed:
-		return wrong("sealed", "%d, expected at most %d in one call", len(r.GetSealed()), mostSealed).Err()
+	if n := len(r.GetProcess()); n == 0 || n > mostText {
+		return wrong("process", "%d bytes, expected a name of 1 to %d", n, mostText).Err()
+	}
+	if r.GetTime() != nil && r.GetTime().CheckValid() != nil {
+		return wrong("time", "no valid time").Err()
 	}
 	for i, c := range r.GetSealed() {
 		if n := len(c.GetSealer()); n != len(receipt.SealerID{}) {

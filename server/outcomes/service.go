@@ -27,10 +27,6 @@ import (
 // Bounds of requests.
 const (
 	mostOutcomes = 10_000 // of one call
-	mostCounts   = 10_000 // of one call
-	mostPolicies = 64     // of one call
-	mostHashes   = 1024   // of one call
-	mostSealed   = 1024   // of one call
 	mostExports  = 2      // at one time
 	mostText     = 256    // bytes of a name or reason
 )
@@ -53,6 +49,7 @@ type Service struct {
 	ckdv1.UnimplementedOutcomeServiceServer
 	Options
 	exports chan struct{} // holds one for each export under way
+	pace    pace
 }
 
 // Register adds the service of a ledger to a server. Its methods may also be called directly, without

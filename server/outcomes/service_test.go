@@ -63,6 +63,7 @@ type daemon struct {
 	sealer *receipt.Sealer
 	hash   [32]byte // of the policy
 	name   string   // the same in hex
+	keyIDs []string
 
 	mu     sync.Mutex
 	counts map[ledger.Status]int
@@ -76,7 +77,7 @@ func start(t testing.TB, access string) *daemon {
 	t.Helper()
 	d := &daemon{TB: t, counts: map[ledger.Status]int{}}
 	keys := d.keys("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")
-	d.sealer = receipt.NewSealer(keys)
+	d.sealer, d.keyIDs = receipt.NewSealer(keys), keys.IDs()
 	dir := t.TempDir()
 	err := ledger.Begin(dir, ledger.Options{})
 	if err != nil {
@@ -328,11 +329,85 @@ func TestReportIssued(t *testing.T) {
 		"policy_hashes[0]": {Process: "p", PolicyHashes: []string{"xyz"}},
 		"sealed[0].sealer": {Process: "p", Sealed: []*ckdv1.SealedCount{{Sealer: []byte("short")}}},
 		"counts[0]":        {Process: "p", Counts: []*ckdv1.IssuedCount{{PolicyHash: d.name}}},
-		"counts":           {Process: "p", Counts: make([]*ckdv1.IssuedCount, 10_001)},
+		"time":             {Process: "p", Time: &timestamppb.Timestamp{Nanos: -1}},
 	} {
 		if _, err := d.ReportIssued(t.Context(), r); status.Code(err) != codes.InvalidArgument || servertest.FaultOf(err).Field != name {
 			t.Errorf("error %v, want one of %s", err, name)
 		}
+	}
+}
+
+// TestLedgerIsSomebody checks that answers name the ledger, that a daemon which remembers a later state of it
+// shows that an older copy was put back, and that a replica's key and clock are known from its first tell.
+func TestLedgerIsSomebody(t *testing.T) {
+	d := start(t, "")
+	first := d.issue(7, nil).GetLedger()
+	later := d.issue(10, nil).GetLedger()
+	if first.GetId() == "" || first.GetBranch() == "" || later.GetId() != first.GetId() || later.GetCommit() <= first.GetCommit() {
+		t.Errorf("%v, then %v", first, later)
+	}
+	remembered := func(i *ckdv1.LedgerIdentity) *ckdv1.ReportIssuedResponse {
+		t.Helper()
+		reply, err := d.ReportIssued(t.Context(), &ckdv1.ReportIssuedRequest{
+			Process: "p2", Remembered: i, Time: timestamppb.New(time.Now().Add(-time.Hour)), ReceiptKeys: append(d.keyIDs, "ffffff"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	if got := remembered(later).GetLedger(); got.GetGeneration() != later.GetGeneration() {
+		t.Errorf("what is remembered is what the ledger is, but it became %v", got)
+	}
+	if got := remembered(&ckdv1.LedgerIdentity{Id: "another", Commit: 1e6}).GetLedger(); got.GetGeneration() != later.GetGeneration() {
+		t.Errorf("a daemon remembers another ledger, and this one became %v", got)
+	}
+	lost := proto.CloneOf(later)
+	lost.Commit += 1000
+	reply := remembered(lost)
+	if got := reply.GetLedger(); got.GetId() != first.GetId() || got.GetGeneration() <= later.GetGeneration() || got.GetBranch() == later.GetBranch() {
+		t.Errorf("an older copy became %v", got)
+	}
+	if diff := cmp.Diff([]string{"ffffff"}, reply.GetUnknownReceiptKeys()); diff != "" {
+		t.Errorf("keys that the ledger lacks (-want +got):\n%s", diff)
+	}
+	if age := time.Since(reply.GetTime().AsTime()); age < 0 || age > time.Minute || reply.GetNext().AsDuration() < time.Second {
+		t.Errorf("time %v, next after %v", reply.GetTime(), reply.GetNext())
+	}
+	replicas := d.ledger.Replicas()
+	if len(replicas) != 2 || replicas[1].Process != "p2" || replicas[1].ClockAhead > -59*time.Minute || len(replicas[1].Keys) != 2 || replicas[1].Remembers.ID != first.GetId() {
+		t.Errorf("replicas %+v", replicas)
+	}
+}
+
+// TestStatesComeInParts checks that an answer is bounded, and that all policies are answered in turn.
+func TestStatesComeInParts(t *testing.T) {
+	d := start(t, "")
+	var counts []*ckdv1.IssuedCount
+	for v := range 700 {
+		counts = append(counts, &ckdv1.IssuedCount{
+			PolicyHash: d.name, ModelVersion: fmt.Sprintf("%03d%s", v, strings.Repeat("x", 240)), Stratum: ckdv1.Stratum_STRATUM_DEFERRED,
+			Start: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Second)), Decisions: 1,
+		})
+	}
+	ask := []string{d.name, d.name, d.name}
+	for len(counts) > 0 || len(ask) > 0 {
+		part := min(len(counts), 400)
+		r := &ckdv1.ReportIssuedRequest{Process: "p", Counts: counts[:part]}
+		if counts = counts[part:]; len(r.Counts) == 0 {
+			r.PolicyHashes = ask
+		}
+		reply, err := d.ReportIssued(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.PolicyHashes) == 0 {
+			continue
+		}
+		if reply.GetAnsweredPolicies() != 1 || len(reply.GetPromises()) != 700 {
+			t.Errorf("%d policies answered, with %d states", reply.GetAnsweredPolicies(), len(reply.GetPromises()))
+		}
+		ask = ask[1:]
 	}
 }
 

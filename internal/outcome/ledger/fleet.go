@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
@@ -18,22 +17,19 @@ type Identity = store.Identity
 // Identity returns the identity of the ledger, as of its last transaction.
 func (l *Ledger) Identity() Identity { return l.store.Identity() }
 
-// Remembered hears what a daemon remembers of this ledger. If it remembers more than there is, an older
+// Remembered hears what a daemon remembers of this ledger. If that is later than the ledger is, an older
 // copy was put back: the ledger begins a new generation, notes it in the trail, and returns true. Of
 // another ledger nothing follows.
 func (l *Ledger) Remembered(i Identity) (restored bool, err error) {
-	isLater := func(is Identity) bool {
-		return i.ID == is.ID && (i.Generation > is.Generation || i.Generation == is.Generation && (i.Branch != is.Branch || i.Commit > is.Commit))
-	}
-	if !isLater(l.Identity()) {
+	if is := l.Identity(); !is.Precedes(i) {
 		return false, nil
 	}
 	err = l.store.Update(func(tx *store.Tx) error {
 		is := tx.Identity()
-		if restored = isLater(is); !restored {
+		if restored = is.Precedes(i); !restored {
 			return nil
 		}
-		for range max(i.Generation, is.Generation) + 1 - is.Generation {
+		for range i.Generation + 1 - is.Generation {
 			if err := tx.NextGeneration(); err != nil {
 				return err
 			}
@@ -47,7 +43,8 @@ func (l *Ledger) Remembered(i Identity) (restored bool, err error) {
 // An Alarm is one that is up, or that ended. It belongs to a model, across its policies and versions.
 type Alarm struct {
 	Model string
-	promise.Watch
+	// Figure is critical_fnr or critical_miss_rate; Class is empty for all critical classes.
+	Figure, Class string
 	// Raised is when it was seen, Ended when it ended; zero while it is up.
 	Raised, Ended time.Time
 	By, Reason    string
@@ -55,7 +52,13 @@ type Alarm struct {
 }
 
 // Name names the alarm as AlarmName does.
-func (a *Alarm) Name() string { return AlarmName(a.Watch, a.Raised) }
+func (a *Alarm) Name() string {
+	figure := a.Figure
+	if a.Class != "" {
+		figure += " of " + a.Class
+	}
+	return figure + " " + a.Raised.UTC().Format(time.RFC3339)
+}
 
 // Alarms returns the alarms of a model that are up, and all that ended, as of the states of Recent.
 func (l *Ledger) Alarms(model string) ([]Alarm, error) {
@@ -74,11 +77,11 @@ func (l *Ledger) alarms() (all []Alarm) {
 	for _, name := range sortedKeys(l.models) {
 		m := l.models[name]
 		for _, e := range m.Alarms.Ended() {
-			all = append(all, Alarm{Model: name, Watch: e.Watch, Raised: e.Raised, Ended: e.At, By: e.By, Reason: e.Reason, Successor: e.Successor})
+			all = append(all, Alarm{Model: name, Figure: e.Risk.String(), Class: e.Class, Raised: e.Raised, Ended: e.At, By: e.By, Reason: e.Reason, Successor: e.Successor})
 		}
 		for _, w := range m.Alarms.Raised() {
 			_, seen := m.Alarms.Since(w)
-			all = append(all, Alarm{Model: name, Watch: w, Raised: seen})
+			all = append(all, Alarm{Model: name, Figure: w.Risk.String(), Class: w.Class, Raised: seen})
 		}
 	}
 	return all
@@ -91,11 +94,13 @@ type Replica struct {
 	ClockAhead time.Duration
 	// Keys are the ids of its receipt keys.
 	Keys []string
-	At   time.Time // when it told last
+	// Remembers is the ledger that it was told by before; zero for none.
+	Remembers Identity
+	At        time.Time // when it told last
 }
 
 // forgotten is how long a replica that tells nothing is remembered.
-const forgotten = 24 * time.Hour
+const forgotten = 10 * time.Minute
 
 // replicas holds the replicas that told lately.
 type replicas struct {
@@ -114,7 +119,7 @@ func (l *Ledger) Heard(r Replica) {
 	l.replicas.byProcess[r.Process] = r
 }
 
-// Replicas returns the replicas that told within a day, by process.
+// Replicas returns the replicas that told within ten minutes, by process.
 func (l *Ledger) Replicas() []Replica {
 	l.replicas.mu.Lock()
 	defer l.replicas.mu.Unlock()

@@ -117,6 +117,17 @@ func parseKey(word string) (secret [keySize]byte, why string) {
 	return [keySize]byte(raw), ""
 }
 
+// IDs returns the public names of the keys in hex, in their order; nil for nil.
+func (k *Keys) IDs() (ids []string) {
+	if k == nil {
+		return nil
+	}
+	for i := range k.keys {
+		ids = append(ids, hex.EncodeToString(k.keys[i].id[:]))
+	}
+	return ids
+}
+
 // keyID returns a public name of a key. It is derived in one direction, so that it gives nothing
 // away. Two keys may share one.
 func keyID(secret [keySize]byte) [keyIDSize]byte {

@@ -91,6 +91,15 @@ type Identity struct {
 	Commit     uint64 // counts Updates that wrote
 }
 
+// Precedes reports whether a ledger of this identity may lack what one of the other identity was told: it
+// is an older copy of it, or another copy of the same backup.
+func (i Identity) Precedes(o Identity) bool {
+	return i.ID == o.ID && (i.Generation < o.Generation || i.Generation == o.Generation && (i.Branch != o.Branch || i.Commit < o.Commit))
+}
+
+// String returns the identity in words.
+func (i Identity) String() string { return fmt.Sprintf("%s, generation %d", i.ID, i.Generation) }
+
 // Create begins a ledger in a folder, which it makes if it is missing. The error is ErrExists where
 // one is there.
 func Create(dir string, o Options) error {

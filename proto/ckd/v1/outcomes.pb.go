@@ -623,7 +623,8 @@ func (x *OutcomeAnswer) GetNote() string {
 	return ""
 }
 
-// ReportIssuedRequest says what one process has decided and issued so far.
+// ReportIssuedRequest says what one process has decided and issued so far, or a part of
+// it. Each part is bounded, and stands for itself: its answer says that the ledger has it.
 type ReportIssuedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the process, which is new with every start.
@@ -633,11 +634,19 @@ type ReportIssuedRequest struct {
 	// Policies that the ledger does not know or that have changed in what the hash does
 	// not cover, as YAML files.
 	Policies [][]byte `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`
-	// The policies in force in this process, by hash. The answer has their states.
+	// Policies in force in this process, by hash. The answer has their states, and the
+	// alarms of their models.
 	PolicyHashes []string `protobuf:"bytes,4,rep,name=policy_hashes,json=policyHashes,proto3" json:"policy_hashes,omitempty"`
 	// How many receipts had been sealed when the counts were taken. An outcome whose
-	// receipt has a higher number is of a decision that no count tells of yet.
-	Sealed        []*SealedCount `protobuf:"bytes,5,rep,name=sealed,proto3" json:"sealed,omitempty"`
+	// receipt has a higher number is of a decision that no count tells of yet. They come
+	// with the last counts, or after them.
+	Sealed []*SealedCount `protobuf:"bytes,5,rep,name=sealed,proto3" json:"sealed,omitempty"`
+	// The ledger that the daemon remembers; absent if none has ever answered it.
+	Remembered *LedgerIdentity `protobuf:"bytes,6,opt,name=remembered,proto3" json:"remembered,omitempty"`
+	// The clock of the process as it sends this.
+	Time *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
+	// The ids of its receipt keys, in hex.
+	ReceiptKeys   []string `protobuf:"bytes,8,rep,name=receipt_keys,json=receiptKeys,proto3" json:"receipt_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -707,6 +716,100 @@ func (x *ReportIssuedRequest) GetSealed() []*SealedCount {
 	return nil
 }
 
+func (x *ReportIssuedRequest) GetRemembered() *LedgerIdentity {
+	if x != nil {
+		return x.Remembered
+	}
+	return nil
+}
+
+func (x *ReportIssuedRequest) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *ReportIssuedRequest) GetReceiptKeys() []string {
+	if x != nil {
+		return x.ReceiptKeys
+	}
+	return nil
+}
+
+// LedgerIdentity names one state of one ledger.
+type LedgerIdentity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ledger, since it was made.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// How often an older copy of it was put back in its place.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// A random name of the generation: two copies of one backup differ in it.
+	Branch string `protobuf:"bytes,3,opt,name=branch,proto3" json:"branch,omitempty"`
+	// How many transactions it has committed.
+	Commit        uint64 `protobuf:"varint,4,opt,name=commit,proto3" json:"commit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LedgerIdentity) Reset() {
+	*x = LedgerIdentity{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LedgerIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LedgerIdentity) ProtoMessage() {}
+
+func (x *LedgerIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LedgerIdentity.ProtoReflect.Descriptor instead.
+func (*LedgerIdentity) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LedgerIdentity) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *LedgerIdentity) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LedgerIdentity) GetBranch() string {
+	if x != nil {
+		return x.Branch
+	}
+	return ""
+}
+
+func (x *LedgerIdentity) GetCommit() uint64 {
+	if x != nil {
+		return x.Commit
+	}
+	return 0
+}
+
 // SealedCount says how many receipts were sealed under one key of a process.
 type SealedCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -720,7 +823,7 @@ type SealedCount struct {
 
 func (x *SealedCount) Reset() {
 	*x = SealedCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +835,7 @@ func (x *SealedCount) String() string {
 func (*SealedCount) ProtoMessage() {}
 
 func (x *SealedCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +848,7 @@ func (x *SealedCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealedCount.ProtoReflect.Descriptor instead.
 func (*SealedCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SealedCount) GetSealer() []byte {
@@ -795,7 +898,7 @@ type IssuedCount struct {
 
 func (x *IssuedCount) Reset() {
 	*x = IssuedCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +910,7 @@ func (x *IssuedCount) String() string {
 func (*IssuedCount) ProtoMessage() {}
 
 func (x *IssuedCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +923,7 @@ func (x *IssuedCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssuedCount.ProtoReflect.Descriptor instead.
 func (*IssuedCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{6}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IssuedCount) GetPolicyHash() string {
@@ -930,7 +1033,7 @@ type AuditSettings struct {
 
 func (x *AuditSettings) Reset() {
 	*x = AuditSettings{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1045,7 @@ func (x *AuditSettings) String() string {
 func (*AuditSettings) ProtoMessage() {}
 
 func (x *AuditSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1058,7 @@ func (x *AuditSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditSettings.ProtoReflect.Descriptor instead.
 func (*AuditSettings) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AuditSettings) GetRate() float64 {
@@ -1041,7 +1144,7 @@ type DeclaredSlice struct {
 
 func (x *DeclaredSlice) Reset() {
 	*x = DeclaredSlice{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1156,7 @@ func (x *DeclaredSlice) String() string {
 func (*DeclaredSlice) ProtoMessage() {}
 
 func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1169,7 @@ func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclaredSlice.ProtoReflect.Descriptor instead.
 func (*DeclaredSlice) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeclaredSlice) GetName() string {
@@ -1086,19 +1189,33 @@ func (x *DeclaredSlice) GetValues() []string {
 // ReportIssuedResponse answers a daemon.
 type ReportIssuedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The state of each policy asked for, by model version. A policy without any
-	// outcome may be absent.
+	// The state of policies asked for, by model version. A policy without any outcome may
+	// be absent.
 	Promises []*Promise `protobuf:"bytes,1,rep,name=promises,proto3" json:"promises,omitempty"`
-	// Hashes of policies that the ledger has no file of: send them, and all counts, with
-	// the next call.
+	// Hashes of policies, asked for or counted, that the ledger has no file of.
 	UnknownPolicies []string `protobuf:"bytes,2,rep,name=unknown_policies,json=unknownPolicies,proto3" json:"unknown_policies,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The ledger that answers. Where the daemon remembers another id, generation or
+	// branch, the ledger may lack what it was told: all of it is to be told again.
+	Ledger *LedgerIdentity `protobuf:"bytes,3,opt,name=ledger,proto3" json:"ledger,omitempty"`
+	// The ledger's clock.
+	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	// Of each model of a policy asked for, its alarms: those that are up, and those that
+	// have ended.
+	Alarms []*Alarm `protobuf:"bytes,5,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// How many of policy_hashes were answered, from the first: the answer is bounded. Ask
+	// for the others again.
+	AnsweredPolicies uint32 `protobuf:"varint,6,opt,name=answered_policies,json=answeredPolicies,proto3" json:"answered_policies,omitempty"`
+	// Those of receipt_keys that the ledger lacks.
+	UnknownReceiptKeys []string `protobuf:"bytes,7,rep,name=unknown_receipt_keys,json=unknownReceiptKeys,proto3" json:"unknown_receipt_keys,omitempty"`
+	// When to tell next, so that a fleet does not take more than a tenth of a core.
+	Next          *durationpb.Duration `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportIssuedResponse) Reset() {
 	*x = ReportIssuedResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1227,7 @@ func (x *ReportIssuedResponse) String() string {
 func (*ReportIssuedResponse) ProtoMessage() {}
 
 func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1240,7 @@ func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportIssuedResponse.ProtoReflect.Descriptor instead.
 func (*ReportIssuedResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportIssuedResponse) GetPromises() []*Promise {
@@ -1140,6 +1257,48 @@ func (x *ReportIssuedResponse) GetUnknownPolicies() []string {
 	return nil
 }
 
+func (x *ReportIssuedResponse) GetLedger() *LedgerIdentity {
+	if x != nil {
+		return x.Ledger
+	}
+	return nil
+}
+
+func (x *ReportIssuedResponse) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *ReportIssuedResponse) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
+func (x *ReportIssuedResponse) GetAnsweredPolicies() uint32 {
+	if x != nil {
+		return x.AnsweredPolicies
+	}
+	return 0
+}
+
+func (x *ReportIssuedResponse) GetUnknownReceiptKeys() []string {
+	if x != nil {
+		return x.UnknownReceiptKeys
+	}
+	return nil
+}
+
+func (x *ReportIssuedResponse) GetNext() *durationpb.Duration {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 // ListPromisesRequest asks for every promise, or those of one model.
 type ListPromisesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1151,7 +1310,7 @@ type ListPromisesRequest struct {
 
 func (x *ListPromisesRequest) Reset() {
 	*x = ListPromisesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1322,7 @@ func (x *ListPromisesRequest) String() string {
 func (*ListPromisesRequest) ProtoMessage() {}
 
 func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1335,7 @@ func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesRequest.ProtoReflect.Descriptor instead.
 func (*ListPromisesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListPromisesRequest) GetModel() string {
@@ -1197,7 +1356,7 @@ type ListPromisesResponse struct {
 
 func (x *ListPromisesResponse) Reset() {
 	*x = ListPromisesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1368,7 @@ func (x *ListPromisesResponse) String() string {
 func (*ListPromisesResponse) ProtoMessage() {}
 
 func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1381,7 @@ func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesResponse.ProtoReflect.Descriptor instead.
 func (*ListPromisesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPromisesResponse) GetPromises() []*PromiseFigures {
@@ -1267,7 +1426,7 @@ type PromiseFigures struct {
 
 func (x *PromiseFigures) Reset() {
 	*x = PromiseFigures{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1438,7 @@ func (x *PromiseFigures) String() string {
 func (*PromiseFigures) ProtoMessage() {}
 
 func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1451,7 @@ func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseFigures.ProtoReflect.Descriptor instead.
 func (*PromiseFigures) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PromiseFigures) GetPromise() *Promise {
@@ -1420,7 +1579,7 @@ type OutcomeSummary struct {
 
 func (x *OutcomeSummary) Reset() {
 	*x = OutcomeSummary{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1591,7 @@ func (x *OutcomeSummary) String() string {
 func (*OutcomeSummary) ProtoMessage() {}
 
 func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1604,7 @@ func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeSummary.ProtoReflect.Descriptor instead.
 func (*OutcomeSummary) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OutcomeSummary) GetDecided() uint64 {
@@ -1580,7 +1739,7 @@ type RiskFigure struct {
 
 func (x *RiskFigure) Reset() {
 	*x = RiskFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1751,7 @@ func (x *RiskFigure) String() string {
 func (*RiskFigure) ProtoMessage() {}
 
 func (x *RiskFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1764,7 @@ func (x *RiskFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskFigure.ProtoReflect.Descriptor instead.
 func (*RiskFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RiskFigure) GetFigure() CertifiedFigure {
@@ -1759,7 +1918,7 @@ type RiskMonitor struct {
 
 func (x *RiskMonitor) Reset() {
 	*x = RiskMonitor{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1930,7 @@ func (x *RiskMonitor) String() string {
 func (*RiskMonitor) ProtoMessage() {}
 
 func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1943,7 @@ func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskMonitor.ProtoReflect.Descriptor instead.
 func (*RiskMonitor) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RiskMonitor) GetEvidence() float64 {
@@ -1875,7 +2034,7 @@ type CountedShare struct {
 
 func (x *CountedShare) Reset() {
 	*x = CountedShare{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2046,7 @@ func (x *CountedShare) String() string {
 func (*CountedShare) ProtoMessage() {}
 
 func (x *CountedShare) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2059,7 @@ func (x *CountedShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedShare.ProtoReflect.Descriptor instead.
 func (*CountedShare) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CountedShare) GetOf() string {
@@ -1965,7 +2124,7 @@ type StratumCount struct {
 
 func (x *StratumCount) Reset() {
 	*x = StratumCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2136,7 @@ func (x *StratumCount) String() string {
 func (*StratumCount) ProtoMessage() {}
 
 func (x *StratumCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2149,7 @@ func (x *StratumCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StratumCount.ProtoReflect.Descriptor instead.
 func (*StratumCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StratumCount) GetStratum() Stratum {
@@ -2112,7 +2271,7 @@ type ReasonYield struct {
 
 func (x *ReasonYield) Reset() {
 	*x = ReasonYield{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2283,7 @@ func (x *ReasonYield) String() string {
 func (*ReasonYield) ProtoMessage() {}
 
 func (x *ReasonYield) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2296,7 @@ func (x *ReasonYield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonYield.ProtoReflect.Descriptor instead.
 func (*ReasonYield) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReasonYield) GetReason() DecisionReason {
@@ -2180,7 +2339,7 @@ type ConfusionCell struct {
 
 func (x *ConfusionCell) Reset() {
 	*x = ConfusionCell{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2351,7 @@ func (x *ConfusionCell) String() string {
 func (*ConfusionCell) ProtoMessage() {}
 
 func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2364,7 @@ func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfusionCell.ProtoReflect.Descriptor instead.
 func (*ConfusionCell) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ConfusionCell) GetPredicted() string {
@@ -2259,7 +2418,7 @@ type RiskBin struct {
 
 func (x *RiskBin) Reset() {
 	*x = RiskBin{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2430,7 @@ func (x *RiskBin) String() string {
 func (*RiskBin) ProtoMessage() {}
 
 func (x *RiskBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2443,7 @@ func (x *RiskBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskBin.ProtoReflect.Descriptor instead.
 func (*RiskBin) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RiskBin) GetLow() float64 {
@@ -2346,7 +2505,7 @@ type ReaderAgreement struct {
 
 func (x *ReaderAgreement) Reset() {
 	*x = ReaderAgreement{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2517,7 @@ func (x *ReaderAgreement) String() string {
 func (*ReaderAgreement) ProtoMessage() {}
 
 func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2530,7 @@ func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReaderAgreement.ProtoReflect.Descriptor instead.
 func (*ReaderAgreement) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReaderAgreement) GetAgreement() *CountedShare {
@@ -2466,7 +2625,7 @@ type KindFigure struct {
 
 func (x *KindFigure) Reset() {
 	*x = KindFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2637,7 @@ func (x *KindFigure) String() string {
 func (*KindFigure) ProtoMessage() {}
 
 func (x *KindFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2650,7 @@ func (x *KindFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindFigure.ProtoReflect.Descriptor instead.
 func (*KindFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *KindFigure) GetKind() OutcomeKind {
@@ -2529,7 +2688,7 @@ type PromisePoint struct {
 
 func (x *PromisePoint) Reset() {
 	*x = PromisePoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2700,7 @@ func (x *PromisePoint) String() string {
 func (*PromisePoint) ProtoMessage() {}
 
 func (x *PromisePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2713,7 @@ func (x *PromisePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromisePoint.ProtoReflect.Descriptor instead.
 func (*PromisePoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PromisePoint) GetStart() *timestamppb.Timestamp {
@@ -2595,7 +2754,7 @@ type RiskPoint struct {
 
 func (x *RiskPoint) Reset() {
 	*x = RiskPoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2766,7 @@ func (x *RiskPoint) String() string {
 func (*RiskPoint) ProtoMessage() {}
 
 func (x *RiskPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2779,7 @@ func (x *RiskPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskPoint.ProtoReflect.Descriptor instead.
 func (*RiskPoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RiskPoint) GetAverage() *Share {
@@ -2669,7 +2828,7 @@ type ClearAlarmRequest struct {
 
 func (x *ClearAlarmRequest) Reset() {
 	*x = ClearAlarmRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2840,7 @@ func (x *ClearAlarmRequest) String() string {
 func (*ClearAlarmRequest) ProtoMessage() {}
 
 func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2853,7 @@ func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmRequest.ProtoReflect.Descriptor instead.
 func (*ClearAlarmRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClearAlarmRequest) GetPolicyHash() string {
@@ -2736,7 +2895,7 @@ type ClearAlarmResponse struct {
 
 func (x *ClearAlarmResponse) Reset() {
 	*x = ClearAlarmResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2907,7 @@ func (x *ClearAlarmResponse) String() string {
 func (*ClearAlarmResponse) ProtoMessage() {}
 
 func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2920,7 @@ func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmResponse.ProtoReflect.Descriptor instead.
 func (*ClearAlarmResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClearAlarmResponse) GetPromise() *Promise {
@@ -2790,7 +2949,7 @@ type ExportOutcomesRequest struct {
 
 func (x *ExportOutcomesRequest) Reset() {
 	*x = ExportOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2961,7 @@ func (x *ExportOutcomesRequest) String() string {
 func (*ExportOutcomesRequest) ProtoMessage() {}
 
 func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2974,7 @@ func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExportOutcomesRequest) GetModel() string {
@@ -2864,7 +3023,7 @@ type ExportOutcomesResponse struct {
 
 func (x *ExportOutcomesResponse) Reset() {
 	*x = ExportOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3035,7 @@ func (x *ExportOutcomesResponse) String() string {
 func (*ExportOutcomesResponse) ProtoMessage() {}
 
 func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3048,7 @@ func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExportOutcomesResponse) GetLines() []string {
@@ -2914,7 +3073,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3085,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3098,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -2974,7 +3133,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3145,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3158,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -3031,13 +3190,25 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x12&\n" +
 	"\x06wanted\x18\x04 \x01(\x0e2\x0e.ckd.v1.WantedR\x06wanted\x12(\n" +
 	"\x05error\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x05error\x12\x12\n" +
-	"\x04note\x18\x06 \x01(\tR\x04note\"\xca\x01\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"\xd5\x02\n" +
 	"\x13ReportIssuedRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12+\n" +
 	"\x06counts\x18\x02 \x03(\v2\x13.ckd.v1.IssuedCountR\x06counts\x12\x1a\n" +
 	"\bpolicies\x18\x03 \x03(\fR\bpolicies\x12#\n" +
 	"\rpolicy_hashes\x18\x04 \x03(\tR\fpolicyHashes\x12+\n" +
-	"\x06sealed\x18\x05 \x03(\v2\x13.ckd.v1.SealedCountR\x06sealed\";\n" +
+	"\x06sealed\x18\x05 \x03(\v2\x13.ckd.v1.SealedCountR\x06sealed\x126\n" +
+	"\n" +
+	"remembered\x18\x06 \x01(\v2\x16.ckd.v1.LedgerIdentityR\n" +
+	"remembered\x12.\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12!\n" +
+	"\freceipt_keys\x18\b \x03(\tR\vreceiptKeys\"p\n" +
+	"\x0eLedgerIdentity\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06branch\x18\x03 \x01(\tR\x06branch\x12\x16\n" +
+	"\x06commit\x18\x04 \x01(\x04R\x06commit\";\n" +
 	"\vSealedCount\x12\x16\n" +
 	"\x06sealer\x18\x01 \x01(\fR\x06sealer\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\"\x9c\x03\n" +
@@ -3072,10 +3243,16 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	" \x01(\x01R\x11readerSensitivity\";\n" +
 	"\rDeclaredSlice\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06values\x18\x02 \x03(\tR\x06values\"n\n" +
+	"\x06values\x18\x02 \x03(\tR\x06values\"\x83\x03\n" +
 	"\x14ReportIssuedResponse\x12+\n" +
 	"\bpromises\x18\x01 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\x12)\n" +
-	"\x10unknown_policies\x18\x02 \x03(\tR\x0funknownPolicies\"+\n" +
+	"\x10unknown_policies\x18\x02 \x03(\tR\x0funknownPolicies\x12.\n" +
+	"\x06ledger\x18\x03 \x01(\v2\x16.ckd.v1.LedgerIdentityR\x06ledger\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12%\n" +
+	"\x06alarms\x18\x05 \x03(\v2\r.ckd.v1.AlarmR\x06alarms\x12+\n" +
+	"\x11answered_policies\x18\x06 \x01(\rR\x10answeredPolicies\x120\n" +
+	"\x14unknown_receipt_keys\x18\a \x03(\tR\x12unknownReceiptKeys\x12-\n" +
+	"\x04next\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04next\"+\n" +
 	"\x13ListPromisesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"J\n" +
 	"\x14ListPromisesResponse\x122\n" +
@@ -3297,7 +3474,7 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
@@ -3309,133 +3486,141 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*ReportOutcomesResponse)(nil), // 7: ckd.v1.ReportOutcomesResponse
 	(*OutcomeAnswer)(nil),          // 8: ckd.v1.OutcomeAnswer
 	(*ReportIssuedRequest)(nil),    // 9: ckd.v1.ReportIssuedRequest
-	(*SealedCount)(nil),            // 10: ckd.v1.SealedCount
-	(*IssuedCount)(nil),            // 11: ckd.v1.IssuedCount
-	(*AuditSettings)(nil),          // 12: ckd.v1.AuditSettings
-	(*DeclaredSlice)(nil),          // 13: ckd.v1.DeclaredSlice
-	(*ReportIssuedResponse)(nil),   // 14: ckd.v1.ReportIssuedResponse
-	(*ListPromisesRequest)(nil),    // 15: ckd.v1.ListPromisesRequest
-	(*ListPromisesResponse)(nil),   // 16: ckd.v1.ListPromisesResponse
-	(*PromiseFigures)(nil),         // 17: ckd.v1.PromiseFigures
-	(*OutcomeSummary)(nil),         // 18: ckd.v1.OutcomeSummary
-	(*RiskFigure)(nil),             // 19: ckd.v1.RiskFigure
-	(*RiskMonitor)(nil),            // 20: ckd.v1.RiskMonitor
-	(*CountedShare)(nil),           // 21: ckd.v1.CountedShare
-	(*StratumCount)(nil),           // 22: ckd.v1.StratumCount
-	(*ReasonYield)(nil),            // 23: ckd.v1.ReasonYield
-	(*ConfusionCell)(nil),          // 24: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 25: ckd.v1.RiskBin
-	(*ReaderAgreement)(nil),        // 26: ckd.v1.ReaderAgreement
-	(*KindFigure)(nil),             // 27: ckd.v1.KindFigure
-	(*PromisePoint)(nil),           // 28: ckd.v1.PromisePoint
-	(*RiskPoint)(nil),              // 29: ckd.v1.RiskPoint
-	(*ClearAlarmRequest)(nil),      // 30: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 31: ckd.v1.ClearAlarmResponse
-	(*ExportOutcomesRequest)(nil),  // 32: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 33: ckd.v1.ExportOutcomesResponse
-	(*DeleteOutcomesRequest)(nil),  // 34: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 35: ckd.v1.DeleteOutcomesResponse
-	(*timestamppb.Timestamp)(nil),  // 36: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 37: google.rpc.Status
-	(*durationpb.Duration)(nil),    // 38: google.protobuf.Duration
-	(*Promise)(nil),                // 39: ckd.v1.Promise
-	(*Share)(nil),                  // 40: ckd.v1.Share
-	(CertifiedFigure)(0),           // 41: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 42: ckd.v1.Verdict
-	(DecisionReason)(0),            // 43: ckd.v1.DecisionReason
+	(*LedgerIdentity)(nil),         // 10: ckd.v1.LedgerIdentity
+	(*SealedCount)(nil),            // 11: ckd.v1.SealedCount
+	(*IssuedCount)(nil),            // 12: ckd.v1.IssuedCount
+	(*AuditSettings)(nil),          // 13: ckd.v1.AuditSettings
+	(*DeclaredSlice)(nil),          // 14: ckd.v1.DeclaredSlice
+	(*ReportIssuedResponse)(nil),   // 15: ckd.v1.ReportIssuedResponse
+	(*ListPromisesRequest)(nil),    // 16: ckd.v1.ListPromisesRequest
+	(*ListPromisesResponse)(nil),   // 17: ckd.v1.ListPromisesResponse
+	(*PromiseFigures)(nil),         // 18: ckd.v1.PromiseFigures
+	(*OutcomeSummary)(nil),         // 19: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 20: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 21: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 22: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 23: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 24: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 25: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 26: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 27: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 28: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 29: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 30: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 31: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 32: ckd.v1.ClearAlarmResponse
+	(*ExportOutcomesRequest)(nil),  // 33: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 34: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 35: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 36: ckd.v1.DeleteOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 38: google.rpc.Status
+	(*durationpb.Duration)(nil),    // 39: google.protobuf.Duration
+	(*Promise)(nil),                // 40: ckd.v1.Promise
+	(*Alarm)(nil),                  // 41: ckd.v1.Alarm
+	(*Share)(nil),                  // 42: ckd.v1.Share
+	(CertifiedFigure)(0),           // 43: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 44: ckd.v1.Verdict
+	(DecisionReason)(0),            // 45: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	36, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	37, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
 	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	36, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	37, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	37, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
-	11, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
-	10, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
-	3,  // 10: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	36, // 11: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
-	12, // 12: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	38, // 13: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	13, // 14: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	39, // 15: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	17, // 16: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	39, // 17: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	38, // 18: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	38, // 19: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	18, // 20: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	18, // 21: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	22, // 22: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	21, // 23: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	28, // 24: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	36, // 25: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	36, // 26: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
-	19, // 27: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	19, // 28: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	21, // 29: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	21, // 30: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	23, // 31: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	24, // 32: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	25, // 33: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	26, // 34: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	40, // 35: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	40, // 36: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	27, // 37: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	41, // 38: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	40, // 39: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	21, // 40: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	40, // 41: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	40, // 42: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	20, // 43: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	42, // 44: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	40, // 45: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
-	36, // 46: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	36, // 47: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
-	36, // 48: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
-	21, // 49: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	40, // 50: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 51: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	21, // 52: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	21, // 53: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	43, // 54: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	21, // 55: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	21, // 56: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	21, // 57: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	21, // 58: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	21, // 59: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	21, // 60: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	21, // 61: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	21, // 62: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 63: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	21, // 64: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	36, // 65: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	29, // 66: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	29, // 67: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	40, // 68: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	39, // 69: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	36, // 70: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	36, // 71: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 72: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	36, // 73: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 74: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 75: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	15, // 76: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	30, // 77: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	32, // 78: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	34, // 79: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 80: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	14, // 81: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	16, // 82: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	31, // 83: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	33, // 84: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	35, // 85: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	80, // [80:86] is the sub-list for method output_type
-	74, // [74:80] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	38, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	12, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
+	11, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
+	10, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
+	37, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
+	3,  // 12: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
+	37, // 13: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	13, // 14: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	39, // 15: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	14, // 16: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	40, // 17: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	10, // 18: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
+	37, // 19: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
+	41, // 20: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
+	39, // 21: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
+	18, // 22: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	40, // 23: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	39, // 24: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	39, // 25: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	19, // 26: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	19, // 27: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	23, // 28: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	22, // 29: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	29, // 30: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	37, // 31: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	37, // 32: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	20, // 33: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	20, // 34: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	22, // 35: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	22, // 36: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	24, // 37: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	25, // 38: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	26, // 39: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	27, // 40: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	42, // 41: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	42, // 42: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	28, // 43: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	43, // 44: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	42, // 45: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	22, // 46: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	42, // 47: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	42, // 48: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	21, // 49: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	44, // 50: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	42, // 51: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	37, // 52: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	37, // 53: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	37, // 54: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	22, // 55: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
+	42, // 56: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 57: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	22, // 58: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	22, // 59: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	45, // 60: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	22, // 61: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	22, // 62: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	22, // 63: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	22, // 64: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	22, // 65: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	22, // 66: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	22, // 67: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	22, // 68: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 69: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	22, // 70: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	37, // 71: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	30, // 72: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	30, // 73: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	42, // 74: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	40, // 75: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	37, // 76: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	37, // 77: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 78: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	37, // 79: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 80: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 81: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	16, // 82: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	31, // 83: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	33, // 84: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	35, // 85: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 86: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	15, // 87: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	17, // 88: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	32, // 89: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	34, // 90: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	36, // 91: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	86, // [86:92] is the sub-list for method output_type
+	80, // [80:86] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3444,18 +3629,18 @@ func file_ckd_v1_outcomes_proto_init() {
 		return
 	}
 	file_ckd_v1_uncertainty_proto_init()
-	file_ckd_v1_outcomes_proto_msgTypes[14].OneofWrappers = []any{}
 	file_ckd_v1_outcomes_proto_msgTypes[15].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[17].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[20].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[24].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[16].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[18].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[21].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -809,9 +809,10 @@ const (
 	DecisionReason_DECISION_REASON_OBSERVING DecisionReason = 6
 	// The policy's guard found the input unlike those of the calibration.
 	DecisionReason_DECISION_REASON_UNFAMILIAR DecisionReason = 7
-	// Outcomes show that the policy's promise is violated, and its audit says that
-	// everything called safe is then deferred. Score, value and threshold are those by
-	// which the policy would have retained the input.
+	// Outcomes show that the model's promise is violated, or the daemon has not heard yet
+	// whether it is, and the policy's audit says that everything called safe is then
+	// deferred. Score, value and threshold are those by which the policy would have
+	// retained the input.
 	DecisionReason_DECISION_REASON_VIOLATED DecisionReason = 8
 	// The values lie where a softmax maps probabilities, as those of many inputs
 	// before: softmax was taken twice.
@@ -3060,7 +3061,10 @@ type Model struct {
 	Promises []*Promise `protobuf:"bytes,21,rep,name=promises,proto3" json:"promises,omitempty"`
 	// The limits in force. Those of a message and of a request hold for unary calls
 	// too.
-	Limits        *Limits `protobuf:"bytes,22,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,22,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Why everything called safe is deferred now, in one sentence: an alarm is up, or the
+	// daemon has not heard from its ledger yet. Empty where it is not.
+	Deferring     string `protobuf:"bytes,23,opt,name=deferring,proto3" json:"deferring,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3249,6 +3253,139 @@ func (x *Model) GetLimits() *Limits {
 	return nil
 }
 
+func (x *Model) GetDeferring() string {
+	if x != nil {
+		return x.Deferring
+	}
+	return ""
+}
+
+// Alarm says that outcomes are evidence against a line of a model, whatever policy is in
+// force. It stays up until a named end.
+type Alarm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Which risk.
+	Figure CertifiedFigure `protobuf:"varint,2,opt,name=figure,proto3,enum=ckd.v1.CertifiedFigure" json:"figure,omitempty"`
+	// The critical class whose inputs are counted; empty for all critical classes.
+	CriticalClass string `protobuf:"bytes,3,opt,name=critical_class,json=criticalClass,proto3" json:"critical_class,omitempty"`
+	// When it was raised.
+	Raised *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=raised,proto3" json:"raised,omitempty"`
+	// When it ended; absent while it is up.
+	Ended *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Who ended it, and why.
+	By     string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Hash of the policy that answers it, if that is its end.
+	Successor string `protobuf:"bytes,8,opt,name=successor,proto3" json:"successor,omitempty"`
+	// In what a daemon keeps: the ledger that told of it, and its generation.
+	Ledger        string `protobuf:"bytes,9,opt,name=ledger,proto3" json:"ledger,omitempty"`
+	Generation    uint64 `protobuf:"varint,10,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alarm) Reset() {
+	*x = Alarm{}
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alarm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alarm) ProtoMessage() {}
+
+func (x *Alarm) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
+func (*Alarm) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Alarm) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Alarm) GetFigure() CertifiedFigure {
+	if x != nil {
+		return x.Figure
+	}
+	return CertifiedFigure_CERTIFIED_FIGURE_UNSPECIFIED
+}
+
+func (x *Alarm) GetCriticalClass() string {
+	if x != nil {
+		return x.CriticalClass
+	}
+	return ""
+}
+
+func (x *Alarm) GetRaised() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Raised
+	}
+	return nil
+}
+
+func (x *Alarm) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *Alarm) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Alarm) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Alarm) GetSuccessor() string {
+	if x != nil {
+		return x.Successor
+	}
+	return ""
+}
+
+func (x *Alarm) GetLedger() string {
+	if x != nil {
+		return x.Ledger
+	}
+	return ""
+}
+
+func (x *Alarm) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Promise says whether a policy keeps what it promised, according to outcomes. See
 // OutcomeService.ListPromises for the figures.
 type Promise struct {
@@ -3283,7 +3420,7 @@ type Promise struct {
 
 func (x *Promise) Reset() {
 	*x = Promise{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3432,7 @@ func (x *Promise) String() string {
 func (*Promise) ProtoMessage() {}
 
 func (x *Promise) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[20]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3445,7 @@ func (x *Promise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promise.ProtoReflect.Descriptor instead.
 func (*Promise) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Promise) GetPolicy() *PolicyRef {
@@ -3423,7 +3560,7 @@ type Settle struct {
 
 func (x *Settle) Reset() {
 	*x = Settle{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3572,7 @@ func (x *Settle) String() string {
 func (*Settle) ProtoMessage() {}
 
 func (x *Settle) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[21]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3585,7 @@ func (x *Settle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settle.ProtoReflect.Descriptor instead.
 func (*Settle) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Settle) GetPasses() uint32 {
@@ -3546,7 +3683,7 @@ type Calibration struct {
 
 func (x *Calibration) Reset() {
 	*x = Calibration{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3695,7 @@ func (x *Calibration) String() string {
 func (*Calibration) ProtoMessage() {}
 
 func (x *Calibration) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[22]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3708,7 @@ func (x *Calibration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
 func (*Calibration) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Calibration) GetPosterior() string {
@@ -3639,7 +3776,7 @@ type Share struct {
 
 func (x *Share) Reset() {
 	*x = Share{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3788,7 @@ func (x *Share) String() string {
 func (*Share) ProtoMessage() {}
 
 func (x *Share) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[23]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3801,7 @@ func (x *Share) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Share.ProtoReflect.Descriptor instead.
 func (*Share) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Share) GetValue() float64 {
@@ -3721,7 +3858,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3870,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[24]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3883,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -3847,7 +3984,7 @@ type CertifiedLimit struct {
 
 func (x *CertifiedLimit) Reset() {
 	*x = CertifiedLimit{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +3996,7 @@ func (x *CertifiedLimit) String() string {
 func (*CertifiedLimit) ProtoMessage() {}
 
 func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[25]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +4009,7 @@ func (x *CertifiedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifiedLimit.ProtoReflect.Descriptor instead.
 func (*CertifiedLimit) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CertifiedLimit) GetBounds() CertifiedFigure {
@@ -3930,7 +4067,7 @@ type ScoreRule struct {
 
 func (x *ScoreRule) Reset() {
 	*x = ScoreRule{}
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[26]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4079,7 @@ func (x *ScoreRule) String() string {
 func (*ScoreRule) ProtoMessage() {}
 
 func (x *ScoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_uncertainty_proto_msgTypes[26]
+	mi := &file_ckd_v1_uncertainty_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4092,7 @@ func (x *ScoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRule.ProtoReflect.Descriptor instead.
 func (*ScoreRule) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{26}
+	return file_ckd_v1_uncertainty_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ScoreRule) GetScore() Score {
@@ -4156,7 +4293,7 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\x0fGetModelRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"7\n" +
 	"\x10GetModelResponse\x12#\n" +
-	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\x85\a\n" +
+	"\x05model\x18\x01 \x01(\v2\r.ckd.v1.ModelR\x05model\"\xa3\a\n" +
 	"\x05Model\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12\x18\n" +
 	"\aclasses\x18\x02 \x03(\tR\aclasses\x12\x1a\n" +
@@ -4181,9 +4318,24 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\n" +
 	"audit_rate\x18\x14 \x01(\x01H\x01R\tauditRate\x88\x01\x01\x12+\n" +
 	"\bpromises\x18\x15 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\x12&\n" +
-	"\x06limits\x18\x16 \x01(\v2\x0e.ckd.v1.LimitsR\x06limitsB\x12\n" +
+	"\x06limits\x18\x16 \x01(\v2\x0e.ckd.v1.LimitsR\x06limits\x12\x1c\n" +
+	"\tdeferring\x18\x17 \x01(\tR\tdeferringB\x12\n" +
 	"\x10_risk_prevalenceB\r\n" +
-	"\v_audit_rate\"\x98\x04\n" +
+	"\v_audit_rate\"\xd9\x02\n" +
+	"\x05Alarm\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12/\n" +
+	"\x06figure\x18\x02 \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06figure\x12%\n" +
+	"\x0ecritical_class\x18\x03 \x01(\tR\rcriticalClass\x122\n" +
+	"\x06raised\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06raised\x120\n" +
+	"\x05ended\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x1c\n" +
+	"\tsuccessor\x18\b \x01(\tR\tsuccessor\x12\x16\n" +
+	"\x06ledger\x18\t \x01(\tR\x06ledger\x12\x1e\n" +
+	"\n" +
+	"generation\x18\n" +
+	" \x01(\x04R\n" +
+	"generation\"\x98\x04\n" +
 	"\aPromise\x12)\n" +
 	"\x06policy\x18\x01 \x01(\v2\x11.ckd.v1.PolicyRefR\x06policy\x12#\n" +
 	"\rmodel_version\x18\x02 \x01(\tR\fmodelVersion\x12)\n" +
@@ -4413,7 +4565,7 @@ func file_ckd_v1_uncertainty_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_uncertainty_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_ckd_v1_uncertainty_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(Verdict)(0),                    // 0: ckd.v1.Verdict
 	(Detail)(0),                     // 1: ckd.v1.Detail
@@ -4450,16 +4602,17 @@ var file_ckd_v1_uncertainty_proto_goTypes = []any{
 	(*GetModelRequest)(nil),         // 32: ckd.v1.GetModelRequest
 	(*GetModelResponse)(nil),        // 33: ckd.v1.GetModelResponse
 	(*Model)(nil),                   // 34: ckd.v1.Model
-	(*Promise)(nil),                 // 35: ckd.v1.Promise
-	(*Settle)(nil),                  // 36: ckd.v1.Settle
-	(*Calibration)(nil),             // 37: ckd.v1.Calibration
-	(*Share)(nil),                   // 38: ckd.v1.Share
-	(*Certificate)(nil),             // 39: ckd.v1.Certificate
-	(*CertifiedLimit)(nil),          // 40: ckd.v1.CertifiedLimit
-	(*ScoreRule)(nil),               // 41: ckd.v1.ScoreRule
-	nil,                             // 42: ckd.v1.InputContext.SlicesEntry
-	(*status.Status)(nil),           // 43: google.rpc.Status
-	(*timestamppb.Timestamp)(nil),   // 44: google.protobuf.Timestamp
+	(*Alarm)(nil),                   // 35: ckd.v1.Alarm
+	(*Promise)(nil),                 // 36: ckd.v1.Promise
+	(*Settle)(nil),                  // 37: ckd.v1.Settle
+	(*Calibration)(nil),             // 38: ckd.v1.Calibration
+	(*Share)(nil),                   // 39: ckd.v1.Share
+	(*Certificate)(nil),             // 40: ckd.v1.Certificate
+	(*CertifiedLimit)(nil),          // 41: ckd.v1.CertifiedLimit
+	(*ScoreRule)(nil),               // 42: ckd.v1.ScoreRule
+	nil,                             // 43: ckd.v1.InputContext.SlicesEntry
+	(*status.Status)(nil),           // 44: google.rpc.Status
+	(*timestamppb.Timestamp)(nil),   // 45: google.protobuf.Timestamp
 }
 var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	16, // 0: ckd.v1.DecomposeStreamRequest.header:type_name -> ckd.v1.StreamHeader
@@ -4468,15 +4621,15 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	3,  // 3: ckd.v1.StreamHeader.kind:type_name -> ckd.v1.Kind
 	2,  // 4: ckd.v1.StreamHeader.receipts:type_name -> ckd.v1.Receipts
 	18, // 5: ckd.v1.Block.contexts:type_name -> ckd.v1.InputContext
-	42, // 6: ckd.v1.InputContext.slices:type_name -> ckd.v1.InputContext.SlicesEntry
+	43, // 6: ckd.v1.InputContext.slices:type_name -> ckd.v1.InputContext.SlicesEntry
 	20, // 7: ckd.v1.DecomposeStreamResponse.info:type_name -> ckd.v1.StreamInfo
 	22, // 8: ckd.v1.DecomposeStreamResponse.policies:type_name -> ckd.v1.PolicyRef
 	23, // 9: ckd.v1.DecomposeStreamResponse.results:type_name -> ckd.v1.Result
-	43, // 10: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
+	44, // 10: ckd.v1.DecomposeStreamResponse.faults:type_name -> google.rpc.Status
 	3,  // 11: ckd.v1.StreamInfo.kind:type_name -> ckd.v1.Kind
 	21, // 12: ckd.v1.StreamInfo.limits:type_name -> ckd.v1.Limits
 	24, // 13: ckd.v1.Result.decomposition:type_name -> ckd.v1.Decomposition
-	43, // 14: ckd.v1.Result.error:type_name -> google.rpc.Status
+	44, // 14: ckd.v1.Result.error:type_name -> google.rpc.Status
 	25, // 15: ckd.v1.Decomposition.decision:type_name -> ckd.v1.Decision
 	26, // 16: ckd.v1.Decomposition.scores:type_name -> ckd.v1.Scores
 	27, // 17: ckd.v1.Decomposition.pairs:type_name -> ckd.v1.PairTerm
@@ -4498,40 +4651,43 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	5,  // 33: ckd.v1.Model.variance:type_name -> ckd.v1.Variance
 	8,  // 34: ckd.v1.Model.gate:type_name -> ckd.v1.Gate
 	10, // 35: ckd.v1.Model.scope:type_name -> ckd.v1.Scope
-	41, // 36: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
-	41, // 37: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
-	37, // 38: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
-	36, // 39: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
-	41, // 40: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
-	35, // 41: ckd.v1.Model.promises:type_name -> ckd.v1.Promise
+	42, // 36: ckd.v1.Model.primary:type_name -> ckd.v1.ScoreRule
+	42, // 37: ckd.v1.Model.fallback:type_name -> ckd.v1.ScoreRule
+	38, // 38: ckd.v1.Model.calibration:type_name -> ckd.v1.Calibration
+	37, // 39: ckd.v1.Model.settle:type_name -> ckd.v1.Settle
+	42, // 40: ckd.v1.Model.guard:type_name -> ckd.v1.ScoreRule
+	36, // 41: ckd.v1.Model.promises:type_name -> ckd.v1.Promise
 	21, // 42: ckd.v1.Model.limits:type_name -> ckd.v1.Limits
-	22, // 43: ckd.v1.Promise.policy:type_name -> ckd.v1.PolicyRef
-	0,  // 44: ckd.v1.Promise.verdict:type_name -> ckd.v1.Verdict
-	38, // 45: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
-	38, // 46: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
-	44, // 47: ckd.v1.Promise.time:type_name -> google.protobuf.Timestamp
-	38, // 48: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	38, // 49: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	39, // 50: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	38, // 51: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
-	12, // 52: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	11, // 53: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
-	40, // 54: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
-	11, // 55: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
-	7,  // 56: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	15, // 57: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	28, // 58: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	30, // 59: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	32, // 60: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	19, // 61: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	29, // 62: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	31, // 63: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	33, // 64: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	61, // [61:65] is the sub-list for method output_type
-	57, // [57:61] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	11, // 43: ckd.v1.Alarm.figure:type_name -> ckd.v1.CertifiedFigure
+	45, // 44: ckd.v1.Alarm.raised:type_name -> google.protobuf.Timestamp
+	45, // 45: ckd.v1.Alarm.ended:type_name -> google.protobuf.Timestamp
+	22, // 46: ckd.v1.Promise.policy:type_name -> ckd.v1.PolicyRef
+	0,  // 47: ckd.v1.Promise.verdict:type_name -> ckd.v1.Verdict
+	39, // 48: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
+	39, // 49: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
+	45, // 50: ckd.v1.Promise.time:type_name -> google.protobuf.Timestamp
+	39, // 51: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
+	39, // 52: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
+	40, // 53: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	39, // 54: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
+	12, // 55: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	11, // 56: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	41, // 57: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	11, // 58: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	7,  // 59: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	15, // 60: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	28, // 61: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	30, // 62: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	32, // 63: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	19, // 64: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	29, // 65: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	31, // 66: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	33, // 67: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	64, // [64:68] is the sub-list for method output_type
+	60, // [60:64] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }
@@ -4552,18 +4708,18 @@ func file_ckd_v1_uncertainty_proto_init() {
 	file_ckd_v1_uncertainty_proto_msgTypes[11].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[13].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[19].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[20].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[21].OneofWrappers = []any{}
-	file_ckd_v1_uncertainty_proto_msgTypes[24].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[22].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[25].OneofWrappers = []any{}
 	file_ckd_v1_uncertainty_proto_msgTypes[26].OneofWrappers = []any{}
+	file_ckd_v1_uncertainty_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_uncertainty_proto_rawDesc), len(file_ckd_v1_uncertainty_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -76,9 +76,9 @@ func (s *Server) decided(p *Policy, t terms, d decision, o *engine.Outcome, got 
 	return nil
 }
 
-// alarmed reports whether an alarm of the policy is up and its audit heeds it.
+// alarmed reports whether an alarm of the model is up and the policy's audit heeds it.
 func (s *Server) alarmed(p *Policy) bool {
-	return s.Alarm == p.Hash && p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach
+	return s.Alarm == p.Name && p.Audit != nil && p.Audit.OnBreach == policy.DeferOnBreach
 }
 
 // countMismatch counts how an input differs from those of the policy's calibration.

@@ -37,7 +37,7 @@ type Server struct {
 	Limits Limits
 	Room   Room
 	Keys   *receipt.Keys // nil: the daemon has none
-	Alarm  string        // hash of the policy whose alarm is up, or ""
+	Alarm  string        // model whose alarm is up, or ""
 	// Referred collects the inputs that go to a person, until the caller takes them.
 	Referred []string
 	// Sampler is that of every early-stopping rule. Its choice must not depend on verdicts.

@@ -104,7 +104,7 @@ func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 	d.rpc = newRPC(s, log, d.shutdown)
 	d.page = newPage(c, s, d.security, d.keeper, registry, m, inputs, d.sockets.admin, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
-	if d.policies.store, err = store.Open(s.SetPolicies, c.Policy...); err != nil {
+	if d.policies.store, err = store.Open(d.keeper.admit(s.SetPolicies), c.Policy...); err != nil {
 		return nil, err
 	}
 	if err := d.openHTTP(c, registry, m, refusals, failed); err != nil {
@@ -113,6 +113,7 @@ func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 	logWorstCase(log, options.Limits.WorstCase(len(s.Policies()), connections.all, c.HTTP != config.Off), options.MemoryLimit)
 	log.Info("arithmetic", zap.String("version", kernel.Name()))
 	d.policies.begin()
+	d.keeper.begin()
 	return d, nil
 }
 

@@ -6,20 +6,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/config"
-	"github.com/ckd-project/ckd/internal/files"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
@@ -32,12 +29,13 @@ import (
 )
 
 const (
-	tellEvery    = 2 * time.Second  // between reports to the ledger
-	tellTime     = 10 * time.Second // timeout of a report
-	figuresEvery = 10 * time.Second // between readings of all figures
-	lastTell     = time.Second      // timeout of the last report
+	tellEvery    = 2 * time.Second  // between rounds, unless the ledger asks for more
+	tellLatest   = time.Minute      // between rounds, whatever the ledger asks for
+	tellTime     = 10 * time.Second // timeout of a round
+	figuresEvery = 10 * time.Second // between readings of all figures, while somebody looks
+	lastTell     = time.Second      // timeout of the first round and of the last
 	awayAfter    = time.Minute      // without an answer, until /healthz says so
-	mostAtOnce   = 5000             // counts in one message
+	clocksApart  = time.Minute      // from then on receipts and cohorts are not where they belong
 	processName  = 16               // random bytes
 )
 
@@ -47,47 +45,48 @@ type keeper struct {
 	server decider
 	log    *zap.Logger
 	failed *failedReloads
+	keys   func() *receipt.Keys
+	now    func() time.Time
 	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
 	report func(context.Context, *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error)
 	place  string                // where the ledger is, for the log
-	file   string                // keeps the state; "" for none
+	file   string                // keeps the memory; "" for none
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
+	// replicas returns the daemons that tell the ledger of this process; nil for another's.
+	replicas func() []ledger.Replica
 	// promises returns the promises with their figures, as last computed or told.
 	promises func() []*ckdv1.PromiseFigures
-	// figures asks another process's ledger for the figures that its answers to tell lack; nil for the
-	// own ledger.
-	figures func(context.Context) ([]*ckdv1.PromiseFigures, error)
+	// figures asks another process's ledger for the figures of a model that its answers to tell lack; nil
+	// for the own ledger.
+	figures func(ctx context.Context, model string) ([]*ckdv1.PromiseFigures, error)
 	told    atomic.Pointer[[]*ckdv1.PromiseFigures] // that figures returned last
-	asked   time.Time                               // when it was last called
+	looked  atomic.Pointer[time.Time]               // when somebody last looked at figures; nil for never
+	asked   time.Time                               // when figures was last called
 	short   bool                                    // figures has failed, and the failure was logged
 
-	process  string
-	began    atomic.Bool               // run was called
-	answered atomic.Pointer[time.Time] // when the ledger last answered; nil for never
+	process   string
+	began     atomic.Bool               // run was called
+	answered  atomic.Pointer[time.Time] // when the ledger last answered; nil for never
+	incidents *incidents
+	alarms    atomic.Pointer[[]ledger.Alarm] // the last of each figure, for metrics
 
-	mu       sync.Mutex                       // one round at a time
-	policies map[string]string                // texts that the ledger has, by hash
-	audits   map[string]*policy.Audit         // of policies that are or were in force, by hash
-	counts   map[countKey]server.IssuedCounts // as the ledger has them
-	sealed   map[receipt.SealerID]uint64      // as the ledger has it
-	state    []*ckdv1.Promise
-	away     bool // the last round failed
-	warned   bool // of the missing file
+	mu       sync.Mutex // one round at a time
+	progress progress
+	memory   ledgerMemory
+	room     int              // bytes of a part
+	shown    []*ckdv1.Promise // in force on the server
+	cause    string           // why the ledger did not answer, as logged; "" while it does
+	pause    time.Duration    // until the next round
+	warned   bool             // of the missing file
 }
 
 // decider is the server as a keeper sees it.
 type decider interface {
 	Policies() []*policy.Policy
-	Issued() []server.Issued
+	Issued(after uint64, keys int) []server.Issued
 	Sealed() map[receipt.SealerID]uint64
-	SetPromises([]*ckdv1.Promise)
-}
-
-// countKey names a count of the process.
-type countKey struct {
-	server.IssuedKey
-	stratum receipt.Stratum
+	SetLedgerState(server.LedgerState)
 }
 
 // newKeeper opens the ledger, or connects to it. It returns nil if the settings name none. Of a ledger in this
@@ -95,10 +94,8 @@ type countKey struct {
 func newKeeper(
 	c *config.Config, s *server.Server, keys func() *receipt.Keys, inputs *triage.Inputs, m *metrics.Metrics, log *zap.Logger, failed *failedReloads,
 ) (_ *keeper, err error) {
-	var name [processName]byte
-	_, _ = rand.Read(name[:]) // never fails: crypto/rand
-	k := &keeper{server: s, log: log, failed: failed, process: hex.EncodeToString(name[:])}
-	k.forgetAll()
+	k := makeKeeper(s, keys, log, failed)
+	k.file = c.LedgerState
 	switch {
 	case c.Ledger != "":
 		err = k.open(c, s, keys, inputs, m)
@@ -110,6 +107,13 @@ func newKeeper(
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
+	if err := k.readState(); err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	if k.memory.ledger != nil {
+		k.log.Info("what the ledger said last stands until it answers", zap.Timep("said", k.answered.Load()), zap.String("file", k.file))
+	}
+	k.inForce()
 	started := clock.Now()
 	m.ReadStateTime(func() time.Time {
 		if at := k.answered.Load(); at != nil {
@@ -117,7 +121,17 @@ func newKeeper(
 		}
 		return started
 	})
+	m.ReadLedger(k.incidents.now, func() []ledger.Alarm { return *k.alarms.Load() })
 	return k, nil
+}
+
+func makeKeeper(s decider, keys func() *receipt.Keys, log *zap.Logger, failed *failedReloads) *keeper {
+	var name [processName]byte
+	_, _ = rand.Read(name[:]) // never fails: crypto/rand
+	return &keeper{
+		server: s, log: log, failed: failed, keys: keys, now: clock.Now, process: hex.EncodeToString(name[:]),
+		incidents: &incidents{log: log, failed: failed}, progress: newProgress(nil), memory: newLedgerMemory(), room: partBytes, pause: tellEvery,
+	}
 }
 
 // open opens a ledger of this process.
@@ -128,7 +142,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	}
 	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome, Reported: inputs.Reported})
 	k.report = service.ReportOutcomes
-	k.tell, k.place, k.close = service.ReportIssued, c.Ledger, l.Close
+	k.tell, k.place, k.close, k.replicas = service.ReportIssued, c.Ledger, l.Close, l.Replicas
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
@@ -149,7 +163,7 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	return nil
 }
 
-// connect makes a client of another daemon's ledger, and reads its last answer from the file.
+// connect makes a client of another daemon's ledger.
 func (k *keeper) connect(c *config.Config) error {
 	var options []client.Option
 	switch {
@@ -172,20 +186,19 @@ func (k *keeper) connect(c *config.Config) error {
 	k.report = func(ctx context.Context, r *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error) {
 		return service.ReportOutcomes(ctx, r)
 	}
-	k.figures = func(ctx context.Context) ([]*ckdv1.PromiseFigures, error) {
-		answer, err := service.ListPromises(ctx, &ckdv1.ListPromisesRequest{})
+	k.figures = func(ctx context.Context, model string) ([]*ckdv1.PromiseFigures, error) {
+		answer, err := service.ListPromises(ctx, &ckdv1.ListPromisesRequest{Model: model})
 		return answer.GetPromises(), err
 	}
 	k.promises = func() []*ckdv1.PromiseFigures {
+		now := k.now()
+		k.looked.Store(&now)
 		if all := k.told.Load(); all != nil {
 			return *all
 		}
 		return nil
 	}
-	k.place, k.close, k.file = c.LedgerAt, conn.Close, c.LedgerState
-	if err := k.readState(); err != nil {
-		return errors.Join(err, conn.Close())
-	}
+	k.place, k.close = c.LedgerAt, conn.Close
 	return nil
 }
 
@@ -201,49 +214,6 @@ func (k *keeper) enter(ctx context.Context, o *ckdv1.Outcome) (*ckdv1.OutcomeAns
 	return answer.GetAnswers()[0], nil
 }
 
-// readState reads the state that the ledger said last.
-func (k *keeper) readState() error {
-	if k.file == "" {
-		return nil
-	}
-	data, err := os.ReadFile(k.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(k.file)
-	if err != nil {
-		return err
-	}
-	var said ckdv1.ReportIssuedResponse
-	if err := protojson.Unmarshal(data, &said); err != nil {
-		return fmt.Errorf("%s: not the state of a ledger, expected a file that a daemon wrote, or none: %w", k.file, err)
-	}
-	written := info.ModTime()
-	k.answered.Store(&written)
-	k.state = said.GetPromises()
-	k.inForce()
-	k.log.Info("what the ledger said last stands until it answers", zap.Time("said", written), zap.String("file", k.file))
-	return nil
-}
-
-// writeState keeps the ledger's answer, for a start while the ledger is away. It is called after each answer:
-// the file is as old as the state, also after a start.
-func (k *keeper) writeState() {
-	if k.file == "" {
-		return
-	}
-	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Promises: k.state})
-	if err == nil {
-		err = files.Replace(k.file, data, 0o600)
-	}
-	if err != nil {
-		k.log.Error("what the ledger said cannot be kept: a start while it is away would not know of alarms", zap.Error(err))
-	}
-}
-
 // run tells the ledger every few seconds, until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	k.began.Store(true)
@@ -252,15 +222,33 @@ func (k *keeper) run(ctx context.Context) {
 	if k.watch != nil {
 		watching.Go(func() { k.watch(ctx) })
 	}
-	tick := time.NewTicker(clock.Every(tellEvery))
-	defer tick.Stop()
 	for {
 		k.round(ctx, tellTime)
+		k.mu.Lock()
+		pause := k.pause
+		k.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(clock.Every(pause)):
 		}
+	}
+}
+
+// begin tells the ledger for the first time, before inputs come: policies with on_breach: defer wait for
+// its answer. It does not wait for a ledger that is away.
+func (k *keeper) begin() {
+	if k == nil {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		k.round(context.Background(), lastTell)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(lastTell):
 	}
 }
 
@@ -277,172 +265,247 @@ func (k *keeper) end() {
 	}
 }
 
-// round reports new decisions to the ledger and applies its answer. While the ledger is away, its last
+// round tells the ledger what it lacks, part by part, and puts its answers in force. What an answer has
+// acknowledged is not told again, also if the round ends early. While the ledger is away, its last
 // answer stands.
 func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for range 3 { // a ledger that lacks a policy asks for it
-		request, told := k.request()
-		answer, err := k.tell(ctx, request)
+	began, heard := time.Now(), false
+	for r := k.newRound(); !r.told || len(r.ask) > 0; {
+		p := k.next(r)
+		sent := k.now()
+		answer, err := k.tell(ctx, p.ReportIssuedRequest)
 		if err != nil {
+			if k.shrink(p, err) {
+				continue
+			}
 			k.missed(err)
-			return
+			break
 		}
-		told()
-		k.heed(answer)
-		for _, hash := range answer.GetUnknownPolicies() {
-			k.forget(hash)
+		k.hear(p, answer, sent)
+		if now := answer.GetLedger(); k.progress.ledger != nil && !sameCopy(k.progress.ledger, now) {
+			k.progress, r = newProgress(now), k.newRound() // it lacks what the other copy was told
+		} else {
+			k.progress.ledger = now
+			k.acknowledged(r, p, answer)
 		}
-		if len(answer.GetUnknownPolicies()) == 0 && len(request.GetCounts()) < mostAtOnce {
-			k.readFigures(ctx)
-			return
-		}
-	}
-}
-
-// request returns the counts and policies that the ledger lacks, and a function that notes them as sent.
-func (k *keeper) request() (*ckdv1.ReportIssuedRequest, func()) {
-	r := &ckdv1.ReportIssuedRequest{Process: k.process}
-	texts := map[string]string{}
-	for _, p := range k.server.Policies() {
-		r.PolicyHashes = append(r.PolicyHashes, p.Hash)
-		k.audits[p.Hash] = p.Audit
-		k.warnOfFile(p)
-		if text := string(p.Marshal()); k.policies[p.Hash] != text {
-			r.Policies, texts[p.Hash] = append(r.Policies, []byte(text)), text
+		heard = true
+		if time.Since(began) > limit/2 { // the rest comes in the next round
+			break
 		}
 	}
-	counts, sealed := map[countKey]server.IssuedCounts{}, k.server.Sealed()
-	for _, i := range k.server.Issued() {
-		key := countKey{i.IssuedKey, i.Stratum}
-		if k.counts[key] == i.IssuedCounts || len(r.Counts) == mostAtOnce {
-			continue
-		}
-		counts[key] = i.IssuedCounts
-		r.Counts = append(r.Counts, outcomes.IssuedMessage(&ledger.Issued{
-			Policy: i.Policy, Version: i.Version, Stratum: i.Stratum, Start: time.UnixMicro(i.Start),
-			Decisions: i.Decisions, Eligible: i.Eligible, Receipts: i.Receipts, Reviews: i.Reviews,
-			Propensity: i.Propensity, InversePropensity: i.InversePropensity, Audit: k.audits[hex.EncodeToString(i.Policy[:])],
-		}))
-	}
-	if len(r.Counts) == mostAtOnce {
-		sealed = nil // some of them are not counted yet
-	}
-	for sealer, n := range sealed {
-		if had, told := k.sealed[sealer]; !told || had != n {
-			r.Sealed = append(r.Sealed, &ckdv1.SealedCount{Sealer: sealer[:], Count: n})
-		}
-	}
-	return r, func() {
-		maps.Copy(k.sealed, sealed)
-		maps.Copy(k.policies, texts)
-		maps.Copy(k.counts, counts)
-	}
-}
-
-// forgetAll notes that the ledger has nothing.
-func (k *keeper) forgetAll() {
-	k.policies, k.audits, k.counts = map[string]string{}, map[string]*policy.Audit{}, map[countKey]server.IssuedCounts{}
-	k.sealed = map[receipt.SealerID]uint64{}
-}
-
-// forget notes that the ledger lacks a policy, and the counts under it.
-func (k *keeper) forget(hash string) {
-	delete(k.policies, hash)
-	clear(k.sealed)
-	for key := range k.counts {
-		if hex.EncodeToString(key.Policy[:]) == hash {
-			delete(k.counts, key)
-		}
-	}
-}
-
-// warnOfFile warns once if a policy would need a file of the state, and there is none.
-func (k *keeper) warnOfFile(p *policy.Policy) {
-	if k.warned || k.file != "" || k.watch != nil || p.Audit == nil || p.Audit.OnBreach != policy.DeferOnBreach {
+	if !heard {
 		return
 	}
-	k.warned = true
-	k.log.Warn("a policy defers while its promise is violated, and without ledger-state a start while the ledger is away does not know of alarms",
-		zap.String("model", p.Name))
+	k.incidents.set(incidentPolicy, k.refusedPolicies())
+	k.inForce()
+	k.writeState()
+	k.watchReplicas()
+	k.readFigures(ctx)
 }
 
-// missed notes that the ledger did not answer.
+// missed notes that the ledger did not answer. The log names each cause once while it lasts.
 func (k *keeper) missed(err error) {
-	if !k.away {
+	if cause := causeOf(err); cause != k.cause {
 		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.place), zap.Error(err))
+		k.cause = cause
 	}
-	k.away = true
-	since := "since this daemon started"
-	if answered := k.answered.Load(); answered != nil {
-		if clock.Since(*answered) < awayAfter {
-			return
-		}
+	k.pause = tellEvery
+	clear(k.progress.refused) // it may be another one when it answers again
+	since, answered := "since this daemon started", k.answered.Load()
+	if answered != nil {
 		since = "since " + answered.UTC().Format(time.RFC3339)
 	}
-	k.failed.set("ledger", fmt.Sprintf("ledger: %s has not answered %s; what it said last stands", k.place, since))
+	if k.memory.ledger == nil {
+		if models := k.deferring(); len(models) > 0 {
+			k.incidents.set(incidentUnheard, fmt.Sprintf("ledger: %s has not answered since this daemon started: until it does, everything called safe is deferred for %s",
+				k.place, strings.Join(models, ", ")))
+		}
+	}
+	if answered == nil || clock.Since(*answered) >= awayAfter {
+		k.incidents.set(incidentAway, fmt.Sprintf("ledger: %s has not answered %s; what it said last stands: %s", k.place, since, k.cause))
+	}
 }
 
-// heed puts the ledger's answer in force, and logs new verdicts.
-func (k *keeper) heed(answer *ckdv1.ReportIssuedResponse) {
-	now := clock.Now()
+// causeOf returns an error without what differs each time, such as the port of a connection.
+func causeOf(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '#'
+		}
+		return r
+	}, err.Error())
+}
+
+// deferring returns the models whose policies depend on the ledger.
+func (k *keeper) deferring() (models []string) {
+	for _, p := range k.server.Policies() {
+		if server.DefersOnBreach(p) {
+			models = append(models, p.Name)
+		}
+	}
+	return models
+}
+
+// hear takes in the ledger's answer to a part that was sent at a time.
+func (k *keeper) hear(p *part, answer *ckdv1.ReportIssuedResponse, sent time.Time) {
+	now := k.now()
 	k.answered.Store(&now)
-	if k.away {
+	if k.cause != "" {
 		k.log.Info("the ledger answers again", zap.String("ledger", k.place))
 	}
-	k.away = false
-	k.failed.set("ledger", "")
+	k.cause = ""
+	k.incidents.set(incidentAway, "")
+	k.incidents.set(incidentUnheard, "")
+	k.pause = min(max(answer.GetNext().AsDuration(), tellEvery), tellLatest)
+	before, id := k.memory.ledger, answer.GetLedger()
+	k.memory.hear(p.PolicyHashes, answer)
+	other := ""
+	switch {
+	case before == nil || sameCopy(before, id):
+	case !sameLedger(before, id):
+		forget := "restart this daemon"
+		if k.file != "" {
+			forget = "delete " + k.file + " and " + forget
+		}
+		other = fmt.Sprintf("ledger: %s is another ledger (%s) than the one that this daemon was told by before (%s): was its folder emptied, or is its path or address "+
+			"wrong? What the other one said stands, alarms too. To take this one for good, %s", k.place, id.GetId(), before.GetId(), forget)
+	default:
+		k.log.Warn("the ledger was restored from an older copy: everything is told again, and alarms that the copy lacks stay", zap.String("ledger", k.place),
+			zap.Uint64("generation", id.GetGeneration()))
+	}
+	k.incidents.set(incidentOther, other)
+	k.hearClock(answer, sent, now)
+	key := ""
+	if unknown := answer.GetUnknownReceiptKeys(); len(unknown) > 0 {
+		key = fmt.Sprintf("ledger: %s lacks the receipt keys %s of this daemon: it refuses outcomes of their receipts. Add them to its receipt-keys",
+			k.place, strings.Join(unknown, ", "))
+	}
+	k.incidents.set(incidentKey, key)
+}
+
+// hearClock compares the clocks, less what the message took.
+func (k *keeper) hearClock(answer *ckdv1.ReportIssuedResponse, sent, now time.Time) {
+	text := ""
+	if answer.GetTime() != nil {
+		there := answer.GetTime().AsTime()
+		switch {
+		case sent.Sub(there) > clocksApart:
+			text = "ahead of"
+		case there.Sub(now) > clocksApart:
+			text = "behind"
+		}
+		if text != "" {
+			text = fmt.Sprintf("ledger: the clock of this daemon is more than a minute %s that of %s: decisions count in the wrong hour, and outcomes can be refused", text, k.place)
+		}
+	}
+	k.incidents.set(incidentClock, text)
+}
+
+// watchReplicas names the daemons that have an incident with the ledger of this process.
+func (k *keeper) watchReplicas() {
+	if k.replicas == nil {
+		return
+	}
+	const most = 10 // lines
+	var faults []string
+	known := k.keys().IDs()
+	for _, r := range k.replicas() {
+		name := fmt.Sprintf("replica %.8s", r.Process)
+		if r.Identity != "" {
+			name += " (" + r.Identity + ")"
+		}
+		if r.ClockAhead.Abs() > clocksApart {
+			faults = append(faults, fmt.Sprintf("ledger: the clock of %s differs by more than a minute", name))
+		}
+		if lacking := slices.DeleteFunc(slices.Clone(r.Keys), func(id string) bool { return slices.Contains(known, id) }); len(lacking) > 0 {
+			faults = append(faults, fmt.Sprintf("ledger: receipt-keys lacks the keys %s of %s", strings.Join(lacking, ", "), name))
+		}
+		if r.Remembers.ID != "" && k.memory.ledger != nil && r.Remembers.ID != k.memory.ledger.GetId() {
+			faults = append(faults, fmt.Sprintf("ledger: %s was told by another ledger before (%s)", name, r.Remembers.ID))
+		}
+	}
+	if n := len(faults) - most; n > 0 {
+		faults = append(faults[:most], fmt.Sprintf("ledger: and %d more", n))
+	}
+	k.incidents.set(incidentReplicas, strings.Join(faults, "\n"))
+}
+
+// readFigures asks for all figures of the policies in force, now and then while somebody looks at them.
+// Without the right to read them, the short figures of the ledger's answers have to do. The caller holds
+// mu.
+func (k *keeper) readFigures(ctx context.Context) {
+	looked := k.looked.Load()
+	if k.figures == nil || looked == nil || k.now().Sub(*looked) > 3*figuresEvery || time.Since(k.asked) < clock.Every(figuresEvery) {
+		return
+	}
+	k.asked = time.Now()
+	var all []*ckdv1.PromiseFigures
+	var failed error
+	for _, p := range k.server.Policies() {
+		figures, err := k.figures(ctx, p.Name)
+		if err != nil {
+			failed = err
+			break
+		}
+		all = append(all, figures...)
+	}
+	if failed != nil {
+		if !k.short {
+			k.log.Warn("the ledger does not tell all figures, of which the triage page then shows few: does the identity of ledger-token have the right outcomes?",
+				zap.String("ledger", k.place), zap.Error(failed))
+		}
+		all = nil
+		for _, p := range k.shown {
+			all = append(all, outcomes.ShortFigures(p))
+		}
+	}
+	k.short = failed != nil
+	k.told.Store(&all)
+}
+
+// inForce puts in force what is remembered, logs new verdicts, and has /healthz name alarms and violated
+// promises.
+func (k *keeper) inForce() {
+	var hashes []string
+	for _, p := range k.server.Policies() {
+		hashes = append(hashes, p.Hash)
+	}
+	if len(hashes) > 0 { // else the policies are still to come
+		k.memory.keepOnly(hashes)
+	}
 	before := map[string]*ckdv1.Promise{}
-	for _, p := range k.state {
+	for _, p := range k.shown {
 		before[nameOf(p)] = p
 	}
-	k.state = answer.GetPromises()
-	for _, p := range k.state {
+	k.shown = k.memory.states()
+	for _, p := range k.shown {
 		was := before[nameOf(p)]
 		if was.GetVerdict() != p.GetVerdict() || was.GetAlarm() != p.GetAlarm() {
 			logPromise(k.log, p)
 		}
 	}
-	k.inForce()
-	k.writeState()
-}
-
-// readFigures asks for all figures of the policies in force, now and then. Without the right to read
-// them, the short figures of its answers have to do. The caller holds mu.
-func (k *keeper) readFigures(ctx context.Context) {
-	if k.figures == nil || time.Since(k.asked) < clock.Every(figuresEvery) {
-		return
+	if models := k.deferring(); len(models) > 0 && k.file == "" && !k.warned {
+		k.warned = true
+		k.log.Warn("policies defer while an alarm is up, and without ledger-state a restart forgets the alarms that this daemon knows: a ledger that was emptied "+
+			"or restored meanwhile would end them", zap.Strings("models", models))
 	}
-	k.asked = time.Now()
-	all, err := k.figures(ctx)
-	if err != nil {
-		if !k.short {
-			k.log.Warn("the ledger does not tell all figures, of which the triage page then shows few: does the identity of ledger-token have the right outcomes?",
-				zap.String("ledger", k.place), zap.Error(err))
-		}
-		all = nil
-		for _, p := range k.state {
-			all = append(all, outcomes.ShortFigures(p))
+	alarms := []ledger.Alarm{}
+	for _, a := range k.memory.allAlarms() {
+		alarms = append(alarms, outcomes.AlarmOf(a))
+	}
+	for _, p := range k.server.Policies() {
+		never := &ckdv1.Alarm{Model: p.Name, Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR}
+		if k.memory.alarms[keyOf(never)] == nil {
+			alarms = append(alarms, ledger.Alarm{Model: p.Name, Figure: outcomes.AlarmOf(never).Figure})
 		}
 	}
-	k.short = err != nil
-	k.told.Store(&all)
-}
-
-// inForce puts the state in force, and has /healthz name violated promises.
-func (k *keeper) inForce() {
-	lines := ""
-	for _, p := range k.state {
-		if p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
-			lines += fmt.Sprintf("model %s: policy %.12s, model version %q: %s\n",
-				p.GetPolicy().GetModel(), p.GetPolicy().GetHash(), p.GetModelVersion(), p.GetStatement())
-		}
-	}
-	k.failed.set("promises", lines)
-	k.server.SetPromises(k.state)
+	k.alarms.Store(&alarms)
+	k.failed.set("promises", k.memory.violations())
+	k.server.SetLedgerState(server.LedgerState{Heard: k.memory.ledger != nil, Promises: k.shown, Alarms: k.memory.up()})
 }
 
 // nameOf names a promise.
@@ -456,4 +519,20 @@ func logPromise(log *zap.Logger, p *ckdv1.Promise) {
 	}
 	log.Log(level, "what outcomes say of a policy has changed", zap.String("model", p.GetPolicy().GetModel()),
 		zap.String("policy_hash", p.GetPolicy().GetHash()), zap.String("model_version", p.GetModelVersion()), zap.String("statement", p.GetStatement()))
+}
+
+// admit returns what puts policies in force, but for those that could never be judged: a daemon without a
+// ledger cannot know that their promise is violated, and would retain as if it held.
+func (k *keeper) admit(use func(*policy.Set) error) func(*policy.Set) error {
+	if k != nil {
+		return use
+	}
+	return func(set *policy.Set) error {
+		for _, p := range set.All() {
+			if server.DefersOnBreach(p) {
+				return fmt.Errorf("model %q: audit.on_breach: defer, but this daemon has no ledger that could tell it of a breach, expected ledger or ledger-at beside it, or on_breach: alarm", p.Name)
+			}
+		}
+		return use(set)
+	}
 }

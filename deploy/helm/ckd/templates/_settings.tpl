@@ -47,6 +47,7 @@ large numbers stay integers.
 {{- end -}}
 {{- if eq $v.mode "ledger" -}}
 {{- $_ := set $all "ledger" "/var/lib/ckd/ledger" -}}
+{{- $_ := set $all "ledger-state" "/var/lib/ckd/ledger-state.json" -}}
 {{- end -}}
 {{- if $v.ledger.at -}}
 {{- $_ := set $all "ledger-at" $v.ledger.at -}}
