@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,7 +80,12 @@ func TestAlarmOutlivesLedger(t *testing.T) {
 	alarmed("told by the ledger")
 
 	keeper.Stop()
-	keeper = keeps(filepath.Join(t.TempDir(), "emptied"))
+	emptied := t.TempDir()
+	if out, err := exec.Command(ckd, "serve", "--policy", f.policy, "--receipt-keys", f.keys, "--ledger", emptied).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "ckd outcomes begin") || !strings.Contains(string(out), "ckd outcomes restore") {
+		t.Errorf("an emptied folder was served, or refused without what to do: %v: %s", err, out)
+	}
+	keeper = keeps(testbed.Ledger(t, ckd))
 	eventually(t, "another ledger is an incident", func() bool {
 		return strings.Contains(healthz(other), "is another ledger") && other.gauge("ckd_ledger_fault", "fault", "other_ledger") == 1
 	})
