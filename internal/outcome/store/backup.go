@@ -15,8 +15,8 @@ import (
 // metaLastBackup is where the time of the last backup is noted.
 const metaLastBackup = "last_backup"
 
-// Purge has nothing remain of what was deleted, in the file or in its log, and gives its room back. The
-// error is ErrBusy where a View, of this process or another, still reads what was deleted.
+// Purge has nothing remain of what was deleted, in the file or in its log, and gives its room back.
+// The error is ErrBusy where a View, of this process or another, still reads what was deleted.
 func (s *Store) Purge() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -29,8 +29,8 @@ func (s *Store) Purge() error {
 	return explain(s.path, s.restartLog())
 }
 
-// Backup writes the ledger as of now to a file, which it replaces, beside Updates and Views: a copy of a
-// snapshot, which ends however much is written meanwhile. The file is whole or as it was.
+// Backup writes the ledger as of now to a file, which it replaces, beside Updates and Views: a copy
+// of a snapshot, which ends however much is written meanwhile. The file is whole or as it was.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	made := path + ".new"
 	if err := removeAll(made); err != nil {
@@ -67,9 +67,9 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 // replaced is the suffix of a ledger in whose place a backup was put.
 const replaced = ".replaced"
 
-// Restore puts a backup in the place of the ledger of a folder, as a new generation of it. It refuses a
-// backup that Open would, and a ledger that a process has open. The ledger that was there, however
-// damaged, stays beside it, as ledger.db.replaced, until the next Restore.
+// Restore puts a backup in the place of the ledger of a folder, as a new generation of it. It
+// refuses a backup that Open would, and a ledger that a process has open. The ledger that was
+// there, however damaged, stays beside it, as ledger.db.replaced, until the next Restore.
 func Restore(backup, dir string, o Options) error {
 	if err := checkFile(backup); err != nil {
 		return err
@@ -117,7 +117,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // only read
+	defer in.Close()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ const (
 	lockBytes = 510
 )
 
-// checkUnused returns ErrBusy for a ledger that another process has open.
+// checkUnused returns ErrBusy for a ledger that is open.
 func checkUnused(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -141,13 +141,13 @@ func checkUnused(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: lockStart, Len: lockBytes}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil {
 		return err
 	}
 	if lock.Type != unix.F_UNLCK {
-		return fmt.Errorf("%s: %w: process %d has it open: stop it first", path, ErrBusy, lock.Pid)
+		return fmt.Errorf("%s: %w: a process has it open: stop that first", path, ErrBusy)
 	}
 	return nil
 }

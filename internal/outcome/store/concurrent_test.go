@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 
 const updates = 100
 
-// TestTwoProcesses updates one cohort in two processes: no update is lost, and each process sees the
-// other's.
+// TestTwoProcesses updates one cohort in two processes: no update is lost, and each process sees
+// the other's.
 func TestTwoProcesses(t *testing.T) {
 	dir, s := create(t)
 	self, err := os.Executable()
@@ -221,8 +221,10 @@ func TestFailedUpdate(t *testing.T) {
 	}
 	func() {
 		defer func() { recover() }() //nolint:errcheck // it is the panic below
-		s.Update(func(tx *store.Tx) error {
-			tx.SetMeta("a", "b")
+		_ = s.Update(func(tx *store.Tx) error {
+			if err := tx.SetMeta("a", "b"); err != nil {
+				return err
+			}
 			panic("no")
 		})
 	}()
@@ -257,10 +259,13 @@ func TestRestore(t *testing.T) {
 	}
 	child := exec.Command(self)
 	child.Env = append(os.Environ(), restoreDir+"="+dir, backupFile+"="+backup)
-	if said, err := child.CombinedOutput(); err == nil || !bytes.Contains(said, []byte("has it open: stop it first")) {
+	if said, err := child.CombinedOutput(); err == nil || !bytes.Contains(said, []byte("a process has it open: stop that first")) {
 		t.Errorf("restored below an open ledger: %v: %s", err, said)
 	}
 
+	if err := store.Restore(backup, dir, store.Options{}); !errors.Is(err, store.ErrBusy) {
+		t.Errorf("restored below an open ledger of this process: %v", err)
+	}
 	s.Close()
 	for _, damage := range []func() error{
 		func() error { return nil },

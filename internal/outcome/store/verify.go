@@ -22,12 +22,13 @@ type Checked struct {
 	Faults     uint64
 }
 
-// Verify reads the whole ledger, beside Updates, and calls each with every fault that it finds: in the
-// structure of the file, in the checksum of a row, between a sealed receipt and what is stored of it, and
-// between the sums of a cohort and what was issued. It does not look at bytes that hold nothing.
+// Verify reads the whole ledger, beside Updates, and calls each with every fault that it finds: in
+// the structure of the file, in the checksum of a row, between a sealed receipt and what is stored
+// of it, and between the sums of a cohort and what was issued. It does not look at bytes that hold
+// nothing.
 //
-// seal opens a sealed receipt; receipt.ErrUnknownKey says that its key is not at hand; a nil seal leaves
-// the receipts sealed. The error says that Verify could not go on.
+// seal opens a sealed receipt; receipt.ErrUnknownKey says that its key is not at hand; a nil seal
+// leaves the receipts sealed. The error says that Verify could not go on.
 func (s *Store) Verify(ctx context.Context, seal func(sealed []byte) (receipt.Receipt, receipt.ID, error), each func(fault string)) (Checked, error) {
 	v := &verifier{store: s, ctx: ctx, seal: seal, each: each}
 	for _, part := range []func() error{v.structure, v.decisions, v.cohorts, v.issued, v.others} {
@@ -153,8 +154,8 @@ func same(a, b receipt.Receipt) bool {
 	return a == b
 }
 
-// rows calls read with every row of a query. A row that read finds damaged is a fault under the name that
-// read returns.
+// rows calls read with every row of a query. A row that read finds damaged is a fault under the
+// name that read returns.
 func (v *verifier) rows(tx *Tx, table string, read func(r *row) (name string), query string) error {
 	return tx.query(func(r *row) error {
 		v.checked.Rows++
