@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ckd-project/ckd/client"
+	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )

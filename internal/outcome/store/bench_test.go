@@ -22,7 +22,8 @@ const (
 	sealers = 1
 )
 
-// outcomes makes outcomes with random draws at random times of 14 days, by the sealers of 40 processes.
+// outcomes makes outcomes with random draws at random times of 14 days, by the sealers of 40
+// processes.
 type outcomes struct {
 	rng     *rand.Rand
 	sealers [sealers][16]byte
@@ -93,8 +94,8 @@ func (o *outcomes) report(tb testing.TB, s *store.Store, batch []*truth.Decision
 	})
 }
 
-// filled returns a store with outcomes. It is kept in the folder that STORE_BENCH names, since filling it
-// takes minutes.
+// filled returns a store with outcomes. It is kept in the folder that STORE_BENCH names, since
+// filling it takes minutes.
 func filled(tb testing.TB, n int, sync bool) *store.Store {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -240,4 +241,56 @@ func BenchmarkOpen(b *testing.B) {
 			s.Close()
 		})
 	}
+}
+
+// BenchmarkVerify checks a whole ledger.
+func BenchmarkVerify(b *testing.B) {
+	if testing.Short() {
+		b.Skip("takes minutes")
+	}
+	s := filled(b, 1_000_000, false)
+	used := processorTime()
+	for b.Loop() {
+		if _, err := s.Verify(b.Context(), nil, func(fault string) { b.Error(fault) }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric((processorTime()-used).Seconds()/float64(b.N), "cpu-s/op")
+}
+
+// BenchmarkBackup backs up a ledger while outcomes are stored as fast as they can be. It states the size of
+// the log afterwards.
+func BenchmarkBackup(b *testing.B) {
+	if testing.Short() {
+		b.Skip("takes minutes")
+	}
+	s := filled(b, 5_000_000, false)
+	o := newOutcomes(uint64(time.Now().UnixNano()))
+	stop, stopped, stored := make(chan bool), make(chan bool), 0
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			batch := make([]*truth.Decision, 1000)
+			for i := range batch {
+				batch[i] = o.next()
+			}
+			o.report(b, s, batch)
+			stored += len(batch)
+		}
+	}()
+	to := filepath.Join(b.TempDir(), "backup.db")
+	for b.Loop() {
+		if err := s.Backup(b.Context(), to); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(s.Status().LogBytes)/1e6, "log-MB")
+	}
+	close(stop)
+	<-stopped
+	b.ReportMetric(float64(stored)/b.Elapsed().Seconds(), "outcomes/s")
 }

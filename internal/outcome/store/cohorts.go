@@ -80,8 +80,8 @@ func (tx *Tx) taken(promise, start int64) (taken bool, bets, point []byte, err e
 	return taken, bets, point, err
 }
 
-// PutCount stores what was counted of a cohort while it was touched so often. Where it was touched since,
-// it does nothing.
+// PutCount stores what was counted of a cohort while it was touched so often. Where it was touched
+// since, it does nothing.
 func (tx *Tx) PutCount(promise, start int64, changes uint64, count []byte) error {
 	now, err := tx.changes(promise, start)
 	if err != nil || now != changes {

@@ -14,29 +14,31 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// A conn is one connection to the file, for one goroutine at a time. It speaks to the driver itself:
-// database/sql costs more than the statements of a batch do.
+// A conn is one connection to the file, for one goroutine at a time. It speaks to the driver
+// itself: database/sql costs more than the statements of a batch do.
 type conn struct {
 	driver driver.Conn
 	idle   map[string]driver.Stmt // prepared statements that are not in use
 	args   []driver.NamedValue
 }
 
-// The settings of every connection. Freed bytes are overwritten with zeros. A commit is on the disk when
-// it returns.
+// The settings of every connection. Freed bytes are overwritten with zeros. A commit is on the disk
+// when it returns.
 var settings = []string{
 	"busy_timeout(10000)", "secure_delete(ON)", "foreign_keys(OFF)", "temp_store(MEMORY)", "trusted_schema(OFF)",
 }
 
-// durably has commits sync the data of the files, without the times of the files, which takes the disk half
-// as long.
-var durably = sync.OnceFunc(func() {
-	_, _ = sqlite.Fdatasync(true) // systems without it sync the times too
+// prepare sets how SQLite uses files, once for the process. Commits sync the data of a file without
+// its times, which takes the disk half as long. Locks belong to an open file and not to the
+// process, so that another part of the process that opens and closes the file does not drop them.
+var prepare = sync.OnceFunc(func() {
+	_, _ = sqlite.Fdatasync(true)  // without it a sync takes longer
+	_, _ = sqlite.OFDLocking(true) // only Linux has them
 })
 
 // openConn opens a file that exists. SQLite would make a missing one: mode=rw has it refuse.
 func openConn(path, mode string, more ...string) (*conn, error) {
-	durably()
+	prepare()
 	query := url.Values{"mode": {mode}, "_pragma": append(settings[:len(settings):len(settings)], more...)}
 	opened, err := new(sqlite.Driver).Open((&url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}).String())
 	if err != nil {

@@ -132,8 +132,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsFlips flips single bits in pages that are in use. Bytes of a page that hold nothing are
-// left out: a flip there changes nothing that is stored.
+// TestVerifyFindsFlips flips single bits in pages that are in use. Bytes of a page that hold
+// nothing are left out: a flip there changes nothing that is stored.
 func TestVerifyFindsFlips(t *testing.T) {
 	dir, s := create(t)
 	fill(t, s, 3000)
@@ -168,8 +168,9 @@ func TestVerifyFindsFlips(t *testing.T) {
 	}
 }
 
-// usedBytes returns the offsets of all bytes but those in the gaps of each page of a tree, those of the
-// header that say nothing of the content, and the page of pointers that only freeing pages needs.
+// usedBytes returns the offsets of all bytes but those in the gaps of each page of a tree, those of
+// the header that say nothing of the content, and the page of pointers that only freeing pages
+// needs.
 func usedBytes(data []byte) (used []int) {
 	for page := 0; page < len(data)/4096; page++ {
 		begin, header := page*4096, 0

@@ -21,8 +21,8 @@ const (
 
 const flagSawModel = 0x80 // in the byte of a reading's kind
 
-// appendBody appends what a decision's columns do not say of its receipt, and the checksum of its sealed
-// one, which reading a cohort leaves aside.
+// appendBody appends what a decision's columns do not say of its receipt, and the checksum of its
+// sealed one, which reading a cohort leaves aside.
 func appendBody(b []byte, d *truth.Decision, sealed []byte) []byte {
 	c := &d.Receipt
 	flags := byte(0)

@@ -163,7 +163,8 @@ func (tx *Tx) decision(k *Key) (d *truth.Decision, s stored, err error) {
 	return d, s, nil
 }
 
-// Earliest returns of each draw of a promise the decision that counts; draws that none has are absent.
+// Earliest returns of each draw of a promise the decision that counts; draws that none has are
+// absent.
 func (tx *Tx) Earliest(promise int64, draws []uint64) (map[uint64]Key, error) {
 	found := make(map[uint64]Key)
 	for _, draw := range draws {
@@ -229,8 +230,8 @@ func (tx *Tx) change(k Key, f func(d *truth.Decision)) error {
 	return err
 }
 
-// PutReadings adds readings to a stored decision. Each replaces the one that truth.Reading.Compare says
-// is equal.
+// PutReadings adds readings to a stored decision. Each replaces the one that truth.Reading.Compare
+// says is equal.
 func (tx *Tx) PutReadings(k Key, rs []truth.Reading) error {
 	return tx.change(k, func(d *truth.Decision) {
 		for _, r := range rs {
@@ -244,13 +245,14 @@ func (tx *Tx) PutReadings(k Key, rs []truth.Reading) error {
 	})
 }
 
-// SetDuplicate marks a stored decision: an equal input was decided before, which counts in its place.
+// SetDuplicate marks a stored decision: an equal input was decided before, which counts in its
+// place.
 func (tx *Tx) SetDuplicate(k Key) error {
 	return tx.change(k, func(d *truth.Decision) { d.Duplicate = true })
 }
 
-// Scan calls each with the decisions of a promise with from <= time < before, in the order of time and
-// ID. The decision is valid until each returns. It holds those of one period in memory.
+// Scan calls each with the decisions of a promise with from <= time < before, in the order of time
+// and ID. The decision is valid until each returns. It holds those of one period in memory.
 func (tx *Tx) Scan(promise, from, before int64, each func(d *truth.Decision) error) error {
 	p, err := tx.promise(promise)
 	if err != nil || from >= before {

@@ -52,8 +52,8 @@ func sumSum(promise, start int64, stratum receipt.Stratum, commits int64, c *Cou
 }
 
 // PutIssued stores what a process told, and adds it to the sums of the cohort. Of two counts of one
-// promise, start, stratum and process the one with more decisions stays. It reports whether it stored
-// these.
+// promise, start, stratum and process the one with more decisions stays. It reports whether it
+// stored these.
 func (tx *Tx) PutIssued(i *Issued) (changed bool, err error) {
 	if i.Stratum >= receipt.Strata {
 		return false, fmt.Errorf("stratum %d, expected 0 to %d", i.Stratum, receipt.Strata-1)
@@ -223,8 +223,8 @@ func (tx *Tx) settingsBody(number int64) (body []byte, err error) {
 	return body, err
 }
 
-// IssuedRows calls each with all that was told, by promise, cohort, start, stratum and process. The row
-// is valid until each returns.
+// IssuedRows calls each with all that was told, by promise, cohort, start, stratum and process. The
+// row is valid until each returns.
 func (tx *Tx) IssuedRows(each func(i *Issued) error) error {
 	bodies := map[int64][]byte{0: nil}
 	var i Issued

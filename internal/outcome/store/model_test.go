@@ -21,8 +21,8 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
-// TestModel does random things to a ledger, through two stores, closed or crashed at times, and compares
-// all that it then says with maps. Rapid prints the seed of a failure.
+// TestModel does random things to a ledger, through two stores, closed or crashed at times, and
+// compares all that it then says with maps. Rapid prints the seed of a failure.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "store")

@@ -54,8 +54,8 @@ func (tx *Tx) Promises() (all []Promise, err error) {
 	return all, err
 }
 
-// AddPromise stores a promise, and sets its number. Where its policy and version are stored already, p
-// becomes what is stored.
+// AddPromise stores a promise, and sets its number. Where its policy and version are stored
+// already, p becomes what is stored.
 func (tx *Tx) AddPromise(p *Promise) error {
 	found, err := tx.one(func(r *row) { *p = readPromise(r) },
 		"SELECT "+promiseColumns+" FROM promise WHERE policy = ? AND version = ?", p.Policy[:], int64(p.Version))

@@ -90,8 +90,8 @@ func (tx *Tx) addSealer(name receipt.SealerID) (int64, error) {
 	return s.number, nil
 }
 
-// PutSealer notes up to which number the receipts of a sealer are among the counts, under which key it
-// seals and when it said so. A number that is not higher than the stored one changes nothing.
+// PutSealer notes up to which number the receipts of a sealer are among the counts, under which key
+// it seals and when it said so. A number that is not higher than the stored one changes nothing.
 func (tx *Tx) PutSealer(name receipt.SealerID, through uint64, key string, at int64) error {
 	number, err := tx.sealer(name)
 	if err == nil && number == 0 {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileName is the file of a ledger in its folder. Beside it stand its log (-wal) and the memory that
-// processes share (-shm).
+// FileName is the file of a ledger in its folder. Beside it stand its log (-wal) and the memory
+// that processes share (-shm).
 const FileName = "ledger.db"
 
 // Options say how a store works.
@@ -38,8 +38,8 @@ func (o Options) now() time.Time {
 // How large things may become.
 const (
 	pageSize = 4096
-	// softLog is the size of the log from which an Update waits for the Views to end, so that the log
-	// can begin anew; where it cannot, by how much it grows before the next attempt.
+	// softLog is the size of the log from which an Update waits for the Views to end, so that the
+	// log can begin anew; where it cannot, by how much it grows before the next attempt.
 	softLog = 64 << 20
 	// mostGrowth is by how much the log may grow beside one View.
 	mostGrowth = 128 << 20
@@ -49,8 +49,8 @@ const (
 	maxIdle = 4
 )
 
-// A Store is an open ledger. Its methods may be called by several goroutines; of Updates one runs at a
-// time, in all processes.
+// A Store is an open ledger. Its methods may be called by several goroutines; of Updates one runs
+// at a time, in all processes.
 type Store struct {
 	path     string
 	options  Options
@@ -58,8 +58,8 @@ type Store struct {
 
 	writing sync.Mutex
 	writer  *conn // nil where read only
-	// restartAt is the size of the log, in bytes, from which an Update begins it anew. heldUp says that
-	// a View kept the last one from doing so.
+	// restartAt is the size of the log, in bytes, from which an Update begins it anew. heldUp says
+	// that a View kept the last one from doing so.
 	restartAt int64
 	heldUp    bool
 
@@ -210,8 +210,8 @@ func readIdentity(c *conn) (*Identity, error) {
 	return i, err
 }
 
-// Open opens the ledger of a folder, and never makes one. It takes a few milliseconds however large the
-// ledger is: Verify finds the damage that Open does not look for.
+// Open opens the ledger of a folder, and never makes one. It takes a few milliseconds however large
+// the ledger is: Verify finds the damage that Open does not look for.
 func Open(dir string, o Options) (*Store, error) { return open(dir, o, false) }
 
 // OpenReadOnly opens the ledger of a folder beside a process that writes to it.
@@ -251,8 +251,8 @@ func (s *Store) begin() error {
 	return s.View(func(tx *Tx) error { return tx.checkPages() })
 }
 
-// checkpoint moves the log into the file, and returns how many pages the log has and how many of these
-// are in the file.
+// checkpoint moves the log into the file, and returns how many pages the log has and how many of
+// these are in the file.
 func checkpoint(c *conn, mode string) (pages, moved int64, err error) {
 	var busy int64
 	_, err = c.one(func(r *row) { busy, pages, moved = r.int(), r.int(), r.int() }, "PRAGMA wal_checkpoint("+mode+")")
@@ -282,7 +282,7 @@ func checkFile(path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	damaged := func(what string) error {
 		return fmt.Errorf("%s: %w: %s: put a backup back: ckd outcomes restore", path, ErrDamaged, what)
 	}
@@ -294,7 +294,7 @@ func checkFile(path string) error {
 		return damaged("the file is empty")
 	}
 	var header [headerBytes]byte
-	if _, err := f.ReadAt(header[:], 0); err == io.EOF { //nolint:errorlint // ReadAt returns it bare
+	if _, err := f.ReadAt(header[:], 0); err == io.EOF {
 		return damaged(fmt.Sprintf("the file has %d bytes, which is no ledger", info.Size()))
 	} else if err != nil {
 		return err
@@ -401,7 +401,8 @@ func (r *readers) end() {
 	r.mu.Unlock()
 }
 
-// giveBack takes the connection of a View that has ended, and keeps it if its transaction ended too.
+// giveBack takes the connection of a View that has ended, and keeps it if its transaction ended
+// too.
 func (r *readers) giveBack(c *conn, whole bool) {
 	r.mu.Lock()
 	keep := whole && !r.closed && len(r.idle) < maxIdle
@@ -415,7 +416,8 @@ func (r *readers) giveBack(c *conn, whole bool) {
 	r.end()
 }
 
-// pause holds new Views back while it calls f, once those that read have ended or longestPause is over.
+// pause holds new Views back while it calls f, once those that read have ended or longestPause is
+// over.
 func (r *readers) pause(f func() error) error {
 	r.mu.Lock()
 	r.paused = true
@@ -440,8 +442,8 @@ func (r *readers) pause(f func() error) error {
 	return f()
 }
 
-// A Tx reads a snapshot of the ledger, and in an Update writes to it. It is for one goroutine, and ends
-// with the function that it is given to.
+// A Tx reads a snapshot of the ledger, and in an Update writes to it. It is for one goroutine, and
+// ends with the function that it is given to.
 type Tx struct {
 	s        *Store
 	c        *conn
@@ -456,9 +458,9 @@ type Tx struct {
 	ctx      context.Context // nil for one that does not end
 }
 
-// View calls f with a snapshot. It is to be short: while it lasts the log only grows, and once the log
-// has grown by 128 MB beside it, its next read fails with ErrLong. A long read is made of several Views.
-// A View within a View waits for itself where the log is due to begin anew: f must not begin one.
+// View calls f with a snapshot. It is to be short: while it lasts the log only grows, and once the
+// log has grown by 128 MB beside it, its next read fails with ErrLong. A long read is made of
+// several Views. A View that begins while the log begins anew waits for that, up to a second.
 func (s *Store) View(f func(tx *Tx) error) error {
 	c, err := s.readers.borrow(s.path)
 	if err != nil {
@@ -532,8 +534,8 @@ func (s *Store) Update(f func(tx *Tx) error) error {
 	return nil
 }
 
-// restartLog moves the log into the file, and cuts it. The error is ErrBusy where a View lasts, or another
-// process reads or writes.
+// restartLog moves the log into the file, and cuts it. The error is ErrBusy where a View lasts, or
+// another process reads or writes.
 func (s *Store) restartLog() error {
 	err := s.readers.pause(func() error {
 		if _, err := s.writer.exec("PRAGMA busy_timeout = 100"); err != nil {
@@ -566,7 +568,8 @@ func (s *Store) note(err error) {
 // Identity returns the identity as of the last transaction of this process.
 func (s *Store) Identity() Identity { return *s.seen.Load() }
 
-// Identity returns the identity as of the transaction. In an Update Commit is that of the commit before.
+// Identity returns the identity as of the transaction. In an Update Commit is that of the commit
+// before.
 func (tx *Tx) Identity() Identity { return tx.identity }
 
 // NextGeneration begins a generation: what is stored is not what readers were told.

@@ -7,7 +7,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A table names a table in the checksums of its rows, so that no row passes for one of another table.
+// A table names a table in the checksums of its rows, so that no row passes for one of another
+// table.
 type table byte
 
 // The tables, by the numbers in their checksums.
@@ -29,8 +30,8 @@ const (
 	tableTrail
 )
 
-// sum returns the checksum (CRC-32C) of a row: of its table and its columns in their order, each with
-// its length.
+// sum returns the checksum (CRC-32C) of a row: of its table and its columns in their order, each
+// with its length.
 func (t table) sum(columns ...any) int64 {
 	b := append(make([]byte, 0, 256), byte(t))
 	for _, c := range columns {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math"
@@ -17,44 +18,43 @@ type Checked struct {
 	Readings   uint64
 	Sealed     uint64 // decisions whose seal was compared, since its key is known
 	UnknownKey uint64 // decisions whose seal was not, since its key is not
-	Issued     uint64
-	Others     uint64 // rows of the other tables
+	Rows       uint64 // of the other tables
 	Faults     uint64
 }
 
-// Verify reads the whole ledger, and calls each with every fault that it finds: in the structure of the
-// file, in the checksum of a row, between a sealed receipt and what is stored of it, and between the sums
-// of a cohort and what was issued. seal opens a sealed receipt; receipt.ErrUnknownKey says that its key is
-// not at hand; a nil seal leaves the receipts sealed. The error says that Verify could not go on.
+// Verify reads the whole ledger, beside Updates, and calls each with every fault that it finds: in
+// the structure of the file, in the checksum of a row, between a sealed receipt and what is stored
+// of it, and between the sums of a cohort and what was issued. It does not look at bytes that hold
+// nothing.
+//
+// seal opens a sealed receipt; receipt.ErrUnknownKey says that its key is not at hand; a nil seal
+// leaves the receipts sealed. The error says that Verify could not go on.
 func (s *Store) Verify(ctx context.Context, seal func(sealed []byte) (receipt.Receipt, receipt.ID, error), each func(fault string)) (Checked, error) {
-	v := verifier{seal: seal, each: each}
-	err := s.View(func(tx *Tx) error {
-		v.tx, tx.ctx = tx, ctx
-		for _, part := range []func() error{v.structure, v.decisions, v.cohorts, v.issued, v.others} {
-			if err := ctx.Err(); err != nil {
-				return err
+	v := &verifier{store: s, ctx: ctx, seal: seal, each: each}
+	for _, part := range []func() error{v.structure, v.decisions, v.cohorts, v.issued, v.others} {
+		if err := part(); err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				return v.checked, err
 			}
-			if err := part(); err != nil {
-				if !byDisk(err) {
-					return err
-				}
-				v.fault("%v", explain(s.path, err))
-			}
+			v.fault("%v", err)
 		}
-		return nil
-	})
-	if err != nil && byDisk(err) {
-		v.fault("%v", err)
-		err = nil
 	}
-	return v.checked, err
+	return v.checked, nil
 }
 
 type verifier struct {
-	tx      *Tx
+	store   *Store
+	ctx     context.Context
 	seal    func([]byte) (receipt.Receipt, receipt.ID, error)
 	each    func(string)
 	checked Checked
+}
+
+func (v *verifier) view(f func(tx *Tx) error) error {
+	return v.store.View(func(tx *Tx) error {
+		tx.ctx = v.ctx
+		return f(tx)
+	})
 }
 
 func (v *verifier) fault(format string, args ...any) {
@@ -64,40 +64,65 @@ func (v *verifier) fault(format string, args ...any) {
 
 // structure has SQLite look at the trees and the indices.
 func (v *verifier) structure() error {
-	return v.tx.query(func(r *row) error {
-		if said := r.text(); said != "ok" {
-			v.fault("file: %s", said)
-		}
-		return nil
-	}, "PRAGMA integrity_check(1000)")
+	return v.view(func(tx *Tx) error {
+		return tx.query(func(r *row) error {
+			if said := r.text(); said != "ok" {
+				v.fault("file: %s", said)
+			}
+			return nil
+		}, "PRAGMA integrity_check(1000)")
+	})
 }
 
+// decisions reads some decisions in each View, so that the log can begin anew between them.
 func (v *verifier) decisions() error {
-	var d truth.Decision
-	return v.rows("decision", func(r *row) (string, error) {
-		v.checked.Decisions++
-		p, sum, err := v.tx.readDecision(r, &d)
-		name := fmt.Sprintf("decision %x of %s", d.ID, time.UnixMicro(d.Receipt.Time).UTC().Format(time.RFC3339))
-		if err != nil {
-			r.damaged = false
-			v.fault("%s: %v", name, err)
-			return name, nil
+	const some = 50_000
+	last := make([]driver.Value, 4)
+	for i := range last {
+		last[i] = int64(math.MinInt64)
+	}
+	for read := some; read == some; {
+		read = 0
+		if err := v.view(func(tx *Tx) error {
+			var d truth.Decision
+			return tx.query(func(r *row) error {
+				read++
+				v.checked.Decisions++
+				copy(last, r.values)
+				v.decision(tx, r, &d)
+				r.damaged = false
+				return nil
+			}, "SELECT "+decisionColumns+", sealed FROM decision WHERE (promise, period, sealer, number) > (?, ?, ?, ?) "+
+				"ORDER BY promise, period, sealer, number LIMIT ?", append(last[:4:4], int64(some))...)
+		}); err != nil {
+			return err
 		}
-		sealed := r.bytes()
-		v.checked.Readings += uint64(len(d.Readings))
-		if sealedSum(sealed) != sum {
-			v.fault("%s: its sealed receipt does not have its checksum", name)
-		}
-		if p.period != p.promise.periodOf(d.Receipt.Time) {
-			v.fault("%s: it lies in another period", name)
-		}
-		v.open(name, sealed, &d)
-		return name, nil
-	}, "SELECT "+decisionColumns+", sealed FROM decision ORDER BY promise, period, sealer, number")
+	}
+	return nil
+}
+
+func (v *verifier) decision(tx *Tx, r *row, d *truth.Decision) {
+	p, sum, err := tx.readDecision(r, d)
+	name := func() string {
+		return fmt.Sprintf("decision %x of %s", d.ID, time.UnixMicro(d.Receipt.Time).UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		v.fault("%s: %v", name(), err)
+		return
+	}
+	sealed := r.bytes()
+	v.checked.Readings += uint64(len(d.Readings))
+	if sealedSum(sealed) != sum {
+		v.fault("%s: its sealed receipt does not have its checksum", name())
+	}
+	if p.period != p.promise.periodOf(d.Receipt.Time) {
+		v.fault("%s: it lies in another period", name())
+	}
+	v.open(name, sealed, d)
 }
 
 // open compares a sealed receipt with what is stored of it.
-func (v *verifier) open(name string, sealed []byte, d *truth.Decision) {
+func (v *verifier) open(name func() string, sealed []byte, d *truth.Decision) {
 	if v.seal == nil || len(sealed) == 0 {
 		return
 	}
@@ -106,9 +131,9 @@ func (v *verifier) open(name string, sealed []byte, d *truth.Decision) {
 	case errors.Is(err, receipt.ErrUnknownKey):
 		v.checked.UnknownKey++
 	case err != nil:
-		v.fault("%s: its sealed receipt: %v", name, err)
+		v.fault("%s: its sealed receipt: %v", name(), err)
 	case id != d.ID || !same(r, d.Receipt):
-		v.fault("%s: its sealed receipt says otherwise than what is stored of it", name)
+		v.fault("%s: its sealed receipt says otherwise than what is stored of it", name())
 	default:
 		v.checked.Sealed++
 	}
@@ -129,110 +154,113 @@ func same(a, b receipt.Receipt) bool {
 	return a == b
 }
 
-// rows calls read with every row of a query. A row that read finds damaged is a fault under the name that
-// read returns.
-func (v *verifier) rows(table string, read func(r *row) (name string, err error), query string) error {
-	return v.tx.query(func(r *row) error {
-		name, err := read(r)
-		if r.damaged {
+// rows calls read with every row of a query. A row that read finds damaged is a fault under the
+// name that read returns.
+func (v *verifier) rows(tx *Tx, table string, read func(r *row) (name string), query string) error {
+	return tx.query(func(r *row) error {
+		v.checked.Rows++
+		if name := read(r); r.damaged {
 			v.fault("%s: a row of %s does not have its checksum", name, table)
 			r.damaged = false
 		}
-		return err
+		return nil
 	}, query)
 }
 
 func (v *verifier) cohorts() error {
-	if err := v.rows("cohort", func(r *row) (string, error) {
-		v.checked.Others++
-		promise, start, changes, commits := r.int(), r.int(), r.uint(), r.int()
-		r.check(tableCohort.sum(promise, start, changes, commits))
-		return cohortName(promise, start), nil
-	}, "SELECT promise, start, changes, commits, sum FROM cohort"); err != nil {
-		return err
-	}
-	if err := v.rows("count", func(r *row) (string, error) {
-		v.checked.Others++
-		promise, start, counted, body := r.int(), r.int(), r.uint(), r.bytes()
-		r.check(tableCount.sum(promise, start, counted, body))
-		return cohortName(promise, start), nil
-	}, "SELECT promise, start, counted, body, sum FROM count"); err != nil {
-		return err
-	}
-	return v.rows("taken", func(r *row) (string, error) {
-		v.checked.Others++
-		promise, start, taken, bets, point := r.int(), r.int(), r.bool(), r.bytes(), r.bytes()
-		r.check(tableTaken.sum(promise, start, taken, bets, point))
-		return cohortName(promise, start), nil
-	}, "SELECT promise, start, taken, bets, point, sum FROM taken")
+	return v.view(func(tx *Tx) error {
+		if err := v.rows(tx, "cohort", func(r *row) string {
+			promise, start, changes, commits := r.int(), r.int(), r.uint(), r.int()
+			r.check(tableCohort.sum(promise, start, changes, commits))
+			return cohortName(promise, start)
+		}, "SELECT promise, start, changes, commits, sum FROM cohort"); err != nil {
+			return err
+		}
+		if err := v.rows(tx, "count", func(r *row) string {
+			promise, start, counted, body := r.int(), r.int(), r.uint(), r.bytes()
+			r.check(tableCount.sum(promise, start, counted, body))
+			return cohortName(promise, start)
+		}, "SELECT promise, start, counted, body, sum FROM count"); err != nil {
+			return err
+		}
+		return v.rows(tx, "taken", func(r *row) string {
+			promise, start, taken, bets, point := r.int(), r.int(), r.bool(), r.bytes(), r.bytes()
+			r.check(tableTaken.sum(promise, start, taken, bets, point))
+			return cohortName(promise, start)
+		}, "SELECT promise, start, taken, bets, point, sum FROM taken")
+	})
 }
 
 func cohortName(promise, start int64) string {
 	return fmt.Sprintf("cohort %d of promise %d", start, promise)
 }
 
+type (
+	stratumSum struct {
+		promise, start int64
+		stratum        receipt.Stratum
+	}
+	settingsCount struct{ promise, start, settings int64 }
+)
+
 // issued adds up what was issued, and compares it with the sums.
 func (v *verifier) issued() error {
-	type cohort struct{ promise, start int64 }
-	type stratum struct {
-		cohort
-		stratum int64
-	}
-	type setting struct {
-		cohort
-		settings int64
-	}
-	sums, applied := make(map[stratum]Counts), make(map[setting]int64)
-	if err := v.rows("issued", func(r *row) (string, error) {
-		v.checked.Issued++
-		i := Issued{Promise: r.int(), Cohort: r.int(), Start: r.int(), Stratum: receipt.Stratum(r.int()), Process: r.text(), Counts: readCounts(r)}
-		settings := r.int()
-		r.check(issuedSum(&i, settings))
-		c := cohort{i.Promise, i.Cohort}
-		sum := sums[stratum{c, int64(i.Stratum)}]
-		sum.replace(&Counts{}, &i.Counts)
-		sums[stratum{c, int64(i.Stratum)}] = sum
-		if settings != 0 {
-			applied[setting{c, settings}]++
+	sums, applied := make(map[stratumSum]Counts), make(map[settingsCount]int64)
+	return v.view(func(tx *Tx) error {
+		if err := v.rows(tx, "issued", func(r *row) string {
+			i := Issued{Promise: r.int(), Cohort: r.int(), Start: r.int(), Stratum: receipt.Stratum(r.int()), Process: r.text(), Counts: readCounts(r)}
+			settings := r.int()
+			r.check(issuedSum(&i, settings))
+			at := stratumSum{i.Promise, i.Cohort, i.Stratum}
+			c := sums[at]
+			c.replace(&Counts{}, &i.Counts)
+			sums[at] = c
+			if settings != 0 {
+				applied[settingsCount{i.Promise, i.Cohort, settings}]++
+			}
+			return cohortName(i.Promise, i.Cohort)
+		}, "SELECT promise, cohort, start, stratum, process, "+countColumns+", settings, sum FROM issued"); err != nil {
+			return err
 		}
-		return cohortName(i.Promise, i.Cohort), nil
-	}, "SELECT promise, cohort, start, stratum, process, "+countColumns+", settings, sum FROM issued"); err != nil {
-		return err
-	}
-	if err := v.rows("issued_sum", func(r *row) (string, error) {
-		v.checked.Others++
-		at := stratum{cohort{r.int(), r.int()}, r.int()}
+		return errors.Join(v.sums(tx, sums), v.applied(tx, applied))
+	})
+}
+
+// sums compares the stored sums with those of what was issued.
+func (v *verifier) sums(tx *Tx, want map[stratumSum]Counts) error {
+	err := v.rows(tx, "issued_sum", func(r *row) string {
+		at := stratumSum{r.int(), r.int(), receipt.Stratum(r.int())}
 		c := readCounts(r)
 		commits := r.int()
-		r.check(sumSum(at.promise, at.start, receipt.Stratum(at.stratum), commits, &c))
-		if !r.damaged && c != sums[at] {
+		r.check(sumSum(at.promise, at.start, at.stratum, commits, &c))
+		if !r.damaged && c != want[at] {
 			v.fault("%s: its sums are not those of what was issued", cohortName(at.promise, at.start))
 		}
-		delete(sums, at)
-		return cohortName(at.promise, at.start), nil
-	}, "SELECT promise, start, stratum, "+countColumns+", commits, sum FROM issued_sum"); err != nil {
-		return err
-	}
-	for at := range sums {
+		delete(want, at)
+		return cohortName(at.promise, at.start)
+	}, "SELECT promise, start, stratum, "+countColumns+", commits, sum FROM issued_sum")
+	for at := range want {
 		v.fault("%s: what was issued has no sums", cohortName(at.promise, at.start))
 	}
-	if err := v.rows("applied", func(r *row) (string, error) {
-		v.checked.Others++
-		at := setting{cohort{r.int(), r.int()}, r.int()}
+	return err
+}
+
+// applied compares how often settings were counted with what was issued.
+func (v *verifier) applied(tx *Tx, want map[settingsCount]int64) error {
+	err := v.rows(tx, "applied", func(r *row) string {
+		at := settingsCount{r.int(), r.int(), r.int()}
 		n := r.int()
 		r.check(tableApplied.sum(at.promise, at.start, at.settings, n))
-		if !r.damaged && n != applied[at] {
+		if !r.damaged && n != want[at] {
 			v.fault("%s: its settings are not those of what was issued", cohortName(at.promise, at.start))
 		}
-		delete(applied, at)
-		return cohortName(at.promise, at.start), nil
-	}, "SELECT promise, start, settings, issued, sum FROM applied"); err != nil {
-		return err
-	}
-	for at := range applied {
+		delete(want, at)
+		return cohortName(at.promise, at.start)
+	}, "SELECT promise, start, settings, issued, sum FROM applied")
+	for at := range want {
 		v.fault("%s: what was issued has no settings", cohortName(at.promise, at.start))
 	}
-	return nil
+	return err
 }
 
 // others checks the small tables.
@@ -278,10 +306,7 @@ func (v *verifier) others() error {
 			return fmt.Sprintf("event %d", event)
 		}},
 	} {
-		if err := v.rows(c.table, func(r *row) (string, error) {
-			v.checked.Others++
-			return c.read(r), nil
-		}, c.query); err != nil {
+		if err := v.view(func(tx *Tx) error { return v.rows(tx, c.table, c.read, c.query) }); err != nil {
 			return err
 		}
 	}
