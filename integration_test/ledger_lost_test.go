@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,5 +151,31 @@ func TestDeferNeedsLedger(t *testing.T) {
 	r = run(t, "serve", "--listen", "127.0.0.1:0", "--admin", "off", "--policy", f.policy, "--receipt-keys", f.keys, "--ledger-at", "unix:/nowhere", "--ledger-state", unwritable)
 	if r.Code == 0 || !strings.Contains(r.Stderr, "expected a folder that this daemon may write") {
 		t.Errorf("exit %d: %s", r.Code, r.Stderr)
+	}
+}
+
+// TestManyPoliciesAreTold tells a ledger more policies than one message holds.
+func TestManyPoliciesAreTold(t *testing.T) {
+	t.Parallel()
+	const models, classes = 70, 900
+	var text strings.Builder
+	text.WriteString("models:\n")
+	for m := range models {
+		fmt.Fprintf(&text, "  - name: model-%d\n    critical: [class-0]\n    primary: {threshold: 1}\n    fallback: {threshold: 1}\n    classes:\n", m)
+		for c := range classes {
+			fmt.Fprintf(&text, "      - class-%d\n", c)
+		}
+	}
+	f := newLedgered(t)
+	many := writePolicy(t, text.String())
+	listen := "unix:" + filepath.Join(t.TempDir(), "s")
+	keeper := f.serve(t, listen, "--ledger", f.ledger)
+	other := serveOn(t, "127.0.0.1:0", "--policy", many, "--receipt-keys", f.keys, "--ledger-at", listen)
+	eventually(t, "the ledger knows all policies", func() bool {
+		trail := mustRun(t, "outcomes", "export", "--trail", "--addr", keeper.GRPC[0])
+		return strings.Count(trail.Stdout, "policy_added") == models+1
+	})
+	if strings.Contains(healthz(other), "ledger") {
+		t.Errorf("/healthz says\n%s", healthz(other))
 	}
 }

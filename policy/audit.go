@@ -27,7 +27,8 @@ type Audit struct {
 	// are judged this long after it.
 	Due Period `key:"due" default:"14d"`
 	// What the daemon does while the alarm is up: raise it, or also defer every input that is called
-	// safe (defer). Never for missing outcomes, or for one class alone.
+	// safe (defer), which needs a ledger and is also done until that has answered for the first time.
+	// Never for missing outcomes, or for one class alone.
 	OnBreach OnBreach `key:"on_breach,spelled" default:"alarm"`
 	// The reviews per 1,000 inputs that on_breach defer will cause: a statement that there are people
 	// for them.

@@ -1,6 +1,7 @@
 package outcomes
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -24,8 +25,11 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// answerBytes bounds the states in one answer, but for the first policy's.
-const answerBytes = 256 << 10
+// Bounds of an answer: of all its states, but for the first policy's, and of the states of one policy.
+const (
+	answerBytes    = 256 << 10
+	answerVersions = 256
+)
 
 // ReportIssued implements the RPC.
 func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
@@ -156,7 +160,7 @@ func (s *Service) answer(ctx context.Context, r *ckdv1.ReportIssuedRequest, resp
 		if !known || !who.MayUse(model) {
 			continue
 		}
-		for _, p := range byPolicy[hash] {
+		for _, p := range latestStates(byPolicy[hash]) {
 			response.Promises = append(response.Promises, promiseMessage(p))
 			size += proto.Size(response.Promises[len(response.Promises)-1])
 		}
@@ -175,6 +179,25 @@ func (s *Service) answer(ctx context.Context, r *ckdv1.ReportIssuedRequest, resp
 	slices.Sort(response.UnknownPolicies)
 	response.UnknownPolicies = slices.Compact(response.UnknownPolicies)
 	return nil
+}
+
+// latestStates returns at most so many states of one policy as an answer has: those with an alarm before
+// others, then the versions that were in use last.
+func latestStates(all []*promise.Promise) []*promise.Promise {
+	if len(all) <= answerVersions {
+		return all
+	}
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *promise.Promise) int {
+		if a.Alarm != b.Alarm {
+			if a.Alarm {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(b.Cohorts.NextMature.Compare(a.Cohorts.NextMature), b.Cohorts.Until.Compare(a.Cohorts.Until))
+	})
+	return all[:answerVersions]
 }
 
 // pace says when daemons are to tell next: all of them together are to take a tenth of a core.

@@ -76,7 +76,8 @@ type keeper struct {
 	memory   ledgerMemory
 	room     int              // bytes of a part
 	shown    []*ckdv1.Promise // in force on the server
-	cause    string           // why the ledger did not answer, as logged; "" while it does
+	cause    string           // why the ledger did not answer, without what differs each time; "" while it does
+	why      string           // the same, as logged
 	pause    time.Duration    // until the next round
 	warned   bool             // of the missing file
 }
@@ -311,7 +312,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 func (k *keeper) missed(err error) {
 	if cause := causeOf(err); cause != k.cause {
 		k.log.Warn("the ledger does not answer; what it said last stands", zap.String("ledger", k.place), zap.Error(err))
-		k.cause = cause
+		k.cause, k.why = cause, err.Error()
 	}
 	k.pause = tellEvery
 	clear(k.progress.refused) // it may be another one when it answers again
@@ -326,7 +327,7 @@ func (k *keeper) missed(err error) {
 		}
 	}
 	if answered == nil || clock.Since(*answered) >= awayAfter {
-		k.incidents.set(incidentAway, fmt.Sprintf("ledger: %s has not answered %s; what it said last stands: %s", k.place, since, k.cause))
+		k.incidents.set(incidentAway, fmt.Sprintf("ledger: %s has not answered %s; what it said last stands: %s", k.place, since, k.why))
 	}
 }
 

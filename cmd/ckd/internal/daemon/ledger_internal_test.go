@@ -211,6 +211,13 @@ func TestKeeperRefused(t *testing.T) {
 			if k.progress.position != 2 || !strings.Contains(k.failed.lines(), "ledger: policy "+refused.Hash[:12]+" of model mx: there does") {
 				t.Errorf("told up to %d of 2; /healthz: %s", k.progress.position, k.failed.lines())
 			}
+			later := time.Now().Add(2 * refusedFor)
+			k.now = func() time.Time { return later }
+			s.says(&ckdv1.ReportIssuedResponse{})
+			k.rounds(t)
+			if strings.Contains(k.failed.lines(), "ledger: policy") || k.progress.policies[refused.Hash] != refused {
+				t.Errorf("it is not tried again: %s", k.failed.lines())
+			}
 		})
 	}
 }

@@ -202,7 +202,8 @@ func (k *keeper) writeState() {
 	if k.file == "" {
 		return
 	}
-	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Ledger: k.memory.ledger, Promises: slices.Concat(slices.Collect(maps.Values(k.memory.promises))...), Alarms: k.memory.allAlarms()})
+	promises := slices.Concat(slices.Collect(maps.Values(k.memory.promises))...)
+	data, err := protojson.Marshal(&ckdv1.ReportIssuedResponse{Ledger: k.memory.ledger, Promises: promises, Alarms: k.memory.allAlarms()})
 	if err == nil {
 		err = files.Replace(k.file, data, 0o600)
 	}

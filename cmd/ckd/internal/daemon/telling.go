@@ -34,7 +34,14 @@ type progress struct {
 	position uint64                    // of the server's counts
 	sealed   map[receipt.SealerID]uint64
 	refused  map[string]string // why the ledger does not take a policy, by hash
+	tried    time.Time         // when the last of these was refused
 }
+
+// refusedFor is how long a policy that the ledger did not take is left out.
+const refusedFor = 10 * time.Minute
+
+// refuse leaves a policy out for a while.
+func (k *keeper) refuse(hash, why string) { k.progress.refused[hash], k.progress.tried = why, k.now() }
 
 func newProgress(l *ckdv1.LedgerIdentity) progress {
 	return progress{ledger: l, policies: map[string]*policy.Policy{}, sealed: map[receipt.SealerID]uint64{}, refused: map[string]string{}}
@@ -49,6 +56,9 @@ type round struct {
 }
 
 func (k *keeper) newRound() *round {
+	if k.now().Sub(k.progress.tried) > refusedFor {
+		clear(k.progress.refused)
+	}
 	r := &round{sealed: k.server.Sealed(), again: map[string]bool{}}
 	for _, p := range k.server.Policies() {
 		r.ask = append(r.ask, p.Hash)
@@ -184,7 +194,7 @@ func (k *keeper) acknowledged(r *round, p *part, answer *ckdv1.ReportIssuedRespo
 	r.ask = slices.DeleteFunc(r.ask, func(hash string) bool { return slices.Contains(p.PolicyHashes[:answered], hash) })
 	for _, hash := range answer.GetUnknownPolicies() {
 		if r.again[hash] {
-			k.progress.refused[hash] = "does not know it although it was told: are both of one version?"
+			k.refuse(hash, "does not know it although it was told: are both of one version?")
 			continue
 		}
 		r.again[hash], r.told = true, false
@@ -204,7 +214,7 @@ func (k *keeper) shrink(p *part, err error) bool {
 	}
 	if len(p.Policies) == 1 && len(p.Counts) == 0 && code == codes.ResourceExhausted {
 		for hash := range p.policies {
-			k.progress.refused[hash] = fmt.Sprintf("does not take its %d bytes (max-message-bytes there?): %s", len(p.Policies[0]), status.Convert(err).Message())
+			k.refuse(hash, fmt.Sprintf("does not take its %d bytes (max-message-bytes there?): %s", len(p.Policies[0]), status.Convert(err).Message()))
 		}
 		return true
 	}
