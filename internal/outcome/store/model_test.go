@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -348,7 +349,7 @@ func compareKeys(a, b store.Key) int {
 	return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Time, b.Time), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
-// check compares all that both stores say with the state.
+// check compares all that a store says with the state.
 func (m *model) check(t *rapid.T) {
 	since := rapid.Uint64Range(0, m.state.Commit).Draw(t, "since")
 	from := day0.UnixMicro() + rapid.Int64Range(-1, 12).Draw(t, "from")*30e6
@@ -356,13 +357,12 @@ func (m *model) check(t *rapid.T) {
 		from = -10
 	}
 	before := day0.UnixMicro() + rapid.Int64Range(0, 20).Draw(t, "before")*30e6
-	for _, s := range m.stores {
-		if err := s.View(func(tx *store.Tx) error { return compare(t, tx, m.state, since, from, before) }); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.Identity().Commit; got != m.state.Commit {
-			t.Fatalf("commit %d, expected %d", got, m.state.Commit)
-		}
+	read := m.stores[rapid.IntRange(0, 1).Draw(t, "store")]
+	if err := read.View(func(tx *store.Tx) error { return compare(t, tx, m.state, since, from, before) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := read.Identity().Commit; got != m.state.Commit {
+		t.Fatalf("commit %d, expected %d", got, m.state.Commit)
 	}
 	if rapid.IntRange(0, 7).Draw(t, "verify") == 0 {
 		if found := faultsOf(m.stores[0]); len(found) > 0 {
@@ -381,6 +381,9 @@ func faultsOf(s *store.Store) (found []string) {
 func compare(t *rapid.T, tx *store.Tx, s *state, since uint64, from, before int64) error {
 	equal := func(what string, want, got any) {
 		t.Helper()
+		if reflect.DeepEqual(want, got) {
+			return
+		}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s:\n%s", what, diff)
 		}
