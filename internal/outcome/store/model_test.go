@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ func TestModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"":         m.check,
 			"update":   m.update,
+			"more":     m.update,
 			"fail":     m.fail,
 			"reopen":   m.reopen,
 			"crash":    m.crash,
@@ -206,6 +208,9 @@ func drawReading(t *rapid.T) truth.Reading {
 		By: "his", Reported: day0.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "reported")) * time.Microsecond)}
 }
 
+// The kinds of changes, some more often than others.
+var kinds = []int{0, 0, 0, 0, 0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 7, 7, 8, 8, 9, 10}
+
 // change does random things to a ledger and to a state.
 func change(t *rapid.T, tx *store.Tx, s *state) error {
 	now := s.Commit + 1
@@ -213,9 +218,9 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 		return err
 	}
 	s.Meta["changed"] = fmt.Sprint(now)
-	for range rapid.IntRange(1, 8).Draw(t, "changes") {
+	for _, what := range rapid.Permutation(kinds).Draw(t, "kinds")[:rapid.IntRange(1, len(kinds)).Draw(t, "changes")] {
 		promise := rapid.Int64Range(1, 3).Draw(t, "promise")
-		c := cohort{promise, rapid.Int64Range(0, 2).Draw(t, "start")}
+		c := cohort{promise, rapid.Int64Range(0, 1).Draw(t, "start")}
 		stored := func() (store.Key, bool) {
 			if len(s.Decisions) == 0 {
 				return store.Key{}, false
@@ -229,8 +234,8 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 		}
 		body := fmt.Sprint(rapid.IntRange(0, 99).Draw(t, "body"))
 		var err error
-		switch rapid.IntRange(0, 13).Draw(t, "what") {
-		case 0, 1, 2, 3:
+		switch what {
+		case 0:
 			d := drawDecision(t)
 			k := key(promise, d)
 			found, err := tx.Decisions([]store.Key{k})
@@ -254,7 +259,7 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 				return err
 			}
 			s.Decisions[k], s.Sealed[k] = d, body
-		case 4:
+		case 1:
 			if k, ok := stored(); ok {
 				r, d := drawReading(t), *s.Decisions[k]
 				d.Readings = slices.DeleteFunc(slices.Clone(d.Readings), func(o truth.Reading) bool { return o.Compare(&r) == 0 })
@@ -263,26 +268,26 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 				s.Decisions[k] = &d
 				err = tx.PutReadings(k, []truth.Reading{r})
 			}
-		case 5:
+		case 2:
 			if k, ok := stored(); ok {
 				d := *s.Decisions[k]
 				d.Duplicate = true
 				s.Decisions[k] = &d
 				err = tx.SetDuplicate(k)
 			}
-		case 6:
+		case 3:
 			if k, ok := stored(); ok {
 				delete(s.Decisions, k)
 				delete(s.Sealed, k)
 				err = tx.Delete([]store.Key{k})
 			}
-		case 7:
+		case 4:
 			next := s.Cohorts[c]
 			next.Changes++
 			s.Cohorts[c] = next
 			touched()
 			err = tx.Touch(c.promise, c.start)
-		case 8:
+		case 5:
 			changes := rapid.Uint64Range(0, 2).Draw(t, "changes")
 			if next := s.Cohorts[c]; next.Changes == changes {
 				next.Counted, next.Count = changes, []byte(body)
@@ -290,7 +295,7 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 				touched()
 			}
 			err = tx.PutCount(c.promise, c.start, changes, []byte(body))
-		case 9:
+		case 6:
 			next := s.Cohorts[c]
 			next.Point = []byte(body)
 			if rapid.Bool().Draw(t, "taken") {
@@ -301,10 +306,10 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 			}
 			s.Cohorts[c] = next
 			touched()
-		case 10:
-			i := store.Issued{Promise: c.promise, Cohort: c.start, Start: rapid.Int64Range(0, 1).Draw(t, "hour"), Stratum: receipt.Stratum(rapid.IntRange(0, 3).Draw(t, "stratum")),
+		case 7:
+			i := store.Issued{Promise: c.promise, Cohort: c.start, Start: rapid.Int64Range(0, 1).Draw(t, "hour"), Stratum: receipt.Stratum(rapid.IntRange(2, 3).Draw(t, "stratum")),
 				Process: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "process"), Settings: []byte(body[:1]),
-				Counts: store.Counts{Decisions: rapid.Uint64Range(0, 5).Draw(t, "decisions"), Eligible: 2, Receipts: 3, Reviews: 4, Due: 5, Expected: -6, DueWeight: 7}}
+				Counts: store.Counts{Decisions: rapid.Uint64Range(0, 2).Draw(t, "decisions"), Eligible: 2, Receipts: 3, Reviews: 4, Due: 5, Expected: -6, DueWeight: 7}}
 			at := issued{c, i.Start, i.Stratum, i.Process}
 			old, found := s.Issued[at]
 			want := !found || i.Counts.Decisions > old.Counts.Decisions
@@ -315,17 +320,17 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 			if want {
 				s.Issued[at], s.Told[c] = i, now
 			}
-		case 11:
+		case 8:
 			name, through := receipt.SealerID{byte(rapid.IntRange(0, 3).Draw(t, "sealer"))}, rapid.Uint64Range(0, 3).Draw(t, "through")
 			if old, found := s.Sealers[name]; !found || through > old {
 				s.Sealers[name], s.SealersAt[name] = through, now
 			}
 			err = tx.PutSealer(name, through, "key", 5)
-		case 12:
+		case 9:
 			err = errors.Join(tx.PutEvidence("m", s.Epoch, []byte(body)), tx.AddEvent([]byte(body)))
 			s.Epoch++
 			s.Evidence, s.Trail = []byte(body), append(s.Trail, []byte(body))
-		case 13:
+		case 10:
 			s.Policies[[32]byte{body[0]}], s.Promises[promise-1].Name = body, body
 			again := promiseOf(int(promise - 1))
 			err = errors.Join(tx.PutPolicy([32]byte{body[0]}, []byte(body)), tx.NameVersion(promise, body), tx.AddPromise(&again))
@@ -344,7 +349,7 @@ func compareKeys(a, b store.Key) int {
 	return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Time, b.Time), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
-// check compares all that both stores say with the state.
+// check compares all that a store says with the state.
 func (m *model) check(t *rapid.T) {
 	since := rapid.Uint64Range(0, m.state.Commit).Draw(t, "since")
 	from := day0.UnixMicro() + rapid.Int64Range(-1, 12).Draw(t, "from")*30e6
@@ -352,14 +357,15 @@ func (m *model) check(t *rapid.T) {
 		from = -10
 	}
 	before := day0.UnixMicro() + rapid.Int64Range(0, 20).Draw(t, "before")*30e6
-	for _, s := range m.stores {
-		if err := s.View(func(tx *store.Tx) error { return compare(t, tx, m.state, since, from, before) }); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.Identity().Commit; got != m.state.Commit {
-			t.Fatalf("commit %d, expected %d", got, m.state.Commit)
-		}
-		if found := faultsOf(s); len(found) > 0 {
+	read := m.stores[rapid.IntRange(0, 1).Draw(t, "store")]
+	if err := read.View(func(tx *store.Tx) error { return compare(t, tx, m.state, since, from, before) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := read.Identity().Commit; got != m.state.Commit {
+		t.Fatalf("commit %d, expected %d", got, m.state.Commit)
+	}
+	if rapid.IntRange(0, 7).Draw(t, "verify") == 0 {
+		if found := faultsOf(m.stores[0]); len(found) > 0 {
 			t.Fatal(found)
 		}
 	}
@@ -375,6 +381,9 @@ func faultsOf(s *store.Store) (found []string) {
 func compare(t *rapid.T, tx *store.Tx, s *state, since uint64, from, before int64) error {
 	equal := func(what string, want, got any) {
 		t.Helper()
+		if reflect.DeepEqual(want, got) {
+			return
+		}
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s:\n%s", what, diff)
 		}
