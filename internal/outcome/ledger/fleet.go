@@ -64,6 +64,7 @@ type fleet struct {
 	mu       sync.Mutex
 	identity Identity
 	replicas map[string]Replica
+	recalled []Alarm
 }
 
 var fleets sync.Map // of *Ledger: *fleet
@@ -152,8 +153,37 @@ func (l *Ledger) Alarms(model string) ([]Alarm, error) {
 			}
 		}
 	}
+	f := l.fleet()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.recalled {
+		if a.Model == model {
+			all = append(all, a)
+		}
+	}
 	slices.SortStableFunc(all, func(a, b Alarm) int { return a.Raised.Compare(b.Raised) })
 	return all, nil
+}
+
+// Recall takes up alarms that daemons remember as up and that this ledger lacks, as an older copy does
+// that was put back. One that has ended here since it was raised has ended.
+func (l *Ledger) Recall(alarms []Alarm) error {
+	for _, a := range alarms {
+		known, err := l.Alarms(a.Model)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(known, func(k Alarm) bool {
+			return k.Figure == a.Figure && k.Class == a.Class && (k.Ended.IsZero() || !k.Ended.Before(a.Raised))
+		}) {
+			continue
+		}
+		f := l.fleet()
+		f.mu.Lock()
+		f.recalled = append(f.recalled, a)
+		f.mu.Unlock()
+	}
+	return nil
 }
 
 // Heard learns that a daemon told something.
