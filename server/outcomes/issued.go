@@ -40,7 +40,7 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 	if err := checkIssued(r); err != nil {
 		return nil, err
 	}
-	if err := s.recall(r); err != nil {
+	if err := s.recall(ctx, r); err != nil {
 		return nil, err
 	}
 	response := &ckdv1.ReportIssuedResponse{}
@@ -69,8 +69,8 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 	return response, nil
 }
 
-// recall has the ledger hear what the daemon remembers of it.
-func (s *Service) recall(r *ckdv1.ReportIssuedRequest) error {
+// recall has the ledger hear what the daemon remembers of it, alarms included.
+func (s *Service) recall(ctx context.Context, r *ckdv1.ReportIssuedRequest) error {
 	remembered := identityOf(r.GetRemembered())
 	if remembered.ID != s.Ledger.Identity().ID {
 		return nil
@@ -82,6 +82,16 @@ func (s *Service) recall(r *ckdv1.ReportIssuedRequest) error {
 	if restored {
 		s.Log.Warn("an older copy of the ledger was put back: daemons tell again what they issued; outcomes that came after the copy must be sent again",
 			zap.String("process", r.GetProcess()), zap.Uint64("remembered", remembered.Commit), zap.Stringer("ledger", s.Ledger.Identity()))
+	}
+	who := auth.FromContext(ctx)
+	var alarms []ledger.Alarm
+	for _, a := range r.GetAlarms() {
+		if a.GetLedger() == remembered.ID && a.GetEnded() == nil && who.MayUse(a.GetModel()) {
+			alarms = append(alarms, AlarmOf(a))
+		}
+	}
+	if err := s.Ledger.Recall(alarms); err != nil {
+		return s.failed("take up alarms", err)
 	}
 	return nil
 }
@@ -257,6 +267,11 @@ func checkIssued(r *ckdv1.ReportIssuedRequest) error {
 	}
 	if r.GetTime() != nil && r.GetTime().CheckValid() != nil {
 		return wrong("time", "no valid time").Err()
+	}
+	for i, a := range r.GetAlarms() {
+		if a.GetRaised().CheckValid() != nil {
+			return wrong(fmt.Sprintf("alarms[%d].raised", i), "no valid time").Err()
+		}
 	}
 	for i, c := range r.GetSealed() {
 		if n := len(c.GetSealer()); n != len(receipt.SealerID{}) {

@@ -329,6 +329,7 @@ func TestReportIssued(t *testing.T) {
 		"policy_hashes[0]": {Process: "p", PolicyHashes: []string{"xyz"}},
 		"sealed[0].sealer": {Process: "p", Sealed: []*ckdv1.SealedCount{{Sealer: []byte("short")}}},
 		"counts[0]":        {Process: "p", Counts: []*ckdv1.IssuedCount{{PolicyHash: d.name}}},
+		"alarms[0].raised": {Process: "p", Alarms: []*ckdv1.Alarm{{Model: "triage"}}},
 		"time":             {Process: "p", Time: &timestamppb.Timestamp{Nanos: -1}},
 	} {
 		if _, err := d.ReportIssued(t.Context(), r); status.Code(err) != codes.InvalidArgument || servertest.FaultOf(err).Field != name {
@@ -374,6 +375,18 @@ func TestLedgerIsSomebody(t *testing.T) {
 	if age := time.Since(reply.GetTime().AsTime()); age < 0 || age > time.Minute || reply.GetNext().AsDuration() < time.Second {
 		t.Errorf("time %v, next after %v", reply.GetTime(), reply.GetNext())
 	}
+	alarm := &ckdv1.Alarm{Model: "triage", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Raised: timestamppb.New(time.Now().Add(-time.Hour)), Ledger: first.GetId()}
+	foreign := proto.CloneOf(alarm)
+	foreign.Ledger, foreign.Figure = "another", ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE
+	for range 2 { // once is enough
+		if _, err := d.ReportIssued(t.Context(), &ckdv1.ReportIssuedRequest{Process: "p2", Remembered: reply.GetLedger(), Alarms: []*ckdv1.Alarm{alarm, foreign}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.issue(10, nil).GetAlarms(); len(got) != 1 || got[0].GetFigure() != alarm.GetFigure() || !got[0].GetRaised().AsTime().Equal(alarm.GetRaised().AsTime()) || got[0].GetEnded() != nil {
+		t.Errorf("another daemon is told of alarms %v, want the one that the copy lacked", got)
+	}
+	remembered(reply.GetLedger())
 	replicas := d.ledger.Replicas()
 	if len(replicas) != 2 || replicas[1].Process != "p2" || replicas[1].ClockAhead > -59*time.Minute || len(replicas[1].Keys) != 2 || replicas[1].Remembers.ID != first.GetId() {
 		t.Errorf("replicas %+v", replicas)

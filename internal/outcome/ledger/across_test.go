@@ -252,3 +252,32 @@ func TestSince(t *testing.T) {
 		t.Errorf("the rate since then is %v, expected %v", got, want)
 	}
 }
+
+// TestRecall lets daemons remember an alarm that an older copy of the ledger lacks: it is up, also for a
+// model that the copy does not know, until a person ends it.
+func TestRecall(t *testing.T) {
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
+	b.now = day0.Add(2 * oneDay)
+	b.decide(0, 1, audited(.02), "c")
+	b.state()
+	up := []ledger.Alarm{{Model: "triage", Figure: "critical_fnr", Raised: day0.Add(oneDay)}, {Model: "young", Figure: "critical_fnr", Raised: day0.Add(oneDay)}}
+	if err := b.Recall(up); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.state(); s.Verdict != promise.Violated || !s.Alarm {
+		t.Errorf("%v", s.Verdict)
+	}
+	b.reopen()
+	if s := b.state(); s.Verdict != promise.Violated {
+		t.Errorf("after a restart: %v", s.Verdict)
+	}
+	if err := b.Clear("dr. eve", "seen", b.policy, version); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Recall(up); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.state(); s.Verdict == promise.Violated {
+		t.Error("an alarm that a person ended came back")
+	}
+}

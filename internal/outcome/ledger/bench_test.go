@@ -3,32 +3,27 @@ package ledger_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
 // BenchmarkReport reports outcomes in batches of 1,000, in random order of decision time, beside
-// stored ones. An iteration is one outcome, durable. It states outcomes per second of wall time, per
-// second of processor time, and with the merges that they cause.
+// stored ones. An iteration is one outcome, durable. It states outcomes per second of wall time and per
+// second of processor time, and the bytes of the file for each.
 func BenchmarkReport(b *testing.B) {
 	for _, stored := range []int{0, 5_000_000} {
 		b.Run(fmt.Sprintf("stored=%d", stored), func(b *testing.B) {
-			if stored > 0 && testing.Short() {
-				b.Skip("takes minutes")
-			}
-			bench := openBench(b, ledger.NoSync(ledger.Options{}))
-			bench.now = day0.Add(16 * 24 * time.Hour) // cohorts of 14 days are open
-			rng := rand.New(rand.NewPCG(1, 2))
-			for done := 0; done < stored; done += 10_000 {
-				bench.report(bench.random(rng, 10_000)...)
-			}
-			bench.options = ledger.Options{}
-			bench.reopen()
-			syscall.Sync()
+			bench := fill(b, stored, 16)
+			rng := rand.New(rand.NewPCG(3, 4))
 			outcomes := bench.random(rng, b.N)
 			b.ResetTimer()
 			began, used := time.Now(), processorTime()
@@ -39,47 +34,68 @@ func BenchmarkReport(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "outcomes/s")
 			b.ReportMetric(float64(b.N)/(processorTime()-used).Seconds(), "outcomes/cpu-s")
+			b.StopTimer()
 			if err := bench.Close(); err != nil {
 				b.Fatal(err)
 			}
-			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "merged/s")
-			b.ReportMetric(float64(b.N)/(processorTime()-used).Seconds(), "merged/cpu-s")
-			b.StopTimer()
+			info, err := os.Stat(filepath.Join(bench.dir, store.FileName))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(info.Size())/float64(stored+b.N), "bytes/outcome")
 			bench.open()
 		})
 	}
 }
 
-// BenchmarkOpen opens a ledger of many outcomes, and then reads its state for the first time. Besides
-// the time to open it states that of the state in ms, and the memory of the heap after both.
-func BenchmarkOpen(b *testing.B) {
-	for _, stored := range []int{0, 10_000_000} {
+// BenchmarkReportOne reports one outcome at a time beside stored ones, and states the 99% quantile of
+// the time that one takes.
+func BenchmarkReportOne(b *testing.B) {
+	for _, stored := range []int{0, 5_000_000} {
 		b.Run(fmt.Sprintf("stored=%d", stored), func(b *testing.B) {
-			if stored > 0 && testing.Short() {
-				b.Skip("takes minutes")
+			bench := fill(b, stored, 16)
+			outcomes := bench.random(rand.New(rand.NewPCG(3, 4)), b.N)
+			times := make([]time.Duration, b.N)
+			b.ResetTimer()
+			for i := range outcomes {
+				began := time.Now()
+				bench.report(outcomes[i])
+				times[i] = time.Since(began)
 			}
-			bench := openBench(b, ledger.NoSync(ledger.Options{}))
-			bench.now = day0.Add(40 * 24 * time.Hour) // all cohorts are mature
-			rng := rand.New(rand.NewPCG(1, 2))
-			for done := 0; done < stored; done += 10_000 {
-				bench.report(bench.random(rng, 10_000)...)
-			}
-			bench.stateIfAny() // counts them
-			var state time.Duration
-			for b.Loop() {
-				b.StopTimer()
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "p99-ms")
+		})
+	}
+}
+
+// BenchmarkState opens a ledger of many outcomes, computes the state for the first time, and again after
+// a correction in the oldest cohort. It states the time to open, and the processor time of both.
+func BenchmarkState(b *testing.B) {
+	for _, stored := range []int{1_000_000, 10_000_000} {
+		b.Run(fmt.Sprintf("stored=%d", stored), func(b *testing.B) {
+			bench := fill(b, stored, 40) // all cohorts are mature
+			outcomes := bench.random(rand.New(rand.NewPCG(3, 4)), b.N)
+			used := processorTime()
+			bench.state()
+			b.ReportMetric((processorTime() - used).Seconds(), "first-cpu-s")
+			var open, corrected time.Duration
+			for i := range b.N {
 				if err := bench.Close(); err != nil {
 					b.Fatal(err)
 				}
-				b.StartTimer()
-				bench.open()
-				b.StopTimer()
 				began := time.Now()
-				bench.stateIfAny()
-				state += time.Since(began)
-				b.StartTimer()
+				bench.open()
+				open += time.Since(began)
+				bench.state()
+				oldest := outcomes[i]
+				oldest.Receipt = bench.seal(receiptAt(deferred(), day0.Add(time.Duration(i)*time.Second)))
+				bench.report(oldest)
+				used = processorTime()
+				bench.state()
+				corrected += processorTime() - used
 			}
-			b.ReportMetric(float64(state.Milliseconds())/float64(b.N), "ms/state")
+			b.ReportMetric(open.Seconds()*1000/float64(b.N), "open-ms")
+			b.ReportMetric(corrected.Seconds()/float64(b.N), "corrected-cpu-s")
 			var m runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&m)
@@ -88,9 +104,30 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
+// fill returns a ledger with outcomes, so many days after the first of them.
+func fill(b *testing.B, stored, days int) *bench {
+	if stored > 0 && testing.Short() {
+		b.Skip("takes minutes")
+	}
+	bench := openBench(b, ledger.NoSync(ledger.Options{}))
+	bench.now = day0.Add(time.Duration(days) * 24 * time.Hour)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for done := 0; done < stored; done += 10_000 {
+		bench.report(bench.random(rng, 10_000)...)
+	}
+	bench.options = ledger.Options{}
+	bench.reopen()
+	syscall.Sync()
+	return bench
+}
+
 // random returns outcomes of decisions of 14 days, most of them in id-carrying traffic.
 func (b *bench) random(rng *rand.Rand, n int) []ledger.Outcome {
 	outcomes := make([]ledger.Outcome, n)
+	var sealers [40]*receipt.Sealer // of a fleet
+	for i := range sealers {
+		sealers[i] = receipt.NewSealer(b.keys)
+	}
 	for i := range outcomes {
 		r := deferred()
 		truth := "c"
@@ -101,6 +138,7 @@ func (b *bench) random(rng *rand.Rand, n int) []ledger.Outcome {
 		}
 		r = receiptAt(r, day0.Add(time.Duration(rng.Int64N(int64(14*24*time.Hour)))))
 		r.Draw = 1 + rng.Uint64N(1<<62)
+		b.sealer = sealers[i%len(sealers)]
 		outcomes[i] = ledger.Outcome{Receipt: b.seal(r), Truth: truth, Source: "reader 7", At: day0.Add(15 * 24 * time.Hour)}
 	}
 	return outcomes

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
@@ -85,6 +87,57 @@ func (l *Ledger) alarms() (all []Alarm) {
 		}
 	}
 	return all
+}
+
+// Recall takes up alarms that daemons remember as up and that this ledger lacks, as an older copy does that
+// was put back. One that has ended here since it was raised has ended.
+func (l *Ledger) Recall(alarms []Alarm) error {
+	for _, a := range alarms {
+		known, err := l.Alarms(a.Model)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(known, func(k Alarm) bool {
+			return k.Figure == a.Figure && k.Class == a.Class && (k.Ended.IsZero() || !k.Ended.Before(a.Raised))
+		}) {
+			continue
+		}
+		if err := l.recall(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Ledger) recall(a Alarm) error {
+	w := promise.Watch{Risk: evidence.FNR, Class: a.Class}
+	if a.Figure == evidence.MissRate.String() {
+		w.Risk = evidence.MissRate
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.compute(); err != nil {
+		return err
+	}
+	m := l.models[a.Model]
+	if m == nil { // it is younger than the copy
+		m = &model{Model: promise.NewModel(a.Model), runs: make(map[int64]*run)}
+		if err := l.store.View(func(tx *store.Tx) error { return m.readEvidence(tx) }); err != nil {
+			return err
+		}
+	}
+	alarms := m.Alarms.Clone()
+	if !alarms.Recall(w, a.Raised) {
+		return nil
+	}
+	e := Event{Kind: EventRecalled, Model: a.Model, Figure: w.String(), Alarm: a.Name(), Detail: "daemons remember it as up, and this copy of the ledger lacks it"}
+	if err := l.store.Update(func(tx *store.Tx) error { return l.putEvidence(tx, m, alarms, []Event{e}) }); err != nil {
+		return err
+	}
+	m.Alarms, m.epoch, m.pending = alarms, m.epoch+1, true
+	l.models[a.Model] = m
+	l.last.Store(nil)
+	return nil
 }
 
 // A Replica is a daemon that tells this ledger what it decides.

@@ -172,19 +172,25 @@ func (l *Ledger) read(tx *store.Tx) error {
 		}
 	}
 	for _, m := range l.models {
-		epoch, body, err := tx.Evidence(m.Name)
-		if err != nil {
+		if err := m.readEvidence(tx); err != nil {
 			return err
-		}
-		if epoch != m.epoch {
-			if err := json.Unmarshal(body, m.Alarms); err != nil {
-				return err
-			}
-			m.epoch, m.pending = epoch, true
-			m.Cleared()
 		}
 	}
 	l.seen = commit
+	return nil
+}
+
+// readEvidence reads the alarms of a model, if they are others than those in memory.
+func (m *model) readEvidence(tx *store.Tx) error {
+	epoch, body, err := tx.Evidence(m.Name)
+	if err != nil || epoch == m.epoch {
+		return err
+	}
+	if err := json.Unmarshal(body, m.Alarms); err != nil {
+		return err
+	}
+	m.epoch, m.pending = epoch, true
+	m.Cleared()
 	return nil
 }
 

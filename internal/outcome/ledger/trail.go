@@ -43,6 +43,7 @@ const (
 	EventInForce       EventKind = "policy_in_force" // it has decided for the first time
 	EventLineHeld      EventKind = "line_held"       // a policy has a higher one, or none: that of before stays
 	EventLineRaised    EventKind = "line_raised"
+	EventRecalled      EventKind = "alarm_recalled" // daemons remember it, and an older copy was put back
 	EventRestored      EventKind = "ledger_restored"
 )
 

@@ -129,7 +129,12 @@ type alarm struct {
 	raisedBy int64 // begins the cohort that raised it
 	raised   int64 // when that was seen
 	cleared  int64 // when it was last taken down; 0 for never
+	// recalled says that daemons remember it as up: an older copy of the ledger was put back.
+	recalled bool
 }
+
+// Raised reports whether the alarm is up.
+func (a *alarm) Raised() bool { return a.recalled || a.Alarm.Raised() }
 
 // NewAlarms returns the alarms of a model of which no cohort was taken.
 func NewAlarms() *Alarms {
@@ -169,6 +174,25 @@ func (a *Alarms) End(e Ended) {
 	up := a.byWatch[e.Watch]
 	a.byWatch[e.Watch] = &alarm{Alarm: evidence.NewAlarm(e.Risk, up.Line(), up.RunLength()), began: a.last, cleared: e.At.UnixMicro()}
 	a.ended = append(a.ended, e)
+}
+
+// Recall takes up an alarm that daemons remember, unless it is up, or has ended since it was raised. It
+// returns whether it did.
+func (a *Alarms) Recall(w Watch, raised time.Time) bool {
+	if up := a.byWatch[w]; up != nil && up.Raised() {
+		return false
+	}
+	if slices.ContainsFunc(a.ended, func(e Ended) bool { return e.Watch == w && !e.At.Before(raised) }) {
+		return false
+	}
+	up := a.byWatch[w]
+	if up == nil {
+		line, _ := a.Standing(w)
+		up = &alarm{Alarm: evidence.NewAlarm(w.Risk, line.Above, 0), began: Place{Start: math.MinInt64}}
+		a.byWatch[w] = up
+	}
+	up.recalled, up.raised, up.raisedBy = true, raised.UnixMicro(), raised.UnixMicro()
+	return true
 }
 
 // Take adds the evidence of a cohort, and returns the alarms that it raised.
@@ -250,6 +274,7 @@ type storedAlarm struct {
 	RaisedBy int64  `json:"raised_by,omitempty"`
 	Raised   int64  `json:"raised,omitempty"`
 	Cleared  int64  `json:"cleared,omitempty"`
+	Recalled bool   `json:"recalled,omitempty"`
 }
 
 type storedAlarms struct {
@@ -268,7 +293,7 @@ func (a *Alarms) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, storedAlarm{w, state, one.began, one.raisedBy, one.raised, one.cleared})
+		list = append(list, storedAlarm{w, state, one.began, one.raisedBy, one.raised, one.cleared, one.recalled})
 	}
 	slices.SortFunc(list, func(a, b storedAlarm) int { return a.Watch.compare(b.Watch) })
 	return json.Marshal(storedAlarms{a.last, list, a.ended, a.lines, a.heard})
@@ -283,7 +308,7 @@ func (a *Alarms) UnmarshalJSON(text []byte) error {
 	a.last, a.ended, a.lines, a.heard = stored.Last, stored.Ended, stored.Lines, stored.Heard
 	a.byWatch = make(map[Watch]*alarm, len(stored.Alarms))
 	for _, one := range stored.Alarms {
-		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, raised: one.Raised, cleared: one.Cleared}
+		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, raised: one.Raised, cleared: one.Cleared, recalled: one.Recalled}
 		if err := restored.UnmarshalBinary(one.State); err != nil {
 			return err
 		}

@@ -646,7 +646,10 @@ type ReportIssuedRequest struct {
 	// The clock of the process as it sends this.
 	Time *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	// The ids of its receipt keys, in hex.
-	ReceiptKeys   []string `protobuf:"bytes,8,rep,name=receipt_keys,json=receiptKeys,proto3" json:"receipt_keys,omitempty"`
+	ReceiptKeys []string `protobuf:"bytes,8,rep,name=receipt_keys,json=receiptKeys,proto3" json:"receipt_keys,omitempty"`
+	// The alarms that it remembers as up. One of this ledger that the ledger lacks is
+	// taken up again: an older copy of it was put back.
+	Alarms        []*Alarm `protobuf:"bytes,9,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -733,6 +736,13 @@ func (x *ReportIssuedRequest) GetTime() *timestamppb.Timestamp {
 func (x *ReportIssuedRequest) GetReceiptKeys() []string {
 	if x != nil {
 		return x.ReceiptKeys
+	}
+	return nil
+}
+
+func (x *ReportIssuedRequest) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
 	}
 	return nil
 }
@@ -3190,7 +3200,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x12&\n" +
 	"\x06wanted\x18\x04 \x01(\x0e2\x0e.ckd.v1.WantedR\x06wanted\x12(\n" +
 	"\x05error\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x05error\x12\x12\n" +
-	"\x04note\x18\x06 \x01(\tR\x04note\"\xd5\x02\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"\xfc\x02\n" +
 	"\x13ReportIssuedRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12+\n" +
 	"\x06counts\x18\x02 \x03(\v2\x13.ckd.v1.IssuedCountR\x06counts\x12\x1a\n" +
@@ -3201,7 +3211,8 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"remembered\x18\x06 \x01(\v2\x16.ckd.v1.LedgerIdentityR\n" +
 	"remembered\x12.\n" +
 	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12!\n" +
-	"\freceipt_keys\x18\b \x03(\tR\vreceiptKeys\"p\n" +
+	"\freceipt_keys\x18\b \x03(\tR\vreceiptKeys\x12%\n" +
+	"\x06alarms\x18\t \x03(\v2\r.ckd.v1.AlarmR\x06alarms\"p\n" +
 	"\x0eLedgerIdentity\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
 	"\n" +
@@ -3515,9 +3526,9 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*DeleteOutcomesResponse)(nil), // 36: ckd.v1.DeleteOutcomesResponse
 	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
 	(*status.Status)(nil),          // 38: google.rpc.Status
-	(*durationpb.Duration)(nil),    // 39: google.protobuf.Duration
-	(*Promise)(nil),                // 40: ckd.v1.Promise
-	(*Alarm)(nil),                  // 41: ckd.v1.Alarm
+	(*Alarm)(nil),                  // 39: ckd.v1.Alarm
+	(*durationpb.Duration)(nil),    // 40: google.protobuf.Duration
+	(*Promise)(nil),                // 41: ckd.v1.Promise
 	(*Share)(nil),                  // 42: ckd.v1.Share
 	(CertifiedFigure)(0),           // 43: ckd.v1.CertifiedFigure
 	(Verdict)(0),                   // 44: ckd.v1.Verdict
@@ -3536,91 +3547,92 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	11, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
 	10, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
 	37, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
-	3,  // 12: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	37, // 13: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
-	13, // 14: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	39, // 15: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	14, // 16: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	40, // 17: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	10, // 18: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
-	37, // 19: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
-	41, // 20: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
-	39, // 21: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
-	18, // 22: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	40, // 23: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	39, // 24: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	39, // 25: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	19, // 26: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	19, // 27: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	23, // 28: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	22, // 29: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	29, // 30: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	37, // 31: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	37, // 32: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
-	20, // 33: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	20, // 34: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	22, // 35: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	22, // 36: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	24, // 37: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	25, // 38: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	26, // 39: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	27, // 40: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	42, // 41: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	42, // 42: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	28, // 43: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	43, // 44: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	42, // 45: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	22, // 46: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	42, // 47: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	42, // 48: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	21, // 49: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	44, // 50: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	42, // 51: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
-	37, // 52: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	37, // 53: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
-	37, // 54: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
-	22, // 55: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	42, // 56: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 57: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	22, // 58: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	22, // 59: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	45, // 60: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	22, // 61: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	22, // 62: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	22, // 63: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	22, // 64: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	22, // 65: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	22, // 66: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	22, // 67: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	22, // 68: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 69: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	22, // 70: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	37, // 71: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	30, // 72: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	30, // 73: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	42, // 74: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	40, // 75: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	37, // 76: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	37, // 77: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 78: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	37, // 79: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 80: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 81: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	16, // 82: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	31, // 83: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	33, // 84: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	35, // 85: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 86: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	15, // 87: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	17, // 88: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	32, // 89: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	34, // 90: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	36, // 91: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	86, // [86:92] is the sub-list for method output_type
-	80, // [80:86] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	39, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
+	3,  // 13: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
+	37, // 14: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	13, // 15: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	40, // 16: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	14, // 17: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	41, // 18: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	10, // 19: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
+	37, // 20: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
+	39, // 21: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
+	40, // 22: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
+	18, // 23: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	41, // 24: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	40, // 25: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	40, // 26: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	19, // 27: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	19, // 28: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	23, // 29: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	22, // 30: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	29, // 31: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	37, // 32: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	37, // 33: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	20, // 34: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	20, // 35: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	22, // 36: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	22, // 37: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	24, // 38: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	25, // 39: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	26, // 40: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	27, // 41: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	42, // 42: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	42, // 43: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	28, // 44: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	43, // 45: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	42, // 46: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	22, // 47: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	42, // 48: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	42, // 49: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	21, // 50: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	44, // 51: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	42, // 52: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	37, // 53: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	37, // 54: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	37, // 55: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	22, // 56: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
+	42, // 57: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 58: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	22, // 59: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	22, // 60: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	45, // 61: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	22, // 62: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	22, // 63: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	22, // 64: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	22, // 65: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	22, // 66: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	22, // 67: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	22, // 68: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	22, // 69: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 70: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	22, // 71: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	37, // 72: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	30, // 73: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	30, // 74: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	42, // 75: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	41, // 76: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	37, // 77: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	37, // 78: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 79: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	37, // 80: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 81: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 82: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	16, // 83: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	31, // 84: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	33, // 85: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	35, // 86: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 87: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	15, // 88: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	17, // 89: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	32, // 90: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	34, // 91: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	36, // 92: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	87, // [87:93] is the sub-list for method output_type
+	81, // [81:87] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }

@@ -364,6 +364,9 @@ func TestAlarmSticks(t *testing.T) {
 			s.says(&ckdv1.ReportIssuedResponse{Ledger: c.ledger, Alarms: c.alarms})
 			for range 2 {
 				k.rounds(t)
+				if told := s.last().GetAlarms(); c.up && (len(told) != 1 || told[0].GetLedger() != "A") {
+					t.Errorf("the ledger is told of alarms %v", told)
+				}
 				if up := len(s.state.Alarms) > 0; up != c.up || up != strings.Contains(k.failed.lines(), "model m: alarm on critical_fnr since ") {
 					t.Errorf("up: %v; /healthz says %q", up, k.failed.lines())
 				}

@@ -90,7 +90,7 @@ func (p *part) fits(bytes int) bool {
 func (k *keeper) next(r *round) *part {
 	p := &part{
 		ReportIssuedRequest: &ckdv1.ReportIssuedRequest{
-			Process: k.process, Remembered: k.memory.ledger, Time: timestamppb.New(k.now()), ReceiptKeys: k.keys().IDs(),
+			Process: k.process, Remembered: k.memory.ledger, Time: timestamppb.New(k.now()), ReceiptKeys: k.keys().IDs(), Alarms: k.memory.up(),
 		},
 		room: k.room, policies: map[string]*policy.Policy{}, position: k.progress.position, sealed: map[receipt.SealerID]uint64{},
 	}
