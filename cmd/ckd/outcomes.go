@@ -27,6 +27,7 @@ type outcomesCmd struct {
 	Send   outcomesSendCmd   `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
 	Export outcomesExportCmd `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
 	Clear  outcomesClearCmd  `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
+	Raise  outcomesRaiseCmd  `cmd:"" help:"Raise the line of a model, with a reason, which is recorded."`
 	Delete outcomesDeleteCmd `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
 }
 

@@ -446,6 +446,34 @@ func TestClearAlarm(t *testing.T) {
 	}
 }
 
+// TestRaiseLine refuses a line without a person, and downwards.
+func TestRaiseLine(t *testing.T) {
+	d := start(t, "")
+	d.report(&ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "r1"})
+	const fnr = ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR
+	model, _, _ := d.ledger.Policy(d.hash)
+	states, err := d.ledger.States()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := states[0].Mature.FNR.Line
+	for name, c := range map[string]struct {
+		r    *ckdv1.RaiseLineRequest
+		code codes.Code
+	}{
+		"nobody":           {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: .9, Reason: "x"}, codes.InvalidArgument},
+		"no reason":        {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: .9, By: "ann"}, codes.InvalidArgument},
+		"no figure":        {&ckdv1.RaiseLineRequest{Model: model, Line: .9, By: "ann", Reason: "x"}, codes.InvalidArgument},
+		"an unknown model": {&ckdv1.RaiseLineRequest{Model: "nobody's", Figure: fnr, Line: .9, By: "ann", Reason: "x"}, codes.NotFound},
+		"downwards":        {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: line / 2, By: "ann", Reason: "x"}, codes.FailedPrecondition},
+		"upwards":          {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: (1 + line) / 2, By: "ann", Reason: "x"}, codes.OK},
+	} {
+		if _, err := d.RaiseLine(t.Context(), c.r); status.Code(err) != c.code {
+			t.Errorf("%s: error %v, want %v", name, err, c.code)
+		}
+	}
+}
+
 // exported returns the lines of an export.
 func (d *daemon) exported(ctx context.Context, r *ckdv1.ExportOutcomesRequest) (lines []string, err error) {
 	stream, err := d.ExportOutcomes(ctx, r)

@@ -2940,6 +2940,143 @@ func (x *ClearAlarmResponse) GetPromise() *Promise {
 	return nil
 }
 
+// RaiseLineRequest raises a line of a model.
+type RaiseLineRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// The risk.
+	Figure CertifiedFigure `protobuf:"varint,2,opt,name=figure,proto3,enum=ckd.v1.CertifiedFigure" json:"figure,omitempty"`
+	// The critical class whose inputs are counted; empty for all critical classes.
+	CriticalClass string `protobuf:"bytes,3,opt,name=critical_class,json=criticalClass,proto3" json:"critical_class,omitempty"`
+	// The line: above the one in force, and below 1.
+	Line float64 `protobuf:"fixed64,4,opt,name=line,proto3" json:"line,omitempty"`
+	// Why. Must be given, and is recorded.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who raises it, as in ClearAlarmRequest.
+	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLineRequest) Reset() {
+	*x = RaiseLineRequest{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLineRequest) ProtoMessage() {}
+
+func (x *RaiseLineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseLineRequest.ProtoReflect.Descriptor instead.
+func (*RaiseLineRequest) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RaiseLineRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RaiseLineRequest) GetFigure() CertifiedFigure {
+	if x != nil {
+		return x.Figure
+	}
+	return CertifiedFigure_CERTIFIED_FIGURE_UNSPECIFIED
+}
+
+func (x *RaiseLineRequest) GetCriticalClass() string {
+	if x != nil {
+		return x.CriticalClass
+	}
+	return ""
+}
+
+func (x *RaiseLineRequest) GetLine() float64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *RaiseLineRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RaiseLineRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// RaiseLineResponse has the state after it.
+type RaiseLineResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The states of the model's policies and versions.
+	Promises      []*Promise `protobuf:"bytes,1,rep,name=promises,proto3" json:"promises,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseLineResponse) Reset() {
+	*x = RaiseLineResponse{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseLineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseLineResponse) ProtoMessage() {}
+
+func (x *RaiseLineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseLineResponse.ProtoReflect.Descriptor instead.
+func (*RaiseLineResponse) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RaiseLineResponse) GetPromises() []*Promise {
+	if x != nil {
+		return x.Promises
+	}
+	return nil
+}
+
 // ExportOutcomesRequest says what to export.
 type ExportOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2959,7 +3096,7 @@ type ExportOutcomesRequest struct {
 
 func (x *ExportOutcomesRequest) Reset() {
 	*x = ExportOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3108,7 @@ func (x *ExportOutcomesRequest) String() string {
 func (*ExportOutcomesRequest) ProtoMessage() {}
 
 func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3121,7 @@ func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExportOutcomesRequest) GetModel() string {
@@ -3033,7 +3170,7 @@ type ExportOutcomesResponse struct {
 
 func (x *ExportOutcomesResponse) Reset() {
 	*x = ExportOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3182,7 @@ func (x *ExportOutcomesResponse) String() string {
 func (*ExportOutcomesResponse) ProtoMessage() {}
 
 func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3195,7 @@ func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExportOutcomesResponse) GetLines() []string {
@@ -3083,7 +3220,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3232,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3245,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -3143,7 +3280,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3292,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3305,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -3417,7 +3554,16 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\"?\n" +
 	"\x12ClearAlarmResponse\x12)\n" +
-	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\"\xcd\x01\n" +
+	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\"\xbc\x01\n" +
+	"\x10RaiseLineRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12/\n" +
+	"\x06figure\x18\x02 \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06figure\x12%\n" +
+	"\x0ecritical_class\x18\x03 \x01(\tR\rcriticalClass\x12\x12\n" +
+	"\x04line\x18\x04 \x01(\x01R\x04line\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"@\n" +
+	"\x11RaiseLineResponse\x12+\n" +
+	"\bpromises\x18\x01 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\"\xcd\x01\n" +
 	"\x15ExportOutcomesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12.\n" +
 	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
@@ -3462,13 +3608,14 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\fExportFormat\x12\x1d\n" +
 	"\x19EXPORT_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EXPORT_FORMAT_JSON_LINES\x10\x01\x12\x15\n" +
-	"\x11EXPORT_FORMAT_CSV\x10\x022\xe0\x03\n" +
+	"\x11EXPORT_FORMAT_CSV\x10\x022\xa2\x04\n" +
 	"\x0eOutcomeService\x12O\n" +
 	"\x0eReportOutcomes\x12\x1d.ckd.v1.ReportOutcomesRequest\x1a\x1e.ckd.v1.ReportOutcomesResponse\x12I\n" +
 	"\fReportIssued\x12\x1b.ckd.v1.ReportIssuedRequest\x1a\x1c.ckd.v1.ReportIssuedResponse\x12I\n" +
 	"\fListPromises\x12\x1b.ckd.v1.ListPromisesRequest\x1a\x1c.ckd.v1.ListPromisesResponse\x12C\n" +
 	"\n" +
-	"ClearAlarm\x12\x19.ckd.v1.ClearAlarmRequest\x1a\x1a.ckd.v1.ClearAlarmResponse\x12Q\n" +
+	"ClearAlarm\x12\x19.ckd.v1.ClearAlarmRequest\x1a\x1a.ckd.v1.ClearAlarmResponse\x12@\n" +
+	"\tRaiseLine\x12\x18.ckd.v1.RaiseLineRequest\x1a\x19.ckd.v1.RaiseLineResponse\x12Q\n" +
 	"\x0eExportOutcomes\x12\x1d.ckd.v1.ExportOutcomesRequest\x1a\x1e.ckd.v1.ExportOutcomesResponse0\x01\x12O\n" +
 	"\x0eDeleteOutcomes\x12\x1d.ckd.v1.DeleteOutcomesRequest\x1a\x1e.ckd.v1.DeleteOutcomesResponseB/Z-github.com/ckd-project/ckd/proto/ckd/v1;ckdv1b\x06proto3"
 
@@ -3485,7 +3632,7 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
@@ -3520,55 +3667,57 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*RiskPoint)(nil),              // 30: ckd.v1.RiskPoint
 	(*ClearAlarmRequest)(nil),      // 31: ckd.v1.ClearAlarmRequest
 	(*ClearAlarmResponse)(nil),     // 32: ckd.v1.ClearAlarmResponse
-	(*ExportOutcomesRequest)(nil),  // 33: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 34: ckd.v1.ExportOutcomesResponse
-	(*DeleteOutcomesRequest)(nil),  // 35: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 36: ckd.v1.DeleteOutcomesResponse
-	(*timestamppb.Timestamp)(nil),  // 37: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 38: google.rpc.Status
-	(*Alarm)(nil),                  // 39: ckd.v1.Alarm
-	(*durationpb.Duration)(nil),    // 40: google.protobuf.Duration
-	(*Promise)(nil),                // 41: ckd.v1.Promise
-	(*Share)(nil),                  // 42: ckd.v1.Share
-	(CertifiedFigure)(0),           // 43: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 44: ckd.v1.Verdict
-	(DecisionReason)(0),            // 45: ckd.v1.DecisionReason
+	(*RaiseLineRequest)(nil),       // 33: ckd.v1.RaiseLineRequest
+	(*RaiseLineResponse)(nil),      // 34: ckd.v1.RaiseLineResponse
+	(*ExportOutcomesRequest)(nil),  // 35: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 36: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 37: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 38: ckd.v1.DeleteOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 39: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 40: google.rpc.Status
+	(*Alarm)(nil),                  // 41: ckd.v1.Alarm
+	(*durationpb.Duration)(nil),    // 42: google.protobuf.Duration
+	(*Promise)(nil),                // 43: ckd.v1.Promise
+	(*Share)(nil),                  // 44: ckd.v1.Share
+	(CertifiedFigure)(0),           // 45: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 46: ckd.v1.Verdict
+	(DecisionReason)(0),            // 47: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	37, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	39, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
 	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	37, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	39, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	38, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	40, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
 	12, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
 	11, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
 	10, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
-	37, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
-	39, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
+	39, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
+	41, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
 	3,  // 13: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	37, // 14: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	39, // 14: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
 	13, // 15: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	40, // 16: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	42, // 16: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
 	14, // 17: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	41, // 18: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	43, // 18: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
 	10, // 19: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
-	37, // 20: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
-	39, // 21: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
-	40, // 22: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
+	39, // 20: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
+	41, // 21: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
+	42, // 22: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
 	18, // 23: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	41, // 24: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	40, // 25: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	40, // 26: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	43, // 24: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	42, // 25: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	42, // 26: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
 	19, // 27: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
 	19, // 28: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
 	23, // 29: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
 	22, // 30: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
 	29, // 31: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	37, // 32: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	37, // 33: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	39, // 32: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	39, // 33: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
 	20, // 34: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
 	20, // 35: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
 	22, // 36: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
@@ -3577,26 +3726,26 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	25, // 39: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
 	26, // 40: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
 	27, // 41: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	42, // 42: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	42, // 43: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	44, // 42: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	44, // 43: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
 	28, // 44: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	43, // 45: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	42, // 46: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	45, // 45: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	44, // 46: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
 	22, // 47: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	42, // 48: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	42, // 49: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	44, // 48: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	44, // 49: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
 	21, // 50: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	44, // 51: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	42, // 52: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
-	37, // 53: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	37, // 54: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
-	37, // 55: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	46, // 51: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	44, // 52: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	39, // 53: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	39, // 54: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	39, // 55: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
 	22, // 56: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	42, // 57: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	44, // 57: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
 	3,  // 58: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
 	22, // 59: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
 	22, // 60: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	45, // 61: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	47, // 61: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
 	22, // 62: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
 	22, // 63: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
 	22, // 64: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
@@ -3607,32 +3756,36 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	22, // 69: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
 	0,  // 70: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
 	22, // 71: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	37, // 72: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	39, // 72: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
 	30, // 73: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
 	30, // 74: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	42, // 75: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	41, // 76: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	37, // 77: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	37, // 78: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 79: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	37, // 80: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 81: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 82: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	16, // 83: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	31, // 84: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	33, // 85: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	35, // 86: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 87: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	15, // 88: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	17, // 89: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	32, // 90: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	34, // 91: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	36, // 92: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	87, // [87:93] is the sub-list for method output_type
-	81, // [81:87] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	44, // 75: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	43, // 76: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	45, // 77: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
+	43, // 78: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
+	39, // 79: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	39, // 80: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 81: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	39, // 82: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 83: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 84: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	16, // 85: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	31, // 86: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	33, // 87: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
+	35, // 88: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	37, // 89: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 90: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	15, // 91: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	17, // 92: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	32, // 93: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	34, // 94: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
+	36, // 95: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	38, // 96: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	90, // [90:97] is the sub-list for method output_type
+	83, // [83:90] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3652,7 +3805,7 @@ func file_ckd_v1_outcomes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

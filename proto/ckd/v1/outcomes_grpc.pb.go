@@ -32,6 +32,7 @@ const (
 	OutcomeService_ReportIssued_FullMethodName   = "/ckd.v1.OutcomeService/ReportIssued"
 	OutcomeService_ListPromises_FullMethodName   = "/ckd.v1.OutcomeService/ListPromises"
 	OutcomeService_ClearAlarm_FullMethodName     = "/ckd.v1.OutcomeService/ClearAlarm"
+	OutcomeService_RaiseLine_FullMethodName      = "/ckd.v1.OutcomeService/RaiseLine"
 	OutcomeService_ExportOutcomes_FullMethodName = "/ckd.v1.OutcomeService/ExportOutcomes"
 	OutcomeService_DeleteOutcomes_FullMethodName = "/ckd.v1.OutcomeService/DeleteOutcomes"
 )
@@ -57,6 +58,10 @@ type OutcomeServiceClient interface {
 	// ClearAlarm ends an alarm. Who did it and why is recorded. The evidence begins
 	// anew.
 	ClearAlarm(ctx context.Context, in *ClearAlarmRequest, opts ...grpc.CallOption) (*ClearAlarmResponse, error)
+	// RaiseLine raises what a risk of a model is held against, for the decisions of later
+	// cohorts. A policy may lower a line, and not raise it. Who did it and why is recorded,
+	// and every statement says so.
+	RaiseLine(ctx context.Context, in *RaiseLineRequest, opts ...grpc.CallOption) (*RaiseLineResponse, error)
 	// ExportOutcomes returns every decision with an outcome, in the order of decisions, or
 	// the trail of everything that was changed, raised, cleared and deleted, as lines of a
 	// file.
@@ -113,6 +118,16 @@ func (c *outcomeServiceClient) ClearAlarm(ctx context.Context, in *ClearAlarmReq
 	return out, nil
 }
 
+func (c *outcomeServiceClient) RaiseLine(ctx context.Context, in *RaiseLineRequest, opts ...grpc.CallOption) (*RaiseLineResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RaiseLineResponse)
+	err := c.cc.Invoke(ctx, OutcomeService_RaiseLine_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *outcomeServiceClient) ExportOutcomes(ctx context.Context, in *ExportOutcomesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportOutcomesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &OutcomeService_ServiceDesc.Streams[0], OutcomeService_ExportOutcomes_FullMethodName, cOpts...)
@@ -163,6 +178,10 @@ type OutcomeServiceServer interface {
 	// ClearAlarm ends an alarm. Who did it and why is recorded. The evidence begins
 	// anew.
 	ClearAlarm(context.Context, *ClearAlarmRequest) (*ClearAlarmResponse, error)
+	// RaiseLine raises what a risk of a model is held against, for the decisions of later
+	// cohorts. A policy may lower a line, and not raise it. Who did it and why is recorded,
+	// and every statement says so.
+	RaiseLine(context.Context, *RaiseLineRequest) (*RaiseLineResponse, error)
 	// ExportOutcomes returns every decision with an outcome, in the order of decisions, or
 	// the trail of everything that was changed, raised, cleared and deleted, as lines of a
 	// file.
@@ -190,6 +209,9 @@ func (UnimplementedOutcomeServiceServer) ListPromises(context.Context, *ListProm
 }
 func (UnimplementedOutcomeServiceServer) ClearAlarm(context.Context, *ClearAlarmRequest) (*ClearAlarmResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ClearAlarm not implemented")
+}
+func (UnimplementedOutcomeServiceServer) RaiseLine(context.Context, *RaiseLineRequest) (*RaiseLineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RaiseLine not implemented")
 }
 func (UnimplementedOutcomeServiceServer) ExportOutcomes(*ExportOutcomesRequest, grpc.ServerStreamingServer[ExportOutcomesResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExportOutcomes not implemented")
@@ -290,6 +312,24 @@ func _OutcomeService_ClearAlarm_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OutcomeService_RaiseLine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RaiseLineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OutcomeServiceServer).RaiseLine(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OutcomeService_RaiseLine_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OutcomeServiceServer).RaiseLine(ctx, req.(*RaiseLineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _OutcomeService_ExportOutcomes_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ExportOutcomesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -341,6 +381,10 @@ var OutcomeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ClearAlarm",
 			Handler:    _OutcomeService_ClearAlarm_Handler,
+		},
+		{
+			MethodName: "RaiseLine",
+			Handler:    _OutcomeService_RaiseLine_Handler,
 		},
 		{
 			MethodName: "DeleteOutcomes",
