@@ -47,6 +47,9 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 	if err := s.learn(ctx, r, response); err != nil {
 		return nil, err
 	}
+	if err := s.noteReloads(ctx, r); err != nil {
+		return nil, err
+	}
 	if err := s.answer(ctx, r, response); err != nil {
 		return nil, err
 	}
@@ -135,6 +138,21 @@ func (s *Service) learn(ctx context.Context, r *ckdv1.ReportIssuedRequest, respo
 	}
 	if err := s.Ledger.Issued(counts, sealed...); err != nil {
 		return s.failed("count what was issued", err)
+	}
+	return nil
+}
+
+// noteReloads enters in the trail which policies the daemon has put in force.
+func (s *Service) noteReloads(ctx context.Context, r *ckdv1.ReportIssuedRequest) error {
+	who := auth.FromContext(ctx)
+	var events []ledger.Event
+	for _, c := range r.GetChanges() {
+		if who.MayUse(c.GetModel()) {
+			events = append(events, ledger.Event{Model: c.GetModel(), Before: c.GetBefore(), Policy: c.GetAfter(), By: who.Name(), Detail: "process " + r.GetProcess()})
+		}
+	}
+	if err := s.Ledger.Reloaded(events...); err != nil {
+		return s.failed("note a reload", err)
 	}
 	return nil
 }

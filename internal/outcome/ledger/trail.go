@@ -41,6 +41,7 @@ const (
 	EventCleared       EventKind = "alarm_cleared"
 	EventDeleted       EventKind = "outcomes_deleted"
 	EventInForce       EventKind = "policy_in_force" // it has decided for the first time
+	EventReloaded      EventKind = "policy_reloaded" // a daemon has put it in force
 	EventLineHeld      EventKind = "line_held"       // a policy has a higher one, or none: that of before stays
 	EventLineRaised    EventKind = "line_raised"
 	EventRecalled      EventKind = "alarm_recalled" // daemons remember it, and an older copy was put back
@@ -55,6 +56,22 @@ func (l *Ledger) note(tx *store.Tx, e Event) error {
 		return err
 	}
 	return tx.AddEvent(text)
+}
+
+// Reloaded notes that a daemon has put policies in force.
+func (l *Ledger) Reloaded(changes ...Event) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	return l.store.Update(func(tx *store.Tx) error {
+		for _, e := range changes {
+			e.Kind = EventReloaded
+			if err := l.note(tx, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Trail returns all events, the oldest first. Nothing deletes them.

@@ -649,7 +649,10 @@ type ReportIssuedRequest struct {
 	ReceiptKeys []string `protobuf:"bytes,8,rep,name=receipt_keys,json=receiptKeys,proto3" json:"receipt_keys,omitempty"`
 	// The alarms that it remembers as up. One of this ledger that the ledger lacks is
 	// taken up again: an older copy of it was put back.
-	Alarms        []*Alarm `protobuf:"bytes,9,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	Alarms []*Alarm `protobuf:"bytes,9,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// Policies that came into force in this process, for the trail, until an answer has
+	// come.
+	Changes       []*PolicyChange `protobuf:"bytes,10,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -747,6 +750,76 @@ func (x *ReportIssuedRequest) GetAlarms() []*Alarm {
 	return nil
 }
 
+func (x *ReportIssuedRequest) GetChanges() []*PolicyChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// PolicyChange says that a reload has put another policy of a model in force.
+type PolicyChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Hashes of the policy before and after; empty for none.
+	Before        string `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyChange) Reset() {
+	*x = PolicyChange{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyChange) ProtoMessage() {}
+
+func (x *PolicyChange) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyChange.ProtoReflect.Descriptor instead.
+func (*PolicyChange) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PolicyChange) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PolicyChange) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *PolicyChange) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 // LedgerIdentity names one state of one ledger.
 type LedgerIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -764,7 +837,7 @@ type LedgerIdentity struct {
 
 func (x *LedgerIdentity) Reset() {
 	*x = LedgerIdentity{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +849,7 @@ func (x *LedgerIdentity) String() string {
 func (*LedgerIdentity) ProtoMessage() {}
 
 func (x *LedgerIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[5]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +862,7 @@ func (x *LedgerIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerIdentity.ProtoReflect.Descriptor instead.
 func (*LedgerIdentity) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LedgerIdentity) GetId() string {
@@ -833,7 +906,7 @@ type SealedCount struct {
 
 func (x *SealedCount) Reset() {
 	*x = SealedCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +918,7 @@ func (x *SealedCount) String() string {
 func (*SealedCount) ProtoMessage() {}
 
 func (x *SealedCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[6]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +931,7 @@ func (x *SealedCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealedCount.ProtoReflect.Descriptor instead.
 func (*SealedCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{6}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SealedCount) GetSealer() []byte {
@@ -908,7 +981,7 @@ type IssuedCount struct {
 
 func (x *IssuedCount) Reset() {
 	*x = IssuedCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +993,7 @@ func (x *IssuedCount) String() string {
 func (*IssuedCount) ProtoMessage() {}
 
 func (x *IssuedCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[7]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1006,7 @@ func (x *IssuedCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssuedCount.ProtoReflect.Descriptor instead.
 func (*IssuedCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{7}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *IssuedCount) GetPolicyHash() string {
@@ -1043,7 +1116,7 @@ type AuditSettings struct {
 
 func (x *AuditSettings) Reset() {
 	*x = AuditSettings{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1128,7 @@ func (x *AuditSettings) String() string {
 func (*AuditSettings) ProtoMessage() {}
 
 func (x *AuditSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[8]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1141,7 @@ func (x *AuditSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditSettings.ProtoReflect.Descriptor instead.
 func (*AuditSettings) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{8}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AuditSettings) GetRate() float64 {
@@ -1154,7 +1227,7 @@ type DeclaredSlice struct {
 
 func (x *DeclaredSlice) Reset() {
 	*x = DeclaredSlice{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1239,7 @@ func (x *DeclaredSlice) String() string {
 func (*DeclaredSlice) ProtoMessage() {}
 
 func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[9]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1252,7 @@ func (x *DeclaredSlice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclaredSlice.ProtoReflect.Descriptor instead.
 func (*DeclaredSlice) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{9}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeclaredSlice) GetName() string {
@@ -1225,7 +1298,7 @@ type ReportIssuedResponse struct {
 
 func (x *ReportIssuedResponse) Reset() {
 	*x = ReportIssuedResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1310,7 @@ func (x *ReportIssuedResponse) String() string {
 func (*ReportIssuedResponse) ProtoMessage() {}
 
 func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[10]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1323,7 @@ func (x *ReportIssuedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportIssuedResponse.ProtoReflect.Descriptor instead.
 func (*ReportIssuedResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{10}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportIssuedResponse) GetPromises() []*Promise {
@@ -1320,7 +1393,7 @@ type ListPromisesRequest struct {
 
 func (x *ListPromisesRequest) Reset() {
 	*x = ListPromisesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1405,7 @@ func (x *ListPromisesRequest) String() string {
 func (*ListPromisesRequest) ProtoMessage() {}
 
 func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[11]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1418,7 @@ func (x *ListPromisesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesRequest.ProtoReflect.Descriptor instead.
 func (*ListPromisesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{11}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPromisesRequest) GetModel() string {
@@ -1366,7 +1439,7 @@ type ListPromisesResponse struct {
 
 func (x *ListPromisesResponse) Reset() {
 	*x = ListPromisesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1451,7 @@ func (x *ListPromisesResponse) String() string {
 func (*ListPromisesResponse) ProtoMessage() {}
 
 func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[12]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1464,7 @@ func (x *ListPromisesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPromisesResponse.ProtoReflect.Descriptor instead.
 func (*ListPromisesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{12}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListPromisesResponse) GetPromises() []*PromiseFigures {
@@ -1436,7 +1509,7 @@ type PromiseFigures struct {
 
 func (x *PromiseFigures) Reset() {
 	*x = PromiseFigures{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1521,7 @@ func (x *PromiseFigures) String() string {
 func (*PromiseFigures) ProtoMessage() {}
 
 func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[13]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1534,7 @@ func (x *PromiseFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromiseFigures.ProtoReflect.Descriptor instead.
 func (*PromiseFigures) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{13}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PromiseFigures) GetPromise() *Promise {
@@ -1589,7 +1662,7 @@ type OutcomeSummary struct {
 
 func (x *OutcomeSummary) Reset() {
 	*x = OutcomeSummary{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1674,7 @@ func (x *OutcomeSummary) String() string {
 func (*OutcomeSummary) ProtoMessage() {}
 
 func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[14]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1687,7 @@ func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeSummary.ProtoReflect.Descriptor instead.
 func (*OutcomeSummary) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{14}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OutcomeSummary) GetDecided() uint64 {
@@ -1749,7 +1822,7 @@ type RiskFigure struct {
 
 func (x *RiskFigure) Reset() {
 	*x = RiskFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1834,7 @@ func (x *RiskFigure) String() string {
 func (*RiskFigure) ProtoMessage() {}
 
 func (x *RiskFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1847,7 @@ func (x *RiskFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskFigure.ProtoReflect.Descriptor instead.
 func (*RiskFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RiskFigure) GetFigure() CertifiedFigure {
@@ -1928,7 +2001,7 @@ type RiskMonitor struct {
 
 func (x *RiskMonitor) Reset() {
 	*x = RiskMonitor{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2013,7 @@ func (x *RiskMonitor) String() string {
 func (*RiskMonitor) ProtoMessage() {}
 
 func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2026,7 @@ func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskMonitor.ProtoReflect.Descriptor instead.
 func (*RiskMonitor) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RiskMonitor) GetEvidence() float64 {
@@ -2044,7 +2117,7 @@ type CountedShare struct {
 
 func (x *CountedShare) Reset() {
 	*x = CountedShare{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2129,7 @@ func (x *CountedShare) String() string {
 func (*CountedShare) ProtoMessage() {}
 
 func (x *CountedShare) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2142,7 @@ func (x *CountedShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedShare.ProtoReflect.Descriptor instead.
 func (*CountedShare) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CountedShare) GetOf() string {
@@ -2134,7 +2207,7 @@ type StratumCount struct {
 
 func (x *StratumCount) Reset() {
 	*x = StratumCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2219,7 @@ func (x *StratumCount) String() string {
 func (*StratumCount) ProtoMessage() {}
 
 func (x *StratumCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2232,7 @@ func (x *StratumCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StratumCount.ProtoReflect.Descriptor instead.
 func (*StratumCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StratumCount) GetStratum() Stratum {
@@ -2281,7 +2354,7 @@ type ReasonYield struct {
 
 func (x *ReasonYield) Reset() {
 	*x = ReasonYield{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2366,7 @@ func (x *ReasonYield) String() string {
 func (*ReasonYield) ProtoMessage() {}
 
 func (x *ReasonYield) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2379,7 @@ func (x *ReasonYield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonYield.ProtoReflect.Descriptor instead.
 func (*ReasonYield) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReasonYield) GetReason() DecisionReason {
@@ -2349,7 +2422,7 @@ type ConfusionCell struct {
 
 func (x *ConfusionCell) Reset() {
 	*x = ConfusionCell{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2434,7 @@ func (x *ConfusionCell) String() string {
 func (*ConfusionCell) ProtoMessage() {}
 
 func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2447,7 @@ func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfusionCell.ProtoReflect.Descriptor instead.
 func (*ConfusionCell) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConfusionCell) GetPredicted() string {
@@ -2428,7 +2501,7 @@ type RiskBin struct {
 
 func (x *RiskBin) Reset() {
 	*x = RiskBin{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2513,7 @@ func (x *RiskBin) String() string {
 func (*RiskBin) ProtoMessage() {}
 
 func (x *RiskBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2526,7 @@ func (x *RiskBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskBin.ProtoReflect.Descriptor instead.
 func (*RiskBin) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RiskBin) GetLow() float64 {
@@ -2515,7 +2588,7 @@ type ReaderAgreement struct {
 
 func (x *ReaderAgreement) Reset() {
 	*x = ReaderAgreement{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2600,7 @@ func (x *ReaderAgreement) String() string {
 func (*ReaderAgreement) ProtoMessage() {}
 
 func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2613,7 @@ func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReaderAgreement.ProtoReflect.Descriptor instead.
 func (*ReaderAgreement) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReaderAgreement) GetAgreement() *CountedShare {
@@ -2635,7 +2708,7 @@ type KindFigure struct {
 
 func (x *KindFigure) Reset() {
 	*x = KindFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2720,7 @@ func (x *KindFigure) String() string {
 func (*KindFigure) ProtoMessage() {}
 
 func (x *KindFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2733,7 @@ func (x *KindFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindFigure.ProtoReflect.Descriptor instead.
 func (*KindFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *KindFigure) GetKind() OutcomeKind {
@@ -2698,7 +2771,7 @@ type PromisePoint struct {
 
 func (x *PromisePoint) Reset() {
 	*x = PromisePoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2783,7 @@ func (x *PromisePoint) String() string {
 func (*PromisePoint) ProtoMessage() {}
 
 func (x *PromisePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2796,7 @@ func (x *PromisePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromisePoint.ProtoReflect.Descriptor instead.
 func (*PromisePoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PromisePoint) GetStart() *timestamppb.Timestamp {
@@ -2764,7 +2837,7 @@ type RiskPoint struct {
 
 func (x *RiskPoint) Reset() {
 	*x = RiskPoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2849,7 @@ func (x *RiskPoint) String() string {
 func (*RiskPoint) ProtoMessage() {}
 
 func (x *RiskPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2862,7 @@ func (x *RiskPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskPoint.ProtoReflect.Descriptor instead.
 func (*RiskPoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RiskPoint) GetAverage() *Share {
@@ -2838,7 +2911,7 @@ type ClearAlarmRequest struct {
 
 func (x *ClearAlarmRequest) Reset() {
 	*x = ClearAlarmRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2923,7 @@ func (x *ClearAlarmRequest) String() string {
 func (*ClearAlarmRequest) ProtoMessage() {}
 
 func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2936,7 @@ func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmRequest.ProtoReflect.Descriptor instead.
 func (*ClearAlarmRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClearAlarmRequest) GetPolicyHash() string {
@@ -2905,7 +2978,7 @@ type ClearAlarmResponse struct {
 
 func (x *ClearAlarmResponse) Reset() {
 	*x = ClearAlarmResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +2990,7 @@ func (x *ClearAlarmResponse) String() string {
 func (*ClearAlarmResponse) ProtoMessage() {}
 
 func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3003,7 @@ func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmResponse.ProtoReflect.Descriptor instead.
 func (*ClearAlarmResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClearAlarmResponse) GetPromise() *Promise {
@@ -2961,7 +3034,7 @@ type RaiseLineRequest struct {
 
 func (x *RaiseLineRequest) Reset() {
 	*x = RaiseLineRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3046,7 @@ func (x *RaiseLineRequest) String() string {
 func (*RaiseLineRequest) ProtoMessage() {}
 
 func (x *RaiseLineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3059,7 @@ func (x *RaiseLineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLineRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLineRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RaiseLineRequest) GetModel() string {
@@ -3042,7 +3115,7 @@ type RaiseLineResponse struct {
 
 func (x *RaiseLineResponse) Reset() {
 	*x = RaiseLineResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3127,7 @@ func (x *RaiseLineResponse) String() string {
 func (*RaiseLineResponse) ProtoMessage() {}
 
 func (x *RaiseLineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3140,7 @@ func (x *RaiseLineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLineResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLineResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RaiseLineResponse) GetPromises() []*Promise {
@@ -3096,7 +3169,7 @@ type ExportOutcomesRequest struct {
 
 func (x *ExportOutcomesRequest) Reset() {
 	*x = ExportOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3181,7 @@ func (x *ExportOutcomesRequest) String() string {
 func (*ExportOutcomesRequest) ProtoMessage() {}
 
 func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3194,7 @@ func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExportOutcomesRequest) GetModel() string {
@@ -3170,7 +3243,7 @@ type ExportOutcomesResponse struct {
 
 func (x *ExportOutcomesResponse) Reset() {
 	*x = ExportOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3255,7 @@ func (x *ExportOutcomesResponse) String() string {
 func (*ExportOutcomesResponse) ProtoMessage() {}
 
 func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3268,7 @@ func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExportOutcomesResponse) GetLines() []string {
@@ -3220,7 +3293,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3305,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3318,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{32}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -3280,7 +3353,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3365,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3378,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{33}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -3337,7 +3410,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x12&\n" +
 	"\x06wanted\x18\x04 \x01(\x0e2\x0e.ckd.v1.WantedR\x06wanted\x12(\n" +
 	"\x05error\x18\x05 \x01(\v2\x12.google.rpc.StatusR\x05error\x12\x12\n" +
-	"\x04note\x18\x06 \x01(\tR\x04note\"\xfc\x02\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\"\xac\x03\n" +
 	"\x13ReportIssuedRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12+\n" +
 	"\x06counts\x18\x02 \x03(\v2\x13.ckd.v1.IssuedCountR\x06counts\x12\x1a\n" +
@@ -3349,7 +3422,13 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"remembered\x12.\n" +
 	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12!\n" +
 	"\freceipt_keys\x18\b \x03(\tR\vreceiptKeys\x12%\n" +
-	"\x06alarms\x18\t \x03(\v2\r.ckd.v1.AlarmR\x06alarms\"p\n" +
+	"\x06alarms\x18\t \x03(\v2\r.ckd.v1.AlarmR\x06alarms\x12.\n" +
+	"\achanges\x18\n" +
+	" \x03(\v2\x14.ckd.v1.PolicyChangeR\achanges\"R\n" +
+	"\fPolicyChange\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"p\n" +
 	"\x0eLedgerIdentity\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
 	"\n" +
@@ -3632,7 +3711,7 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
@@ -3644,148 +3723,150 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*ReportOutcomesResponse)(nil), // 7: ckd.v1.ReportOutcomesResponse
 	(*OutcomeAnswer)(nil),          // 8: ckd.v1.OutcomeAnswer
 	(*ReportIssuedRequest)(nil),    // 9: ckd.v1.ReportIssuedRequest
-	(*LedgerIdentity)(nil),         // 10: ckd.v1.LedgerIdentity
-	(*SealedCount)(nil),            // 11: ckd.v1.SealedCount
-	(*IssuedCount)(nil),            // 12: ckd.v1.IssuedCount
-	(*AuditSettings)(nil),          // 13: ckd.v1.AuditSettings
-	(*DeclaredSlice)(nil),          // 14: ckd.v1.DeclaredSlice
-	(*ReportIssuedResponse)(nil),   // 15: ckd.v1.ReportIssuedResponse
-	(*ListPromisesRequest)(nil),    // 16: ckd.v1.ListPromisesRequest
-	(*ListPromisesResponse)(nil),   // 17: ckd.v1.ListPromisesResponse
-	(*PromiseFigures)(nil),         // 18: ckd.v1.PromiseFigures
-	(*OutcomeSummary)(nil),         // 19: ckd.v1.OutcomeSummary
-	(*RiskFigure)(nil),             // 20: ckd.v1.RiskFigure
-	(*RiskMonitor)(nil),            // 21: ckd.v1.RiskMonitor
-	(*CountedShare)(nil),           // 22: ckd.v1.CountedShare
-	(*StratumCount)(nil),           // 23: ckd.v1.StratumCount
-	(*ReasonYield)(nil),            // 24: ckd.v1.ReasonYield
-	(*ConfusionCell)(nil),          // 25: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 26: ckd.v1.RiskBin
-	(*ReaderAgreement)(nil),        // 27: ckd.v1.ReaderAgreement
-	(*KindFigure)(nil),             // 28: ckd.v1.KindFigure
-	(*PromisePoint)(nil),           // 29: ckd.v1.PromisePoint
-	(*RiskPoint)(nil),              // 30: ckd.v1.RiskPoint
-	(*ClearAlarmRequest)(nil),      // 31: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 32: ckd.v1.ClearAlarmResponse
-	(*RaiseLineRequest)(nil),       // 33: ckd.v1.RaiseLineRequest
-	(*RaiseLineResponse)(nil),      // 34: ckd.v1.RaiseLineResponse
-	(*ExportOutcomesRequest)(nil),  // 35: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 36: ckd.v1.ExportOutcomesResponse
-	(*DeleteOutcomesRequest)(nil),  // 37: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 38: ckd.v1.DeleteOutcomesResponse
-	(*timestamppb.Timestamp)(nil),  // 39: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 40: google.rpc.Status
-	(*Alarm)(nil),                  // 41: ckd.v1.Alarm
-	(*durationpb.Duration)(nil),    // 42: google.protobuf.Duration
-	(*Promise)(nil),                // 43: ckd.v1.Promise
-	(*Share)(nil),                  // 44: ckd.v1.Share
-	(CertifiedFigure)(0),           // 45: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 46: ckd.v1.Verdict
-	(DecisionReason)(0),            // 47: ckd.v1.DecisionReason
+	(*PolicyChange)(nil),           // 10: ckd.v1.PolicyChange
+	(*LedgerIdentity)(nil),         // 11: ckd.v1.LedgerIdentity
+	(*SealedCount)(nil),            // 12: ckd.v1.SealedCount
+	(*IssuedCount)(nil),            // 13: ckd.v1.IssuedCount
+	(*AuditSettings)(nil),          // 14: ckd.v1.AuditSettings
+	(*DeclaredSlice)(nil),          // 15: ckd.v1.DeclaredSlice
+	(*ReportIssuedResponse)(nil),   // 16: ckd.v1.ReportIssuedResponse
+	(*ListPromisesRequest)(nil),    // 17: ckd.v1.ListPromisesRequest
+	(*ListPromisesResponse)(nil),   // 18: ckd.v1.ListPromisesResponse
+	(*PromiseFigures)(nil),         // 19: ckd.v1.PromiseFigures
+	(*OutcomeSummary)(nil),         // 20: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 21: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 22: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 23: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 24: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 25: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 26: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 27: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 28: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 29: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 30: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 31: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 32: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 33: ckd.v1.ClearAlarmResponse
+	(*RaiseLineRequest)(nil),       // 34: ckd.v1.RaiseLineRequest
+	(*RaiseLineResponse)(nil),      // 35: ckd.v1.RaiseLineResponse
+	(*ExportOutcomesRequest)(nil),  // 36: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 37: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 38: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 39: ckd.v1.DeleteOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 40: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 41: google.rpc.Status
+	(*Alarm)(nil),                  // 42: ckd.v1.Alarm
+	(*durationpb.Duration)(nil),    // 43: google.protobuf.Duration
+	(*Promise)(nil),                // 44: ckd.v1.Promise
+	(*Share)(nil),                  // 45: ckd.v1.Share
+	(CertifiedFigure)(0),           // 46: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 47: ckd.v1.Verdict
+	(DecisionReason)(0),            // 48: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	39, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	40, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
 	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	39, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	40, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	40, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
-	12, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
-	11, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
-	10, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
-	39, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
-	41, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
-	3,  // 13: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	39, // 14: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
-	13, // 15: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	42, // 16: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	14, // 17: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	43, // 18: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	10, // 19: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
-	39, // 20: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
-	41, // 21: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
-	42, // 22: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
-	18, // 23: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	43, // 24: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	42, // 25: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	42, // 26: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	19, // 27: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	19, // 28: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	23, // 29: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	22, // 30: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	29, // 31: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	39, // 32: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	39, // 33: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
-	20, // 34: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	20, // 35: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	22, // 36: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	22, // 37: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	24, // 38: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	25, // 39: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	26, // 40: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	27, // 41: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	44, // 42: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	44, // 43: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	28, // 44: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	45, // 45: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	44, // 46: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	22, // 47: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	44, // 48: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	44, // 49: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	21, // 50: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	46, // 51: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	44, // 52: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
-	39, // 53: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	39, // 54: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
-	39, // 55: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
-	22, // 56: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	44, // 57: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 58: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	22, // 59: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	22, // 60: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	47, // 61: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	22, // 62: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	22, // 63: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	22, // 64: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	22, // 65: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	22, // 66: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	22, // 67: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	22, // 68: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	22, // 69: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 70: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	22, // 71: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	39, // 72: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	30, // 73: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	30, // 74: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	44, // 75: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	43, // 76: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	45, // 77: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
-	43, // 78: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
-	39, // 79: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	39, // 80: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 81: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	39, // 82: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 83: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 84: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	16, // 85: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	31, // 86: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	33, // 87: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
-	35, // 88: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	37, // 89: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 90: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	15, // 91: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	17, // 92: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	32, // 93: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	34, // 94: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
-	36, // 95: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	38, // 96: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	90, // [90:97] is the sub-list for method output_type
-	83, // [83:90] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	41, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	13, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
+	12, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
+	11, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
+	40, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
+	42, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
+	10, // 13: ckd.v1.ReportIssuedRequest.changes:type_name -> ckd.v1.PolicyChange
+	3,  // 14: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
+	40, // 15: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	14, // 16: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	43, // 17: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	15, // 18: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	44, // 19: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	11, // 20: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
+	40, // 21: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
+	42, // 22: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
+	43, // 23: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
+	19, // 24: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	44, // 25: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	43, // 26: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	43, // 27: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	20, // 28: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	20, // 29: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	24, // 30: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	23, // 31: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	30, // 32: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	40, // 33: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	40, // 34: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	21, // 35: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	21, // 36: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	23, // 37: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	23, // 38: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	25, // 39: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	26, // 40: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	27, // 41: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	28, // 42: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	45, // 43: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	45, // 44: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	29, // 45: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	46, // 46: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	45, // 47: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	23, // 48: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	45, // 49: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	45, // 50: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	22, // 51: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	47, // 52: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	45, // 53: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	40, // 54: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	40, // 55: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	40, // 56: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	23, // 57: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
+	45, // 58: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 59: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	23, // 60: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	23, // 61: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	48, // 62: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	23, // 63: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	23, // 64: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	23, // 65: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	23, // 66: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	23, // 67: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	23, // 68: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	23, // 69: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	23, // 70: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 71: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	23, // 72: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	40, // 73: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	31, // 74: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	31, // 75: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	45, // 76: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	44, // 77: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	46, // 78: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
+	44, // 79: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
+	40, // 80: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	40, // 81: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 82: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	40, // 83: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 84: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 85: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	17, // 86: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	32, // 87: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	34, // 88: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
+	36, // 89: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	38, // 90: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 91: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	16, // 92: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	18, // 93: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	33, // 94: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	35, // 95: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
+	37, // 96: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	39, // 97: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	91, // [91:98] is the sub-list for method output_type
+	84, // [84:91] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3794,18 +3875,18 @@ func file_ckd_v1_outcomes_proto_init() {
 		return
 	}
 	file_ckd_v1_uncertainty_proto_init()
-	file_ckd_v1_outcomes_proto_msgTypes[15].OneofWrappers = []any{}
 	file_ckd_v1_outcomes_proto_msgTypes[16].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[18].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[21].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[25].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[17].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[19].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[22].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -80,6 +80,9 @@ type keeper struct {
 	why      string           // the same, as logged
 	pause    time.Duration    // until the next round
 	warned   bool             // of the missing file
+
+	hashes  map[string]string     // of the policies in force, by model, as of the last round; nil before the first
+	changes []*ckdv1.PolicyChange // since an answer has come
 }
 
 // decider is the server as a keeper sees it.
@@ -358,7 +361,7 @@ func (k *keeper) hear(p *part, answer *ckdv1.ReportIssuedResponse, sent time.Tim
 	if k.cause != "" {
 		k.log.Info("the ledger answers again", zap.String("ledger", k.place))
 	}
-	k.cause = ""
+	k.cause, k.changes = "", nil
 	k.incidents.set(incidentAway, "")
 	k.incidents.set(incidentUnheard, "")
 	k.pause = min(max(answer.GetNext().AsDuration(), tellEvery), tellLatest)

@@ -179,6 +179,33 @@ func TestKeeperTells(t *testing.T) {
 	}
 }
 
+// TestKeeperTellsReloads checks that the ledger is told which policy a reload put in the place of which,
+// until it has answered.
+func TestKeeperTellsReloads(t *testing.T) {
+	s, k, _ := newScripted(t, "")
+	k.rounds(t)
+	before := s.policies[0]
+	after := parsed(t, strings.Replace(fmt.Sprintf(scriptedPolicy, ""), "primary: {threshold: 1}", "primary: {threshold: 2}", 1))
+	s.policies = []*policy.Policy{after}
+	answer := s.answer
+	s.fails(errors.New("away"))
+	k.rounds(t)
+	s.answer = answer
+	k.rounds(t)
+	told := 0
+	for _, r := range s.asked {
+		for _, c := range r.GetChanges() {
+			told++
+			if c.GetModel() != "m" || c.GetBefore() != before.Hash || c.GetAfter() != after.Hash {
+				t.Errorf("%v", c)
+			}
+		}
+	}
+	if k.rounds(t); told != 2 || len(s.last().GetChanges()) > 0 { // once in vain
+		t.Errorf("told %d times, and then %d more", told, len(s.last().GetChanges()))
+	}
+}
+
 // TestKeeperRefused checks that a policy which the ledger never knows or never takes holds up nothing.
 func TestKeeperRefused(t *testing.T) {
 	for name, answer := range map[string]func(*ckdv1.ReportIssuedRequest, string) (*ckdv1.ReportIssuedResponse, error){

@@ -59,12 +59,36 @@ func (k *keeper) newRound() *round {
 	if k.now().Sub(k.progress.tried) > refusedFor {
 		clear(k.progress.refused)
 	}
+	k.noteChanges()
 	r := &round{sealed: k.server.Sealed(), again: map[string]bool{}}
 	for _, p := range k.server.Policies() {
 		r.ask = append(r.ask, p.Hash)
 	}
 	return r
 }
+
+// noteChanges notes which policies a reload has put in force since the last round.
+func (k *keeper) noteChanges() {
+	now := map[string]string{}
+	for _, p := range k.server.Policies() {
+		now[p.Name] = p.Hash
+	}
+	models := slices.Sorted(maps.Keys(now))
+	for model := range k.hashes {
+		if now[model] == "" {
+			models = append(models, model)
+		}
+	}
+	for _, model := range models {
+		if before, after := k.hashes[model], now[model]; k.hashes != nil && before != after && len(k.changes) < mostChanges {
+			k.changes = append(k.changes, &ckdv1.PolicyChange{Model: model, Before: before, After: after})
+		}
+	}
+	k.hashes = now
+}
+
+// mostChanges bounds the changes that wait for an answer.
+const mostChanges = 256
 
 // part is one message under way to the ledger.
 type part struct {
@@ -91,6 +115,7 @@ func (k *keeper) next(r *round) *part {
 	p := &part{
 		ReportIssuedRequest: &ckdv1.ReportIssuedRequest{
 			Process: k.process, Remembered: k.memory.ledger, Time: timestamppb.New(k.now()), ReceiptKeys: k.keys().IDs(), Alarms: k.memory.up(),
+			Changes: k.changes,
 		},
 		room: k.room, policies: map[string]*policy.Policy{}, position: k.progress.position, sealed: map[receipt.SealerID]uint64{},
 	}
