@@ -127,7 +127,7 @@ func newScripted(t testing.TB, file string) (*scripted, *keeper, *observer.Obser
 	return s, k, logs
 }
 
-func (k *keeper) rounds(t testing.TB) { t.Helper(); k.round(t.Context(), 10*time.Second) }
+func (k *keeper) rounds(t testing.TB) { t.Helper(); k.round(t.Context(), 10*time.Minute) }
 
 // TestKeeperTells checks that the ledger is told what is new alone, again what it did not answer, and
 // everything once more where it lacks a policy.
