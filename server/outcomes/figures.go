@@ -97,6 +97,11 @@ func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
 		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
 		Traffic: countedMessage(p.Traffic), NextMature: timeMessage(p.Cohorts.NextMature), ModelSince: timeMessage(p.Since),
 	}
+	if e := p.Expected; e != nil {
+		m.Expected = &ckdv1.Expectation{
+			From: timeMessage(e.From), Until: timeMessage(e.Until), CriticalFnr: countedMessage(e.FNR), CriticalMissRate: countedMessage(e.MissRate),
+		}
+	}
 	for _, s := range p.Strata {
 		m.Strata = append(m.Strata, &ckdv1.StratumCount{
 			Stratum: ckdv1.Stratum(s.Stratum), Decisions: s.Decisions, Eligible: s.Eligible, Receipts: s.Receipts, Reviews: s.Reviews,

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // next puts another policy of the model in force: the usual one with some text replaced.
@@ -280,4 +282,32 @@ func TestRecall(t *testing.T) {
 	if s := b.state(); s.Verdict == promise.Violated {
 		t.Error("an alarm that a person ended came back")
 	}
+}
+
+// TestExpected decides the inputs of a policy again by the rule of the next: a stricter threshold defers
+// half of the misses.
+func TestExpected(t *testing.T) {
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
+	b.now = day0.Add(2 * oneDay)
+	scored := func(r receipt.Receipt, entropy float32) receipt.Receipt {
+		r.Gate, r.Scores[decomp.Entropy] = uint8(policy.ByPrimary), entropy
+		return r
+	}
+	b.decide(0, 20, scored(audited(.5), .2), "a")
+	b.decide(0, 20, scored(audited(.5), .45), "a")
+	b.decide(0, 100, scored(audited(.5), .2), "c")
+	b.decide(0, 160, scored(free(), .2), "a")
+	b.mature(0)
+	if s := b.state(); s.Expected != nil {
+		t.Errorf("the first policy: %+v", s.Expected)
+	}
+	b.next("score: entropy, threshold: 0.5", "score: entropy, threshold: 0.3")
+	b.now = day0.Add(17 * oneDay)
+	b.decide(16, 1, audited(.02), "c")
+	e := b.state().Expected
+	if e == nil || math.Abs(e.FNR.Value-40./200) > 1e-9 || math.Abs(e.MissRate.Value-40./240) > 1e-9 || !e.From.Equal(day0) || !(e.FNR.Low < .2 && e.FNR.High > .2) {
+		t.Fatalf("%+v", e)
+	}
+	b.reopen()
+	same(t, b.state().Expected, e)
 }

@@ -346,7 +346,10 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 		return nil
 	}
 	alarms := m.Alarms.Clone()
-	events := l.hear(m, alarms, now)
+	events, err := l.hear(m, alarms, now)
+	if err != nil {
+		return err
+	}
 	pending := m.Pending(now)
 	if len(pending) == 0 && len(events) == 0 {
 		return nil
@@ -371,7 +374,7 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 				Alarm: AlarmName(w, now), Detail: fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(s.Cohort.Start).UTC().Format(time.RFC3339))})
 		}
 	}
-	err := l.store.Update(func(tx *store.Tx) error {
+	err = l.store.Update(func(tx *store.Tx) error {
 		for i, s := range pending {
 			if err := putTaken(tx, s, bets[i], noted[i]); err != nil {
 				return err
@@ -390,13 +393,18 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 }
 
 // hear learns the lines of the policies of a model, and ends alarms that a policy answers.
-func (l *Ledger) hear(m *model, alarms *promise.Alarms, now time.Time) (events []Event) {
+func (l *Ledger) hear(m *model, alarms *promise.Alarms, now time.Time) (events []Event, err error) {
 	for _, r := range m.Runs {
 		p := r.Terms.Policy
 		before := alarms.Latest()
 		held, isNew := alarms.Hear(r.Terms, now)
 		if isNew {
 			events = append(events, Event{Kind: EventInForce, Model: m.Name, Policy: p.Hash, Version: r.Name(), Before: before})
+			expected, err := l.rehearse(m, r.Terms, now)
+			if err != nil {
+				return nil, err
+			}
+			alarms.Expect(p.Hash, expected)
 		}
 		for w, stated := range held {
 			line, _ := alarms.Standing(w)
@@ -419,7 +427,7 @@ func (l *Ledger) hear(m *model, alarms *promise.Alarms, now time.Time) (events [
 			}
 		}
 	}
-	return events
+	return events, nil
 }
 
 // putTaken stores with which bets a cohort was taken, and the evidence after it.

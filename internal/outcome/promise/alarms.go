@@ -3,6 +3,7 @@ package promise
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -108,6 +109,8 @@ type Alarms struct {
 	ended   []Ended
 	lines   []Line   // in the order in which they were fixed
 	heard   []string // hashes of the policies whose lines are among them
+	// expected is what the outcomes of earlier policies said of each, when it was heard.
+	expected map[string]*Expected
 }
 
 // Ended says how an alarm ended.
@@ -143,7 +146,7 @@ func NewAlarms() *Alarms {
 
 // Clone returns a copy that can go on by itself.
 func (a *Alarms) Clone() *Alarms {
-	c := &Alarms{byWatch: make(map[Watch]*alarm, len(a.byWatch)), last: a.last, ended: slices.Clip(a.ended), lines: slices.Clip(a.lines), heard: slices.Clip(a.heard)}
+	c := &Alarms{byWatch: make(map[Watch]*alarm, len(a.byWatch)), last: a.last, ended: slices.Clip(a.ended), lines: slices.Clip(a.lines), heard: slices.Clip(a.heard), expected: maps.Clone(a.expected)}
 	for w, watched := range a.byWatch {
 		copied := *watched
 		state := *watched.Alarm
@@ -283,6 +286,8 @@ type storedAlarms struct {
 	Ended  []Ended       `json:"ended,omitempty"`
 	Lines  []Line        `json:"lines,omitempty"`
 	Heard  []string      `json:"heard,omitempty"`
+
+	Expected map[string]*Expected `json:"expected,omitempty"`
 }
 
 // MarshalJSON writes the alarms as they are stored.
@@ -296,7 +301,7 @@ func (a *Alarms) MarshalJSON() ([]byte, error) {
 		list = append(list, storedAlarm{w, state, one.began, one.raisedBy, one.raised, one.cleared, one.recalled})
 	}
 	slices.SortFunc(list, func(a, b storedAlarm) int { return a.Watch.compare(b.Watch) })
-	return json.Marshal(storedAlarms{a.last, list, a.ended, a.lines, a.heard})
+	return json.Marshal(storedAlarms{a.last, list, a.ended, a.lines, a.heard, a.expected})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -305,7 +310,7 @@ func (a *Alarms) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return err
 	}
-	a.last, a.ended, a.lines, a.heard = stored.Last, stored.Ended, stored.Lines, stored.Heard
+	a.last, a.ended, a.lines, a.heard, a.expected = stored.Last, stored.Ended, stored.Lines, stored.Heard, stored.Expected
 	a.byWatch = make(map[Watch]*alarm, len(stored.Alarms))
 	for _, one := range stored.Alarms {
 		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, raised: one.Raised, cleared: one.Cleared, recalled: one.Recalled}

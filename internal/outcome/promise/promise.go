@@ -36,6 +36,9 @@ type Promise struct {
 
 	// Since begins the first cohort of the model, of whichever policy.
 	Since time.Time
+	// Expected is what the outcomes of earlier policies said of this one when it came into force; nil if
+	// none could say anything.
+	Expected *Expected
 	// Cohorts says how far outcomes are due.
 	Cohorts Cohorts
 	// Mature summarises the cohorts whose outcomes are all due, Provisional all cohorts: there,

@@ -103,6 +103,9 @@ func (m *Model) Promise(r *Run, now time.Time) (*Promise, error) {
 		return nil, err
 	}
 	s.Since = again.since
+	if e := m.Alarms.expected[t.Policy.Hash]; e != nil && !e.From.IsZero() {
+		s.Expected = e
+	}
 	s.Cohorts = r.reach(mature)
 	s.Strata = strataOf(all, settled, last, r.Cohorts)
 	s.Traffic = traffic(all)

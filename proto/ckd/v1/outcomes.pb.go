@@ -1502,7 +1502,10 @@ type PromiseFigures struct {
 	// When the next cohort's outcomes are all due; absent where none is open.
 	NextMature *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_mature,json=nextMature,proto3" json:"next_mature,omitempty"`
 	// Begin of the first cohort of the model, of whichever policy and version.
-	ModelSince    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=model_since,json=modelSince,proto3" json:"model_since,omitempty"`
+	ModelSince *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=model_since,json=modelSince,proto3" json:"model_since,omitempty"`
+	// What the outcomes of the model's earlier policies said of this one when it came into
+	// force; absent where their receipts do not have what it compares.
+	Expected      *Expectation `protobuf:"bytes,14,opt,name=expected,proto3" json:"expected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1628,6 +1631,86 @@ func (x *PromiseFigures) GetModelSince() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *PromiseFigures) GetExpected() *Expectation {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
+// Expectation estimates the risks of a policy from reviewed inputs that other policies
+// decided: each is decided again by its rule and weighs as much as it did. Intervals are
+// for one look, and say nothing of inputs that have changed since.
+type Expectation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Begin and end of those decisions.
+	From  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	// The risks.
+	CriticalFnr      *CountedShare `protobuf:"bytes,3,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	CriticalMissRate *CountedShare `protobuf:"bytes,4,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Expectation) Reset() {
+	*x = Expectation{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Expectation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Expectation) ProtoMessage() {}
+
+func (x *Expectation) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Expectation.ProtoReflect.Descriptor instead.
+func (*Expectation) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Expectation) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Expectation) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Expectation) GetCriticalFnr() *CountedShare {
+	if x != nil {
+		return x.CriticalFnr
+	}
+	return nil
+}
+
+func (x *Expectation) GetCriticalMissRate() *CountedShare {
+	if x != nil {
+		return x.CriticalMissRate
+	}
+	return nil
+}
+
 // OutcomeSummary says what the outcomes of some cohorts add up to.
 type OutcomeSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1662,7 +1745,7 @@ type OutcomeSummary struct {
 
 func (x *OutcomeSummary) Reset() {
 	*x = OutcomeSummary{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1757,7 @@ func (x *OutcomeSummary) String() string {
 func (*OutcomeSummary) ProtoMessage() {}
 
 func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[15]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1770,7 @@ func (x *OutcomeSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeSummary.ProtoReflect.Descriptor instead.
 func (*OutcomeSummary) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{15}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OutcomeSummary) GetDecided() uint64 {
@@ -1822,7 +1905,7 @@ type RiskFigure struct {
 
 func (x *RiskFigure) Reset() {
 	*x = RiskFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1917,7 @@ func (x *RiskFigure) String() string {
 func (*RiskFigure) ProtoMessage() {}
 
 func (x *RiskFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[16]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1930,7 @@ func (x *RiskFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskFigure.ProtoReflect.Descriptor instead.
 func (*RiskFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{16}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RiskFigure) GetFigure() CertifiedFigure {
@@ -2001,7 +2084,7 @@ type RiskMonitor struct {
 
 func (x *RiskMonitor) Reset() {
 	*x = RiskMonitor{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2096,7 @@ func (x *RiskMonitor) String() string {
 func (*RiskMonitor) ProtoMessage() {}
 
 func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[17]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2109,7 @@ func (x *RiskMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskMonitor.ProtoReflect.Descriptor instead.
 func (*RiskMonitor) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{17}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RiskMonitor) GetEvidence() float64 {
@@ -2117,7 +2200,7 @@ type CountedShare struct {
 
 func (x *CountedShare) Reset() {
 	*x = CountedShare{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2212,7 @@ func (x *CountedShare) String() string {
 func (*CountedShare) ProtoMessage() {}
 
 func (x *CountedShare) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[18]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2225,7 @@ func (x *CountedShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedShare.ProtoReflect.Descriptor instead.
 func (*CountedShare) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{18}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CountedShare) GetOf() string {
@@ -2207,7 +2290,7 @@ type StratumCount struct {
 
 func (x *StratumCount) Reset() {
 	*x = StratumCount{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2302,7 @@ func (x *StratumCount) String() string {
 func (*StratumCount) ProtoMessage() {}
 
 func (x *StratumCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[19]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2315,7 @@ func (x *StratumCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StratumCount.ProtoReflect.Descriptor instead.
 func (*StratumCount) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{19}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StratumCount) GetStratum() Stratum {
@@ -2354,7 +2437,7 @@ type ReasonYield struct {
 
 func (x *ReasonYield) Reset() {
 	*x = ReasonYield{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2449,7 @@ func (x *ReasonYield) String() string {
 func (*ReasonYield) ProtoMessage() {}
 
 func (x *ReasonYield) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[20]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2462,7 @@ func (x *ReasonYield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonYield.ProtoReflect.Descriptor instead.
 func (*ReasonYield) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{20}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReasonYield) GetReason() DecisionReason {
@@ -2422,7 +2505,7 @@ type ConfusionCell struct {
 
 func (x *ConfusionCell) Reset() {
 	*x = ConfusionCell{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +2517,7 @@ func (x *ConfusionCell) String() string {
 func (*ConfusionCell) ProtoMessage() {}
 
 func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[21]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +2530,7 @@ func (x *ConfusionCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfusionCell.ProtoReflect.Descriptor instead.
 func (*ConfusionCell) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{21}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConfusionCell) GetPredicted() string {
@@ -2501,7 +2584,7 @@ type RiskBin struct {
 
 func (x *RiskBin) Reset() {
 	*x = RiskBin{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2596,7 @@ func (x *RiskBin) String() string {
 func (*RiskBin) ProtoMessage() {}
 
 func (x *RiskBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[22]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2609,7 @@ func (x *RiskBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskBin.ProtoReflect.Descriptor instead.
 func (*RiskBin) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{22}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RiskBin) GetLow() float64 {
@@ -2588,7 +2671,7 @@ type ReaderAgreement struct {
 
 func (x *ReaderAgreement) Reset() {
 	*x = ReaderAgreement{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2683,7 @@ func (x *ReaderAgreement) String() string {
 func (*ReaderAgreement) ProtoMessage() {}
 
 func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[23]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2696,7 @@ func (x *ReaderAgreement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReaderAgreement.ProtoReflect.Descriptor instead.
 func (*ReaderAgreement) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{23}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReaderAgreement) GetAgreement() *CountedShare {
@@ -2708,7 +2791,7 @@ type KindFigure struct {
 
 func (x *KindFigure) Reset() {
 	*x = KindFigure{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2803,7 @@ func (x *KindFigure) String() string {
 func (*KindFigure) ProtoMessage() {}
 
 func (x *KindFigure) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[24]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2816,7 @@ func (x *KindFigure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KindFigure.ProtoReflect.Descriptor instead.
 func (*KindFigure) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{24}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *KindFigure) GetKind() OutcomeKind {
@@ -2771,7 +2854,7 @@ type PromisePoint struct {
 
 func (x *PromisePoint) Reset() {
 	*x = PromisePoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2866,7 @@ func (x *PromisePoint) String() string {
 func (*PromisePoint) ProtoMessage() {}
 
 func (x *PromisePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[25]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2879,7 @@ func (x *PromisePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PromisePoint.ProtoReflect.Descriptor instead.
 func (*PromisePoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{25}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PromisePoint) GetStart() *timestamppb.Timestamp {
@@ -2837,7 +2920,7 @@ type RiskPoint struct {
 
 func (x *RiskPoint) Reset() {
 	*x = RiskPoint{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +2932,7 @@ func (x *RiskPoint) String() string {
 func (*RiskPoint) ProtoMessage() {}
 
 func (x *RiskPoint) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[26]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +2945,7 @@ func (x *RiskPoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskPoint.ProtoReflect.Descriptor instead.
 func (*RiskPoint) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{26}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RiskPoint) GetAverage() *Share {
@@ -2911,7 +2994,7 @@ type ClearAlarmRequest struct {
 
 func (x *ClearAlarmRequest) Reset() {
 	*x = ClearAlarmRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3006,7 @@ func (x *ClearAlarmRequest) String() string {
 func (*ClearAlarmRequest) ProtoMessage() {}
 
 func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[27]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3019,7 @@ func (x *ClearAlarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmRequest.ProtoReflect.Descriptor instead.
 func (*ClearAlarmRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{27}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClearAlarmRequest) GetPolicyHash() string {
@@ -2978,7 +3061,7 @@ type ClearAlarmResponse struct {
 
 func (x *ClearAlarmResponse) Reset() {
 	*x = ClearAlarmResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3073,7 @@ func (x *ClearAlarmResponse) String() string {
 func (*ClearAlarmResponse) ProtoMessage() {}
 
 func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[28]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3086,7 @@ func (x *ClearAlarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearAlarmResponse.ProtoReflect.Descriptor instead.
 func (*ClearAlarmResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{28}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClearAlarmResponse) GetPromise() *Promise {
@@ -3034,7 +3117,7 @@ type RaiseLineRequest struct {
 
 func (x *RaiseLineRequest) Reset() {
 	*x = RaiseLineRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3129,7 @@ func (x *RaiseLineRequest) String() string {
 func (*RaiseLineRequest) ProtoMessage() {}
 
 func (x *RaiseLineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[29]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3142,7 @@ func (x *RaiseLineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLineRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLineRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{29}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RaiseLineRequest) GetModel() string {
@@ -3115,7 +3198,7 @@ type RaiseLineResponse struct {
 
 func (x *RaiseLineResponse) Reset() {
 	*x = RaiseLineResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3210,7 @@ func (x *RaiseLineResponse) String() string {
 func (*RaiseLineResponse) ProtoMessage() {}
 
 func (x *RaiseLineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[30]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3223,7 @@ func (x *RaiseLineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLineResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLineResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{30}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RaiseLineResponse) GetPromises() []*Promise {
@@ -3169,7 +3252,7 @@ type ExportOutcomesRequest struct {
 
 func (x *ExportOutcomesRequest) Reset() {
 	*x = ExportOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3264,7 @@ func (x *ExportOutcomesRequest) String() string {
 func (*ExportOutcomesRequest) ProtoMessage() {}
 
 func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[31]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3277,7 @@ func (x *ExportOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{31}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExportOutcomesRequest) GetModel() string {
@@ -3243,7 +3326,7 @@ type ExportOutcomesResponse struct {
 
 func (x *ExportOutcomesResponse) Reset() {
 	*x = ExportOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3338,7 @@ func (x *ExportOutcomesResponse) String() string {
 func (*ExportOutcomesResponse) ProtoMessage() {}
 
 func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[32]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3351,7 @@ func (x *ExportOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*ExportOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{32}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExportOutcomesResponse) GetLines() []string {
@@ -3293,7 +3376,7 @@ type DeleteOutcomesRequest struct {
 
 func (x *DeleteOutcomesRequest) Reset() {
 	*x = DeleteOutcomesRequest{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3388,7 @@ func (x *DeleteOutcomesRequest) String() string {
 func (*DeleteOutcomesRequest) ProtoMessage() {}
 
 func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[33]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3401,7 @@ func (x *DeleteOutcomesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesRequest) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{33}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteOutcomesRequest) GetBefore() *timestamppb.Timestamp {
@@ -3353,7 +3436,7 @@ type DeleteOutcomesResponse struct {
 
 func (x *DeleteOutcomesResponse) Reset() {
 	*x = DeleteOutcomesResponse{}
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[34]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3448,7 @@ func (x *DeleteOutcomesResponse) String() string {
 func (*DeleteOutcomesResponse) ProtoMessage() {}
 
 func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ckd_v1_outcomes_proto_msgTypes[34]
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3461,7 @@ func (x *DeleteOutcomesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOutcomesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOutcomesResponse) Descriptor() ([]byte, []int) {
-	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{34}
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
@@ -3483,7 +3566,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x13ListPromisesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\"J\n" +
 	"\x14ListPromisesResponse\x122\n" +
-	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xf6\x04\n" +
+	"\bpromises\x18\x01 \x03(\v2\x16.ckd.v1.PromiseFiguresR\bpromises\"\xa7\x05\n" +
 	"\x0ePromiseFigures\x12)\n" +
 	"\apromise\x18\x01 \x01(\v2\x0f.ckd.v1.PromiseR\apromise\x12\x10\n" +
 	"\x03why\x18\x02 \x03(\tR\x03why\x12>\n" +
@@ -3500,7 +3583,13 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\vnext_mature\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"nextMature\x12;\n" +
 	"\vmodel_since\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"modelSince\"\xe0\x04\n" +
+	"modelSince\x12/\n" +
+	"\bexpected\x18\x0e \x01(\v2\x13.ckd.v1.ExpectationR\bexpected\"\xec\x01\n" +
+	"\vExpectation\x12.\n" +
+	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x127\n" +
+	"\fcritical_fnr\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\vcriticalFnr\x12B\n" +
+	"\x12critical_miss_rate\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\x10criticalMissRate\"\xe0\x04\n" +
 	"\x0eOutcomeSummary\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x04R\adecided\x12,\n" +
 	"\afigures\x18\x02 \x03(\v2\x12.ckd.v1.RiskFigureR\afigures\x12*\n" +
@@ -3711,7 +3800,7 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 }
 
 var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
@@ -3733,140 +3822,146 @@ var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(*ListPromisesRequest)(nil),    // 17: ckd.v1.ListPromisesRequest
 	(*ListPromisesResponse)(nil),   // 18: ckd.v1.ListPromisesResponse
 	(*PromiseFigures)(nil),         // 19: ckd.v1.PromiseFigures
-	(*OutcomeSummary)(nil),         // 20: ckd.v1.OutcomeSummary
-	(*RiskFigure)(nil),             // 21: ckd.v1.RiskFigure
-	(*RiskMonitor)(nil),            // 22: ckd.v1.RiskMonitor
-	(*CountedShare)(nil),           // 23: ckd.v1.CountedShare
-	(*StratumCount)(nil),           // 24: ckd.v1.StratumCount
-	(*ReasonYield)(nil),            // 25: ckd.v1.ReasonYield
-	(*ConfusionCell)(nil),          // 26: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 27: ckd.v1.RiskBin
-	(*ReaderAgreement)(nil),        // 28: ckd.v1.ReaderAgreement
-	(*KindFigure)(nil),             // 29: ckd.v1.KindFigure
-	(*PromisePoint)(nil),           // 30: ckd.v1.PromisePoint
-	(*RiskPoint)(nil),              // 31: ckd.v1.RiskPoint
-	(*ClearAlarmRequest)(nil),      // 32: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 33: ckd.v1.ClearAlarmResponse
-	(*RaiseLineRequest)(nil),       // 34: ckd.v1.RaiseLineRequest
-	(*RaiseLineResponse)(nil),      // 35: ckd.v1.RaiseLineResponse
-	(*ExportOutcomesRequest)(nil),  // 36: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 37: ckd.v1.ExportOutcomesResponse
-	(*DeleteOutcomesRequest)(nil),  // 38: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 39: ckd.v1.DeleteOutcomesResponse
-	(*timestamppb.Timestamp)(nil),  // 40: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 41: google.rpc.Status
-	(*Alarm)(nil),                  // 42: ckd.v1.Alarm
-	(*durationpb.Duration)(nil),    // 43: google.protobuf.Duration
-	(*Promise)(nil),                // 44: ckd.v1.Promise
-	(*Share)(nil),                  // 45: ckd.v1.Share
-	(CertifiedFigure)(0),           // 46: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 47: ckd.v1.Verdict
-	(DecisionReason)(0),            // 48: ckd.v1.DecisionReason
+	(*Expectation)(nil),            // 20: ckd.v1.Expectation
+	(*OutcomeSummary)(nil),         // 21: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 22: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 23: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 24: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 25: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 26: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 27: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 28: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 29: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 30: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 31: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 32: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 33: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 34: ckd.v1.ClearAlarmResponse
+	(*RaiseLineRequest)(nil),       // 35: ckd.v1.RaiseLineRequest
+	(*RaiseLineResponse)(nil),      // 36: ckd.v1.RaiseLineResponse
+	(*ExportOutcomesRequest)(nil),  // 37: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 38: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 39: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 40: ckd.v1.DeleteOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 42: google.rpc.Status
+	(*Alarm)(nil),                  // 43: ckd.v1.Alarm
+	(*durationpb.Duration)(nil),    // 44: google.protobuf.Duration
+	(*Promise)(nil),                // 45: ckd.v1.Promise
+	(*Share)(nil),                  // 46: ckd.v1.Share
+	(CertifiedFigure)(0),           // 47: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 48: ckd.v1.Verdict
+	(DecisionReason)(0),            // 49: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	40, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	41, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
 	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
 	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
 	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	40, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	41, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
 	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	41, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	42, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
 	13, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
 	12, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
 	11, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
-	40, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
-	42, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
+	41, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
+	43, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
 	10, // 13: ckd.v1.ReportIssuedRequest.changes:type_name -> ckd.v1.PolicyChange
 	3,  // 14: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	40, // 15: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	41, // 15: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
 	14, // 16: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	43, // 17: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	44, // 17: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
 	15, // 18: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	44, // 19: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	45, // 19: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
 	11, // 20: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
-	40, // 21: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
-	42, // 22: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
-	43, // 23: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
+	41, // 21: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
+	43, // 22: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
+	44, // 23: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
 	19, // 24: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	44, // 25: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	43, // 26: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	43, // 27: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	20, // 28: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	20, // 29: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	24, // 30: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	23, // 31: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	30, // 32: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	40, // 33: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	40, // 34: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
-	21, // 35: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	21, // 36: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	23, // 37: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	23, // 38: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	25, // 39: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	26, // 40: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	27, // 41: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	28, // 42: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	45, // 43: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	45, // 44: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	29, // 45: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	46, // 46: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	45, // 47: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	23, // 48: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	45, // 49: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	45, // 50: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	22, // 51: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	47, // 52: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	45, // 53: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
-	40, // 54: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	40, // 55: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
-	40, // 56: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
-	23, // 57: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	45, // 58: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 59: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	23, // 60: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	23, // 61: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	48, // 62: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	23, // 63: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	23, // 64: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	23, // 65: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	23, // 66: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	23, // 67: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	23, // 68: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	23, // 69: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	23, // 70: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 71: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	23, // 72: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	40, // 73: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	31, // 74: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	31, // 75: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	45, // 76: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	44, // 77: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	46, // 78: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
-	44, // 79: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
-	40, // 80: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	40, // 81: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 82: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	40, // 83: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 84: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 85: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	17, // 86: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	32, // 87: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	34, // 88: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
-	36, // 89: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	38, // 90: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 91: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	16, // 92: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	18, // 93: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	33, // 94: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	35, // 95: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
-	37, // 96: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	39, // 97: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	91, // [91:98] is the sub-list for method output_type
-	84, // [84:91] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	45, // 25: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	44, // 26: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	44, // 27: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	21, // 28: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	21, // 29: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	25, // 30: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	24, // 31: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	31, // 32: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	41, // 33: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	41, // 34: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	20, // 35: ckd.v1.PromiseFigures.expected:type_name -> ckd.v1.Expectation
+	41, // 36: ckd.v1.Expectation.from:type_name -> google.protobuf.Timestamp
+	41, // 37: ckd.v1.Expectation.until:type_name -> google.protobuf.Timestamp
+	24, // 38: ckd.v1.Expectation.critical_fnr:type_name -> ckd.v1.CountedShare
+	24, // 39: ckd.v1.Expectation.critical_miss_rate:type_name -> ckd.v1.CountedShare
+	22, // 40: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	22, // 41: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	24, // 42: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	24, // 43: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	26, // 44: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	27, // 45: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	28, // 46: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	29, // 47: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	46, // 48: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	46, // 49: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	30, // 50: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	47, // 51: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	46, // 52: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	24, // 53: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	46, // 54: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	46, // 55: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	23, // 56: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	48, // 57: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	46, // 58: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	41, // 59: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	41, // 60: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	41, // 61: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	24, // 62: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
+	46, // 63: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,  // 64: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	24, // 65: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	24, // 66: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	49, // 67: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	24, // 68: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	24, // 69: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	24, // 70: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	24, // 71: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	24, // 72: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	24, // 73: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	24, // 74: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	24, // 75: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,  // 76: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	24, // 77: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	41, // 78: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	32, // 79: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	32, // 80: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	46, // 81: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	45, // 82: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	47, // 83: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
+	45, // 84: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
+	41, // 85: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	41, // 86: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,  // 87: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	41, // 88: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	5,  // 89: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	9,  // 90: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	17, // 91: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	33, // 92: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	35, // 93: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
+	37, // 94: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	39, // 95: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	7,  // 96: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	16, // 97: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	18, // 98: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	34, // 99: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	36, // 100: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
+	38, // 101: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	40, // 102: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	96, // [96:103] is the sub-list for method output_type
+	89, // [89:96] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3875,18 +3970,18 @@ func file_ckd_v1_outcomes_proto_init() {
 		return
 	}
 	file_ckd_v1_uncertainty_proto_init()
-	file_ckd_v1_outcomes_proto_msgTypes[16].OneofWrappers = []any{}
 	file_ckd_v1_outcomes_proto_msgTypes[17].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[19].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[22].OneofWrappers = []any{}
-	file_ckd_v1_outcomes_proto_msgTypes[26].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[18].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[20].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[23].OneofWrappers = []any{}
+	file_ckd_v1_outcomes_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
