@@ -32,7 +32,8 @@ type outcomesCmd struct {
 
 // outcomesBeginCmd begins a ledger.
 type outcomesBeginCmd struct {
-	Ledger string `required:"" placeholder:"DIR" help:"The folder, which is made if there is none."`
+	Ledger    string `required:"" placeholder:"DIR" help:"The folder, which is made if there is none."`
+	IfMissing bool   `help:"Leave a ledger that is there as it is, and succeed: for the container that runs before the first start."`
 }
 
 // Help is the long text of ckd outcomes begin --help.
@@ -40,17 +41,24 @@ func (*outcomesBeginCmd) Help() string {
 	return `A daemon never begins a ledger by itself: a folder that was emptied or mistyped would look like a promise
 without any outcome against it.
 
-    ckd outcomes begin --ledger /var/lib/ckd
+    ckd outcomes begin --ledger /var/lib/ckd/ledger
+
+With --if-missing it may run before a daemon's first start. Do not run it before every start: a volume that
+was lost would then pass for a beginning.
 
 Exit codes: 0 the ledger is there; 1 the folder holds one already, or cannot be written; 2 wrong usage.`
 }
 
 // Run makes the ledger.
 func (c *outcomesBeginCmd) Run(ctx *cmdContext) error {
-	if err := ledger.Begin(c.Ledger, ledger.Options{}); err != nil {
+	switch err := ledger.Begin(c.Ledger, ledger.Options{}); {
+	case c.IfMissing && errors.Is(err, ledger.ErrExists):
+		fmt.Fprintf(ctx.Stdout, "the ledger in %s is left as it is\n", c.Ledger)
+	case err != nil:
 		return err
+	default:
+		fmt.Fprintf(ctx.Stdout, "a new ledger is in %s\n", c.Ledger)
 	}
-	fmt.Fprintf(ctx.Stdout, "a new ledger is in %s\n", c.Ledger)
 	return nil
 }
 
