@@ -22,12 +22,13 @@ import (
 // outcomesCmd holds the commands about outcomes: one begins a ledger, one plans, the others speak to a
 // daemon with a ledger.
 type outcomesCmd struct {
-	Begin  outcomesBeginCmd  `cmd:"" help:"Begin a ledger in a folder that holds none."`
-	Plan   outcomesPlanCmd   `cmd:"" help:"Say what audits will cost and show, from a labelled recording and a policy."`
-	Send   outcomesSendCmd   `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
-	Export outcomesExportCmd `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
-	Clear  outcomesClearCmd  `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
-	Delete outcomesDeleteCmd `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
+	Begin   outcomesBeginCmd   `cmd:"" help:"Begin a ledger in a folder that holds none."`
+	Plan    outcomesPlanCmd    `cmd:"" help:"Say what audits will cost and show, from a labelled recording and a policy."`
+	Send    outcomesSendCmd    `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
+	Export  outcomesExportCmd  `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
+	Figures outcomesFiguresCmd `cmd:"" help:"Say of each policy whether it keeps its promise, and show the figures."`
+	Clear   outcomesClearCmd   `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
+	Delete  outcomesDeleteCmd  `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
 }
 
 // outcomesBeginCmd begins a ledger.
