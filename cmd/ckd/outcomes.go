@@ -28,6 +28,9 @@ type outcomesCmd struct {
 	Export  outcomesExportCmd  `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
 	Figures outcomesFiguresCmd `cmd:"" help:"Say of each policy whether it keeps its promise, and show the figures."`
 	Clear   outcomesClearCmd   `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
+	Verify  outcomesVerifyCmd  `cmd:"" help:"Read a whole ledger and name every fault: also while a daemon serves it."`
+	Backup  outcomesBackupCmd  `cmd:"" help:"Copy a ledger to a file: also while a daemon serves it."`
+	Restore outcomesRestoreCmd `cmd:"" help:"Put a backup into a folder, while no daemon serves it."`
 	Delete  outcomesDeleteCmd  `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
 }
 

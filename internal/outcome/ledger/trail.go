@@ -42,8 +42,10 @@ const (
 )
 
 // note appends an event to the trail.
-func (l *Ledger) note(tx *store.Tx, e Event) error {
-	e.At = l.now().UTC()
+func (l *Ledger) note(tx *store.Tx, e Event) error { return addEvent(tx, l.now(), e) }
+
+func addEvent(tx *store.Tx, now time.Time, e Event) error {
+	e.At = now.UTC()
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
