@@ -99,9 +99,11 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, damage := range map[string]func() []byte{
-		"cut":     func() []byte { return copied[:len(copied)-4096] },
-		"empty":   func() []byte { return nil },
-		"flipped": func() []byte { return append(append([]byte(nil), copied[:4096+200]...), make([]byte, len(copied)-4096-200)...) },
+		"cut":   func() []byte { return copied[:len(copied)-4096] },
+		"empty": func() []byte { return nil },
+		"flipped": func() []byte {
+			return append(append([]byte(nil), copied[:4096+200]...), make([]byte, len(copied)-4096-200)...)
+		},
 	} {
 		bad, target := filepath.Join(t.TempDir(), "bad"), t.TempDir()
 		if err := os.WriteFile(bad, damage(), 0o600); err != nil {

@@ -39,6 +39,7 @@ const (
 	EventCleared       EventKind = "alarm_cleared"
 	EventDeleted       EventKind = "outcomes_deleted"
 	EventRestored      EventKind = "ledger_restored"
+	EventImported      EventKind = "outcomes_imported"
 )
 
 // note appends an event to the trail.
