@@ -45,18 +45,11 @@ func verify(ctx context.Context, s *store.Store, keys *receipt.Keys, each func(f
 // Backup writes the ledger of a folder as of now to a file, which is whole or not there, and notes the
 // time in the ledger. A daemon may be serving it.
 func Backup(ctx context.Context, dir, path string, o Options) error {
-	now := o.clock()
-	s, err := store.Open(dir, store.Options{Now: now})
+	s, err := store.Open(dir, store.Options{Now: o.Now})
 	if err != nil {
 		return err
 	}
-	defer s.Close() //nolint:errcheck // the copy is made; the daemon has the ledger open too
-	began := now()
-	err = s.Backup(ctx, path)
-	if errors.Is(err, store.ErrBusy) && !s.Status().LastBackup.Before(began) {
-		return nil // the copy is made and noted; a reader keeps the log from beginning anew
-	}
-	return err
+	return errors.Join(s.Backup(ctx, path), s.Close())
 }
 
 func (o *Options) clock() func() time.Time {
@@ -115,7 +108,7 @@ func Restore(ctx context.Context, path, dir string, o RestoreOptions) (_ Restore
 	if err != nil {
 		return done, fmt.Errorf("%s: it cannot be restored: %w", path, err)
 	}
-	defer s.Close() //nolint:errcheck // closed below, unless the restore failed
+	defer s.Close() // below, unless the restore fails
 	first := ""
 	if done.Checked, err = verify(ctx, s, nil, func(fault string) {
 		if first == "" {
@@ -256,7 +249,7 @@ func copyFile(from, path string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // only read
+	defer in.Close()
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -86,7 +86,9 @@ func TestDeleteReceipts(t *testing.T) {
 func TestReviews(t *testing.T) {
 	b := openBench(t, ledger.Options{})
 	b.now = day0.Add(20 * oneDay)
-	at := func(r receipt.Receipt, day int) []byte { return b.seal(receiptAt(r, day0.Add(time.Duration(day)*oneDay))) }
+	at := func(r receipt.Receipt, day int) []byte {
+		return b.seal(receiptAt(r, day0.Add(time.Duration(day)*oneDay)))
+	}
 	unseen, unaudited, wanted, drawn := at(audited(.1), 0), audited(.1), at(audited(.1), 0), audited(.1)
 	unaudited.Review, drawn.Draw = false, 77
 	equal := []byte(nil)

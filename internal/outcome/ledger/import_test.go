@@ -110,7 +110,9 @@ func TestTablesExported(t *testing.T) {
 	if len(rows) != 3 || rows[1][0] != "triage" || rows[1][2] != version || rows[1][3] != "called_safe" || rows[1][4] != "2026-03-01T03:00:00Z" || rows[1][5] != "daemon 1" || rows[1][6] != "100" {
 		t.Errorf("issued: %v", rows)
 	}
-	rows = read(func(out *bytes.Buffer) error { return b.ExportIssued(out, ledger.CSV, ledger.TableFilter{From: day0.Add(oneDay)}) })
+	rows = read(func(out *bytes.Buffer) error {
+		return b.ExportIssued(out, ledger.CSV, ledger.TableFilter{From: day0.Add(oneDay)})
+	})
 	if len(rows) != 2 {
 		t.Errorf("issued since the second day: %v", rows)
 	}
