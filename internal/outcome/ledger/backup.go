@@ -121,13 +121,16 @@ func Restore(ctx context.Context, path, dir string, o RestoreOptions) (_ Restore
 		return done, fmt.Errorf("%s: it has %d faults, and is not restored: take another backup: %s", path, done.Faults, first)
 	}
 	copied := s.Identity()
-	if err := admits(dir, &copied, o.SetAside); err != nil {
+	before, err := admits(dir, &copied, o.SetAside)
+	if err != nil {
 		return done, err
 	}
 	now := o.clock()
 	if err := s.Update(func(tx *store.Tx) error {
-		if err := tx.NextGeneration(); err != nil {
-			return err
+		for range max(before, copied.Generation) + 1 - copied.Generation {
+			if err := tx.NextGeneration(); err != nil {
+				return err
+			}
 		}
 		return addEvent(tx, now(), Event{Kind: EventRestored, By: o.By, Reason: o.Reason,
 			Detail: fmt.Sprintf("a backup of generation %d after %d transactions, with %d decisions", copied.Generation, copied.Commit, done.Decisions)})
@@ -151,19 +154,19 @@ func Restore(ctx context.Context, path, dir string, o RestoreOptions) (_ Restore
 	return done, syncFolder(dir)
 }
 
-// admits returns ErrLater where the ledger of a folder has what a copy lacks. One that is damaged is no
-// reason to keep it.
-func admits(dir string, copied *store.Identity, setAside bool) error {
+// admits returns the generation of a folder's ledger, 0 where it is none of the copy or damaged. The
+// error is ErrLater where it has what the copy lacks and is not to be set aside.
+func admits(dir string, copied *store.Identity, setAside bool) (generation uint64, err error) {
 	s, err := store.OpenReadOnly(dir, store.Options{})
 	switch {
 	case errors.Is(err, store.ErrMissing), errors.Is(err, store.ErrDamaged):
-		return nil
+		return 0, nil
 	case err != nil:
-		return err
+		return 0, err
 	}
 	there := s.Identity()
 	if err := s.Close(); err != nil {
-		return err
+		return 0, err
 	}
 	what := ""
 	switch {
@@ -174,10 +177,13 @@ func admits(dir string, copied *store.Identity, setAside bool) error {
 	case there.Commit > copied.Commit:
 		what = fmt.Sprintf("it has %d later transactions", there.Commit-copied.Commit)
 	}
-	if what == "" || setAside {
-		return nil
+	switch {
+	case what != "" && !setAside:
+		return 0, fmt.Errorf("%s: %w: %s", dir, ErrLater, what)
+	case there.ID != copied.ID:
+		return 0, nil
 	}
-	return fmt.Errorf("%s: %w: %s", dir, ErrLater, what)
+	return there.Generation, nil
 }
 
 // setAside moves the files of a folder's ledger into a folder of their own, and returns its path; ""

@@ -85,6 +85,11 @@ func TestRestore(t *testing.T) {
 		t.Errorf("the replaced ledger is not kept: %v", err)
 	}
 
+	now = now.Add(time.Second)
+	if done, err = Restore(t.Context(), backup, dir, by); err != nil || done.Generation != 3 {
+		t.Errorf("over generation 2 the same backup is %+v, expected generation 3: %v", done, err)
+	}
+
 	by.SetAside = false
 	if err := os.Truncate(file, 5000); err != nil {
 		t.Fatal(err)

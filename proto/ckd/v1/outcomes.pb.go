@@ -3249,8 +3249,8 @@ func (x *FindReviewsResponse) GetStates() []*ReviewState {
 	return nil
 }
 
-// ReviewState says what the ledger knows of a receipt's input. It says neither what the
-// model predicted nor why the input is reviewed.
+// ReviewState says what the ledger knows of a receipt's input, without what the model
+// predicted.
 type ReviewState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether an outcome is due and has come.
