@@ -64,7 +64,7 @@ func (c *outcomesVerifyCmd) Run(ctx *cmdContext) error {
 }
 
 func checkedText(c *ledger.Checked) string {
-	return fmt.Sprintf("%d decisions with %d readings, %d counts of what was issued and %d other rows", c.Decisions, c.Readings, c.Issued, c.Others)
+	return fmt.Sprintf("%d decisions with %d readings and all other rows", c.Decisions, c.Readings)
 }
 
 // readKeys reads a file of receipt keys; nil for no path.
