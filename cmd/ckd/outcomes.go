@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,18 +23,25 @@ import (
 // outcomesCmd holds the commands about outcomes: one begins a ledger, one plans, the others speak to a
 // daemon with a ledger.
 type outcomesCmd struct {
-	Begin  outcomesBeginCmd  `cmd:"" help:"Begin a ledger in a folder that holds none."`
-	Plan   outcomesPlanCmd   `cmd:"" help:"Say what audits will cost and show, from a labelled recording and a policy."`
-	Send   outcomesSendCmd   `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
-	Export outcomesExportCmd `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
-	Clear  outcomesClearCmd  `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
-	Raise  outcomesRaiseCmd  `cmd:"" help:"Raise the line of a model, with a reason, which is recorded."`
-	Delete outcomesDeleteCmd `cmd:"" help:"Delete the outcomes of old decisions; figures and the trail stay."`
+	Begin   outcomesBeginCmd   `cmd:"" help:"Begin a ledger in a folder that holds none."`
+	Plan    outcomesPlanCmd    `cmd:"" help:"Say what audits will cost and show, from a labelled recording and a policy."`
+	Send    outcomesSendCmd    `cmd:"" help:"Send the truth about inputs, with the receipts of their decisions."`
+	Missing outcomesMissingCmd `cmd:"" help:"Say which reviews are overdue, by the receipts that a site has kept, or how many."`
+	Import  outcomesImportCmd  `cmd:"" help:"Enter outcomes that ckd outcomes export wrote, as they were first reported."`
+	Export  outcomesExportCmd  `cmd:"" help:"Print every outcome, or the trail of what was entered, cleared and deleted."`
+	Figures outcomesFiguresCmd `cmd:"" help:"Say of each policy whether it keeps its promise, and show the figures."`
+	Clear   outcomesClearCmd   `cmd:"" help:"Clear an alarm, with a reason, which is recorded."`
+	Raise   outcomesRaiseCmd   `cmd:"" help:"Raise the line of a model, with a reason, which is recorded."`
+	Verify  outcomesVerifyCmd  `cmd:"" help:"Read a whole ledger and name every fault: also while a daemon serves it."`
+	Backup  outcomesBackupCmd  `cmd:"" help:"Copy a ledger to a file: also while a daemon serves it."`
+	Restore outcomesRestoreCmd `cmd:"" help:"Put a backup into a folder, while no daemon serves it."`
+	Delete  outcomesDeleteCmd  `cmd:"" help:"Delete outcomes by date, group or receipt; figures and the trail stay."`
 }
 
 // outcomesBeginCmd begins a ledger.
 type outcomesBeginCmd struct {
-	Ledger string `required:"" placeholder:"DIR" help:"The folder, which is made if there is none."`
+	Ledger    string `required:"" placeholder:"DIR" help:"The folder, which is made if there is none."`
+	IfMissing bool   `help:"Leave a ledger that is there as it is, and succeed: for the container that runs before the first start."`
 }
 
 // Help is the long text of ckd outcomes begin --help.
@@ -41,17 +49,24 @@ func (*outcomesBeginCmd) Help() string {
 	return `A daemon never begins a ledger by itself: a folder that was emptied or mistyped would look like a promise
 without any outcome against it.
 
-    ckd outcomes begin --ledger /var/lib/ckd
+    ckd outcomes begin --ledger /var/lib/ckd/ledger
+
+With --if-missing it may run before a daemon's first start. Do not run it before every start: a volume that
+was lost would then pass for a beginning.
 
 Exit codes: 0 the ledger is there; 1 the folder holds one already, or cannot be written; 2 wrong usage.`
 }
 
 // Run makes the ledger.
 func (c *outcomesBeginCmd) Run(ctx *cmdContext) error {
-	if err := ledger.Begin(c.Ledger, ledger.Options{}); err != nil {
+	switch err := ledger.Begin(c.Ledger, ledger.Options{}); {
+	case c.IfMissing && errors.Is(err, ledger.ErrExists):
+		fmt.Fprintf(ctx.Stdout, "the ledger in %s is left as it is\n", c.Ledger)
+	case err != nil:
 		return err
+	default:
+		fmt.Fprintf(ctx.Stdout, "a new ledger is in %s\n", c.Ledger)
 	}
-	fmt.Fprintf(ctx.Stdout, "a new ledger is in %s\n", c.Ledger)
 	return nil
 }
 
@@ -118,14 +133,8 @@ func (c *outcomesSendCmd) Run(ctx *cmdContext) error {
 			fmt.Fprintf(ctx.Stdout, "%s:%d: %s\n", c.File, file.Lines[i], answerText(a))
 		}
 	}
-	summary := []string{}
-	for n := range len(ckdv1.OutcomeStatus_name) {
-		if word := statusWord(ckdv1.OutcomeStatus(n)); tally[word] > 0 {
-			summary = append(summary, fmt.Sprintf("%d %s", tally[word], word))
-		}
-	}
-	if len(summary) > 0 {
-		fmt.Fprintf(ctx.Stderr, "ckd: %s\n", strings.Join(summary, ", "))
+	if len(tally) > 0 {
+		fmt.Fprintf(ctx.Stderr, "ckd: %s\n", tallyText(tally))
 	}
 	if err != nil {
 		return fmt.Errorf("%d of %d outcomes were answered: %s", len(answers), len(file.Outcomes), replay.StatusText(err))
@@ -134,6 +143,17 @@ func (c *outcomesSendCmd) Run(ctx *cmdContext) error {
 		return fail(exitFault, nil)
 	}
 	return nil
+}
+
+// tallyText counts statuses, in their order.
+func tallyText(tally map[string]int) string {
+	var counted []string
+	for n := range len(ckdv1.OutcomeStatus_name) {
+		if word := statusWord(ckdv1.OutcomeStatus(n)); tally[word] > 0 {
+			counted = append(counted, fmt.Sprintf("%d %s", tally[word], word))
+		}
+	}
+	return strings.Join(counted, ", ")
 }
 
 // statusWord returns a status in words.
@@ -163,7 +183,8 @@ type outcomesExportCmd struct {
 	Model  string    `placeholder:"NAME" help:"Only outcomes of this model."`
 	From   time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions from this day on, as 2026-03-01 (UTC)."`
 	To     time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions before this day."`
-	Trail  bool      `help:"Print who changed, cleared and deleted what and when, in place of the outcomes; always as JSON."`
+	Trail  bool      `xor:"what" help:"Print who changed, cleared and deleted what and when, in place of the outcomes; always as JSON."`
+	Issued bool      `xor:"what" help:"Print what each daemon issued: hour, process, policy, model version, stratum and counts."`
 	Format string    `enum:"csv,jsonl" default:"jsonl" help:"Form of the lines: ${enum}. (${default})"`
 }
 
@@ -174,26 +195,31 @@ func (c *outcomesExportCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	defer daemon.Close()
-	request := &ckdv1.ExportOutcomesRequest{Model: c.Model, From: timestampOf(c.From), To: timestampOf(c.To), Trail: c.Trail}
+	request := &ckdv1.ExportOutcomesRequest{Model: c.Model, From: timestampOf(c.From), To: timestampOf(c.To), Trail: c.Trail, Issued: c.Issued}
 	if c.Format == "csv" {
 		request.Format = ckdv1.ExportFormat_EXPORT_FORMAT_CSV
 	}
-	stream, err := daemon.Outcomes().ExportOutcomes(ctx.Ctx, request)
+	out := bufio.NewWriter(ctx.Stdout)
+	err = exportLines(ctx.Ctx, daemon, request, func(line string) { fmt.Fprintln(out, line) }) // Flush reports what fails
+	return errors.Join(err, out.Flush())
+}
+
+// exportLines calls each with the lines of an export.
+func exportLines(ctx context.Context, daemon *client.Client, request *ckdv1.ExportOutcomesRequest, each func(line string)) error {
+	stream, err := daemon.Outcomes().ExportOutcomes(ctx, request)
 	if err != nil {
 		return errors.New(replay.StatusText(err))
 	}
-	out := bufio.NewWriter(ctx.Stdout)
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return out.Flush()
+			return nil
 		}
 		if err != nil {
-			_ = out.Flush() // the cause is err
 			return fmt.Errorf("the export is not complete: %s", replay.StatusText(err))
 		}
 		for _, line := range part.GetLines() {
-			fmt.Fprintln(out, line) // Flush reports what fails
+			each(line)
 		}
 	}
 }
@@ -266,27 +292,4 @@ func (c *outcomesClearCmd) find(promises []*ckdv1.PromiseFigures) (*ckdv1.Promis
 // promiseName names a promise as the flags of ckd outcomes clear do.
 func promiseName(p *ckdv1.Promise) string {
 	return fmt.Sprintf("--model %s --policy %.12s --model-version %s", p.GetPolicy().GetModel(), p.GetPolicy().GetHash(), p.GetModelVersion())
-}
-
-// outcomesDeleteCmd deletes old outcomes.
-type outcomesDeleteCmd struct {
-	daemonFlags
-	Before time.Time `required:"" format:"2006-01-02" placeholder:"DATE" help:"Delete the outcomes of decisions before this day, as 2026-03-01 (UTC)."`
-	Reason string    `required:"" placeholder:"TEXT" help:"Why. It is recorded."`
-	By     string    `placeholder:"NAME" help:"Who deletes. Beside the identity, it is recorded."`
-}
-
-// Run deletes, and says how many.
-func (c *outcomesDeleteCmd) Run(ctx *cmdContext) error {
-	daemon, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer daemon.Close()
-	reply, err := daemon.Outcomes().DeleteOutcomes(ctx.Ctx, &ckdv1.DeleteOutcomesRequest{Before: timestampOf(c.Before), Reason: c.Reason, By: c.By})
-	if err != nil {
-		return errors.New(replay.StatusText(err))
-	}
-	fmt.Fprintf(ctx.Stdout, "%d outcomes deleted\n", reply.GetDeleted())
-	return nil
 }

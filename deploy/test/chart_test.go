@@ -207,6 +207,20 @@ func TestChartLedger(t *testing.T) {
 	}) {
 		t.Error("the ledger is not on its volume")
 	}
+	for name, c := range map[string]struct {
+		values string
+		flags  []string
+		begins bool
+	}{
+		"install":              {"", nil, true},
+		"upgrade":              {"", []string{"--is-upgrade"}, false},
+		"install of a restore": {"ledger: {begin: false}", nil, false},
+	} {
+		set := objectsOf[*apps.StatefulSet](renderChart(t, "mode: ledger\nreceipts: {existingSecret: a}\n"+c.values, c.flags...))[0]
+		if got := len(set.Spec.Template.Spec.InitContainers) == 1; got != c.begins {
+			t.Errorf("%s: the ledger begins: %v, want %v", name, got, c.begins)
+		}
+	}
 	known := renderChart(t, chartForms["with a ledger"])
 	if got := settingsOf(t, known)["ledger-at"]; got != "ledger.eye.svc:8590" {
 		t.Errorf("ledger-at %v", got)
@@ -418,6 +432,17 @@ func TestChartServes(t *testing.T) {
 				t.Fatalf("arguments %q", arguments)
 			}
 			arguments[i] = "--config=" + settings
+			for _, c := range spec.InitContainers {
+				if c.Name != "begin" {
+					continue
+				}
+				first := strings.Split(rooted(root).Replace(strings.Join(c.Args, "\n")), "\n")
+				for range 2 { // a pod that is started again before the first upgrade
+					if got := testbed.Run(t, exec.Command(ckd, first...)); got.Code != 0 {
+						t.Fatalf("init container: %s", got.Stderr)
+					}
+				}
+			}
 			d := testbed.Start(t, exec.Command(ckd, arguments...), len(settingsOf(t, r)["listen"].([]any)))
 
 			health := []string{"healthcheck", "--admin", d.Admin[strings.Index(d.Admin, "://")+3:]}

@@ -60,7 +60,7 @@ func (i *Identity) MaySeeRecent() bool { return i == nil || i.recent }
 // follows from them.
 func (i *Identity) MayReportOutcomes() bool { return i == nil || i.outcomes }
 
-// MayClear reports whether the identity may clear alarms of its models, and delete old outcomes.
+// MayClear reports whether the identity may clear alarms of its models, and of all models delete and import outcomes.
 func (i *Identity) MayClear() bool { return i == nil || i.clear }
 
 // MayIssue reports whether the identity may tell the ledger the policies of its models and the

@@ -29,11 +29,23 @@ func (s *Service) ExportOutcomes(r *ckdv1.ExportOutcomesRequest, stream grpc.Ser
 		return fail(codes.ResourceExhausted, ckdv1.ErrorReason_ERROR_REASON_OVERLOADED, "", fmt.Sprintf("%d exports are under way, expected one to end first", mostExports)).Err()
 	}
 	out := &lines{send: func(lines []string) error { return stream.Send(&ckdv1.ExportOutcomesResponse{Lines: lines}) }}
+	who := auth.FromContext(ctx)
+	format := ledger.JSONLines
+	if r.GetFormat() == ckdv1.ExportFormat_EXPORT_FORMAT_CSV {
+		format = ledger.CSV
+	}
+	filter := ledger.TableFilter{From: timeOf(r.GetFrom()), Before: timeOf(r.GetTo()),
+		Model: func(name string) bool { return who.MayUse(name) && (r.GetModel() == "" || r.GetModel() == name) }}
 	var err error
-	if r.GetTrail() {
-		err = s.exportTrail(out, auth.FromContext(ctx), r)
-	} else {
-		err = s.exportOutcomes(out, auth.FromContext(ctx), r)
+	switch {
+	case r.GetTrail():
+		err = s.exportTrail(out, who, r)
+	case r.GetIssued():
+		err = s.Ledger.ExportIssued(out, format, filter)
+	case r.GetOverdue():
+		err = s.Ledger.ExportOverdue(out, format, filter)
+	default:
+		err = s.exportOutcomes(out, who, format, r)
 	}
 	if err == nil {
 		err = out.flush()
@@ -45,11 +57,7 @@ func (s *Service) ExportOutcomes(r *ckdv1.ExportOutcomesRequest, stream grpc.Ser
 	return s.failed("export outcomes", err)
 }
 
-func (s *Service) exportOutcomes(out *lines, who *auth.Identity, r *ckdv1.ExportOutcomesRequest) error {
-	format := ledger.JSONLines
-	if r.GetFormat() == ckdv1.ExportFormat_EXPORT_FORMAT_CSV {
-		format = ledger.CSV
-	}
+func (s *Service) exportOutcomes(out *lines, who *auth.Identity, format ledger.Format, r *ckdv1.ExportOutcomesRequest) error {
 	promises, err := s.Ledger.Recent()
 	if err != nil {
 		return err

@@ -195,22 +195,48 @@ func (s *Service) DeleteOutcomes(ctx context.Context, r *ckdv1.DeleteOutcomesReq
 	if err := auth.Require(ctx, right, "delete outcomes"); err != nil {
 		return nil, err
 	}
-	if err := r.GetBefore().CheckValid(); err != nil {
-		return nil, wrong("before", "no valid time").Err()
-	}
-	if at := r.GetBefore().AsTime(); at.After(clock.Now()) {
-		return nil, wrong("before", "%s, expected a time that has passed", at.Format(time.RFC3339)).Err()
+	choice, err := choiceOf(r)
+	if err != nil {
+		return nil, err
 	}
 	who, err := signature(ctx, r.GetBy(), r.GetReason())
 	if err != nil {
 		return nil, err
 	}
-	deleted, err := s.Ledger.Delete(who, r.GetReason(), ledger.Choice{Before: r.GetBefore().AsTime()})
+	deleted, err := s.Ledger.Delete(who, r.GetReason(), choice)
 	if err != nil {
 		return nil, s.failed("delete outcomes", err)
 	}
-	s.Log.Warn("outcomes were deleted", zap.Uint64("outcomes", deleted.Decisions), zap.Time("before", r.GetBefore().AsTime()))
-	return &ckdv1.DeleteOutcomesResponse{Deleted: deleted.Decisions}, nil
+	s.Log.Warn("outcomes were deleted", zap.Uint64("outcomes", deleted.Decisions), zap.Uint64("left", deleted.Left))
+	return &ckdv1.DeleteOutcomesResponse{
+		Deleted: deleted.Decisions, Left: deleted.Left, Until: timeMessage(deleted.Until), Unreadable: deleted.Unreadable,
+	}, nil
+}
+
+// choiceOf returns what is to be deleted.
+func choiceOf(r *ckdv1.DeleteOutcomesRequest) (ledger.Choice, error) {
+	given := 0
+	for _, is := range []bool{r.GetBefore() != nil, r.GetGroup() != "", len(r.GetReceipts()) > 0} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return ledger.Choice{}, wrong("before", "%d of before, group and receipts are given, expected one", given).Err()
+	case len(r.GetReceipts()) > mostOutcomes:
+		return ledger.Choice{}, wrong("receipts", "%d receipts, expected at most %d in one call", len(r.GetReceipts()), mostOutcomes).Err()
+	case r.GetBefore() == nil:
+		return ledger.Choice{Group: r.GetGroup(), Receipts: r.GetReceipts()}, nil
+	}
+	if err := r.GetBefore().CheckValid(); err != nil {
+		return ledger.Choice{}, wrong("before", "no valid time").Err()
+	}
+	at := r.GetBefore().AsTime()
+	if at.After(clock.Now()) {
+		return ledger.Choice{}, wrong("before", "%s, expected a time that has passed", at.Format(time.RFC3339)).Err()
+	}
+	return ledger.Choice{Before: at}, nil
 }
 
 // signature returns who does something that is recorded: the identity and the name that was given

@@ -535,7 +535,12 @@ func TestDeleteOutcomes(t *testing.T) {
 		"before": {Reason: "x", By: "ann", Before: timestamppb.New(time.Now().Add(time.Hour))},
 		"reason": {By: "ann", Before: timestamppb.Now()},
 		"by":     {Reason: "x", Before: timestamppb.Now()},
+		// An empty request must not choose everything, nor must one choice hide another.
+		"before ":  {Reason: "x", By: "ann"},
+		"before  ": {Reason: "x", By: "ann", Before: timestamppb.Now(), Group: "g"},
+		"receipts": {Reason: "x", By: "ann", Receipts: make([][]byte, 10_001)},
 	} {
+		name = strings.TrimSpace(name)
 		if _, err := d.DeleteOutcomes(t.Context(), r); servertest.FaultOf(err).Field != name {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -580,9 +585,11 @@ identities:
 			return errOf(d.DeleteOutcomes(ctx, &ckdv1.DeleteOutcomesRequest{Before: timestamppb.New(time.Unix(1, 0)), Reason: "x"}))
 		},
 		"export": func() error { return errOf(d.exported(ctx, &ckdv1.ExportOutcomesRequest{})) },
+		"find":   func() error { return errOf(d.FindReviews(ctx, &ckdv1.FindReviewsRequest{})) },
+		"import": func() error { return errOf(d.ImportOutcomes(ctx, &ckdv1.ImportOutcomesRequest{Reason: "x"})) },
 	}
 	for token, may := range map[string]string{
-		reader: "report list export", operator: "clear delete", sidecar: "issue", stranger: "report list export issue",
+		reader: "report list export find", operator: "clear delete import", sidecar: "issue", stranger: "report list export find issue",
 	} {
 		as(token)
 		for name, call := range calls {
@@ -596,6 +603,13 @@ identities:
 	reply, err := d.ReportOutcomes(ctx, &ckdv1.ReportOutcomesRequest{Outcomes: []*ckdv1.Outcome{{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "s"}}})
 	if a := reply.GetAnswers(); err != nil || a[0].GetStatus() != ckdv1.OutcomeStatus_OUTCOME_STATUS_NOT_ALLOWED || a[0].GetPredicted() != "" {
 		t.Errorf("an outcome of a model that the identity may not use: %v, %v", a, err)
+	}
+	found, err := d.FindReviews(ctx, &ckdv1.FindReviewsRequest{Receipts: [][]byte{d.receipt(receipt.CalledSafe)}})
+	if want := (&ckdv1.ReviewState{Status: ckdv1.ReviewStatus_REVIEW_STATUS_NOT_ALLOWED}); err != nil || !proto.Equal(found.GetStates()[0], want) {
+		t.Errorf("a receipt of a model that the identity may not use: %v, %v", found, err)
+	}
+	if lines, err := d.exported(ctx, &ckdv1.ExportOutcomesRequest{Issued: true}); err != nil || len(lines) > 0 {
+		t.Errorf("what was issued of other models: %v, %v", lines, err)
 	}
 	_, err = d.ReportIssued(ctx, &ckdv1.ReportIssuedRequest{Process: "p", Policies: [][]byte{[]byte(policyText)}})
 	if status.Code(err) != codes.PermissionDenied {

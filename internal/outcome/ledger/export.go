@@ -30,6 +30,8 @@ type Filter struct {
 	From, Before time.Time
 	// Wanted chooses decisions that want a further reading.
 	Wanted bool
+
+	sealed bool // read the sealed receipts too
 }
 
 // A Decided is a decision with what its policy makes of it.
@@ -48,6 +50,8 @@ type Decided struct {
 	Want     truth.Want
 	// Mature says that the cohort's outcomes are all due.
 	Mature bool
+
+	sealed []byte
 }
 
 // Walk calls each with the decisions that a filter chooses: by model, policy and version, and in each in
@@ -136,11 +140,17 @@ func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error
 					return errPiece
 				}
 				one := w.decided(d, mature)
-				if one != nil {
-					piece = append(piece, one)
-				}
 				last, from = key, key.Time
-				return nil
+				if one == nil {
+					return nil
+				}
+				piece = append(piece, one)
+				if !w.filter.sealed {
+					return nil
+				}
+				var err error
+				one.sealed, err = tx.Sealed(key)
+				return err
 			})
 		})
 		if err != nil && !errors.Is(err, errPiece) {
@@ -199,6 +209,7 @@ func (l *Ledger) Export(w io.Writer, format Format, f Filter) error {
 		}
 		return out.Error()
 	case JSONLines:
+		f.sealed = true
 		out := json.NewEncoder(w)
 		return l.Walk(f, func(d *Decided) error { return out.Encode(d.line()) })
 	}
@@ -263,6 +274,7 @@ type line struct {
 	Want       string              `json:"want,omitempty"`
 	Mature     bool                `json:"mature"`
 	Readings   []lineReading       `json:"readings"`
+	Receipt    []byte              `json:"receipt"` // sealed
 }
 
 type lineReading struct {
@@ -288,7 +300,7 @@ func (d *Decided) line() *line {
 		Reason: policy.Reason(c.Reason).String(), Gate: policy.GateOutcome(c.Gate).String(), Predicted: d.class(int(c.Predicted)),
 		Passes: c.Passes, Settled: c.Settled, Degenerate: c.Degenerate, Scores: make(map[string]*float64, len(c.Scores)),
 		Risk: known(c.Risk), Propensity: known(c.Propensity), Reviewed: d.Reviewed, Duplicate: d.Duplicate, Disputed: d.Disputed,
-		Want: d.Want.String(), Mature: d.Mature}
+		Want: d.Want.String(), Mature: d.Mature, Receipt: d.sealed}
 	for s, x := range c.Scores {
 		l.Scores[decomp.Score(s).String()] = known(x)
 	}

@@ -101,8 +101,10 @@ func AlarmName(w promise.Watch, raised time.Time) string {
 // A Choice chooses the decisions whose outcomes are to be deleted: exactly one field is given.
 type Choice struct {
 	Before time.Time
-	Group  uint64 // receipt.Receipt.Group
-	Draw   uint64 // receipt.Receipt.Draw
+	// Group is the name that a client gave to a group, such as a patient.
+	Group string
+	// Receipts are sealed receipts. Decisions of equal inputs, under the same id, are chosen with them.
+	Receipts [][]byte
 }
 
 // Deleted says what became of the outcomes that were to be deleted.
@@ -112,6 +114,8 @@ type Deleted struct {
 	// evidence has not taken their cohorts.
 	Left  uint64
 	Until time.Time
+	// Unreadable counts receipts that are none, or whose key is not known.
+	Unreadable uint64
 }
 
 // Delete deletes the outcomes of the chosen decisions whose cohorts the evidence has taken, and frees
@@ -128,24 +132,11 @@ func (l *Ledger) Delete(who, reason string, c Choice) (Deleted, error) {
 	if _, err := l.compute(); err != nil {
 		return d, err
 	}
-	choice, what := store.Choice{Group: c.Group, Draw: c.Draw}, "of one group"
-	if c.Draw != 0 {
-		what = "of one input"
+	chosen, what, err := l.choose(c, &d)
+	if err != nil {
+		return d, err
 	}
-	if !c.Before.IsZero() {
-		limit := l.wholeBefore(c.Before.UnixMicro())
-		// From here on such outcomes are refused.
-		limit = l.runs.refuseBefore(limit)
-		err := l.store.Update(func(tx *store.Tx) error { return tx.SetMeta(metaDeleted, strconv.FormatInt(limit, 10)) })
-		if err != nil {
-			return d, err
-		}
-		if _, err := l.compute(); err != nil { // what had been accepted before
-			return d, err
-		}
-		choice.Before, what = limit, "decided before "+time.UnixMicro(limit).UTC().Format(time.RFC3339)
-	}
-	keys, err := l.deletable(choice, &d)
+	keys, err := l.deletable(chosen, &d)
 	if err != nil {
 		return d, err
 	}
@@ -162,6 +153,79 @@ func (l *Ledger) Delete(who, reason string, c Choice) (Deleted, error) {
 		return l.note(tx, Event{Kind: EventDeleted, By: who, Reason: reason, Detail: detail})
 	})
 	return d, errors.Join(err, l.store.Purge())
+}
+
+// chosen is what a Choice means to the store.
+type chosen struct {
+	choices []store.Choice
+	keys    []store.Key // of inputs without an id
+}
+
+// choose returns what a choice means, in words without names. Of a choice by time it notes that such
+// outcomes are refused from now on.
+func (l *Ledger) choose(c Choice, d *Deleted) (chosen, string, error) {
+	keys := l.options.Keys()
+	switch {
+	case !c.Before.IsZero():
+		limit := l.runs.refuseBefore(l.wholeBefore(c.Before.UnixMicro()))
+		err := l.store.Update(func(tx *store.Tx) error { return tx.SetMeta(metaDeleted, strconv.FormatInt(limit, 10)) })
+		if err == nil {
+			_, err = l.compute() // what had been accepted before
+		}
+		return chosen{choices: []store.Choice{{Before: limit}}}, "decided before " + time.UnixMicro(limit).UTC().Format(time.RFC3339), err
+	case keys == nil:
+		return chosen{}, "", errors.New("delete: the ledger has no receipt keys, which find a group or an input")
+	case c.Group != "":
+		var found chosen
+		for _, hash := range keys.GroupHashes([]byte(c.Group)) {
+			found.choices = append(found.choices, store.Choice{Group: hash})
+		}
+		return found, "of one group", nil
+	}
+	var found chosen
+	for _, sealed := range c.Receipts {
+		r, id, err := keys.Open(sealed)
+		if err != nil {
+			d.Unreadable++
+			continue
+		}
+		run, known := l.runs.get(runKey{r.Policy, r.Version})
+		switch {
+		case !known: // nothing is stored of it
+		case r.Draw != 0:
+			found.choices = append(found.choices, store.Choice{Promise: run.Number, Draw: r.Draw})
+		default:
+			found.keys = append(found.keys, store.Key{Promise: run.Number, Time: r.Time, ID: id})
+		}
+	}
+	return found, fmt.Sprintf("of the inputs of %d receipts", len(c.Receipts)), nil
+}
+
+// each calls f once with every decision that is chosen.
+func (c *chosen) each(tx *store.Tx, f func(k store.Key)) error {
+	met, several := make(map[store.Key]bool), len(c.choices)+len(c.keys) > 1
+	once := func(k store.Key, _ *truth.Decision) error {
+		if met[k] {
+			return nil
+		}
+		if several {
+			met[k] = true
+		}
+		f(k)
+		return nil
+	}
+	for _, choice := range c.choices {
+		if err := tx.Chosen(choice, once); err != nil {
+			return err
+		}
+	}
+	stored, err := tx.Decisions(c.keys)
+	for _, k := range c.keys {
+		if stored[k] != nil {
+			_ = once(k, nil) // never fails
+		}
+	}
+	return err
 }
 
 // wholeBefore returns the last time up to a limit before which all cohorts are whole and taken.
@@ -182,7 +246,7 @@ func (l *Ledger) wholeBefore(limit int64) int64 {
 }
 
 // deletable returns the chosen decisions of cohorts that evidence has taken, and counts the others.
-func (l *Ledger) deletable(choice store.Choice, d *Deleted) (keys []store.Key, err error) {
+func (l *Ledger) deletable(chosen chosen, d *Deleted) (keys []store.Key, err error) {
 	byNumber := make(map[int64]*run)
 	for _, m := range l.models {
 		for number, r := range m.runs {
@@ -190,18 +254,17 @@ func (l *Ledger) deletable(choice store.Choice, d *Deleted) (keys []store.Key, e
 		}
 	}
 	err = l.store.View(func(tx *store.Tx) error {
-		return tx.Chosen(choice, func(k store.Key, _ *truth.Decision) error {
+		return chosen.each(tx, func(k store.Key) {
 			r := byNumber[k.Promise]
 			c := r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))
 			if c.Bets != nil {
 				keys = append(keys, k)
-				return nil
+				return
 			}
 			d.Left++
 			if at := r.Maturity(c); at.After(d.Until) {
 				d.Until = at
 			}
-			return nil
 		})
 	})
 	return keys, err

@@ -51,6 +51,9 @@ var ErrPolicyUnknown = errors.New("no daemon has told this policy")
 // ErrNoPromise says that nothing is known of a policy and model version.
 var ErrNoPromise = errors.New("no such policy and model version in the ledger")
 
+// ErrExists says that the folder in which a ledger was to begin holds one.
+var ErrExists = store.ErrExists
+
 // Begin begins a ledger in a folder that holds none. Open never does: an emptied or mistyped folder is
 // not a beginning.
 func Begin(dir string, o Options) error { return store.Create(dir, store.Options{Now: o.Now}) }

@@ -46,11 +46,14 @@ const (
 	EventLineRaised    EventKind = "line_raised"
 	EventRecalled      EventKind = "alarm_recalled" // daemons remember it, and an older copy was put back
 	EventRestored      EventKind = "ledger_restored"
+	EventImported      EventKind = "outcomes_imported"
 )
 
 // note appends an event to the trail.
-func (l *Ledger) note(tx *store.Tx, e Event) error {
-	e.At = l.now().UTC()
+func (l *Ledger) note(tx *store.Tx, e Event) error { return addEvent(tx, l.now(), e) }
+
+func addEvent(tx *store.Tx, now time.Time, e Event) error {
+	e.At = now.UTC()
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err

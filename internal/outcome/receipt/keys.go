@@ -90,7 +90,7 @@ func ParseKeys(name string, data []byte) (*Keys, error) {
 	if err := faults.Err(); err != nil {
 		return nil, err
 	}
-	k.draw = newDrawKey(derive(k.keys[0].secret, nil, "ckd draw 1"))
+	k.draw = newDrawKey(drawSecret(k.keys[0].secret))
 	return &k, nil
 }
 
@@ -161,6 +161,18 @@ func newAEAD(secret [keySize]byte, salt []byte) cipher.AEAD {
 // DrawKey returns the key that draws audits. It is the same in all processes whose key files begin
 // with the same key, so that they draw alike.
 func (k *Keys) DrawKey() *DrawKey { return k.draw }
+
+// GroupHashes returns what DrawKey.Group has made of a group: under the first key, and under each of the
+// others, which was the first before it was replaced.
+func (k *Keys) GroupHashes(group []byte) []uint64 {
+	hashes := make([]uint64, len(k.keys))
+	for i := range k.keys {
+		hashes[i] = newDrawKey(drawSecret(k.keys[i].secret)).Group(group)
+	}
+	return hashes
+}
+
+func drawSecret(secret [keySize]byte) [keySize]byte { return derive(secret, nil, "ckd draw 1") }
 
 // ID is the unique number of a receipt: its sealer, and the number that it has there.
 type ID [saltSize + 8]byte

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -400,5 +401,22 @@ func TestCiphers(t *testing.T) {
 	had := len(keys.ciphers)
 	if _, _, err := keys.Open(made); !errors.Is(err, ErrForged) || len(keys.ciphers) != had {
 		t.Errorf("made up: %v, and %d ciphers are kept, expected %d", err, len(keys.ciphers), had)
+	}
+}
+
+// TestGroupHashes finds a group under each key that sealed once.
+func TestGroupHashes(t *testing.T) {
+	parse := func(text string) *Keys {
+		k, err := ParseKeys("keys", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	before, after := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
+	rotated := parse(after + "\n" + before + "\n")
+	want := []uint64{parse(after).DrawKey().Group([]byte("g")), parse(before).DrawKey().Group([]byte("g"))}
+	if got := rotated.GroupHashes([]byte("g")); !slices.Equal(got, want) {
+		t.Errorf("hashes %x, want %x", got, want)
 	}
 }

@@ -341,6 +341,87 @@ func (ExportFormat) EnumDescriptor() ([]byte, []int) {
 	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{4}
 }
 
+// ReviewStatus says whether an outcome is due and has come.
+type ReviewStatus int32
+
+const (
+	// Never sent.
+	ReviewStatus_REVIEW_STATUS_UNSPECIFIED ReviewStatus = 0
+	// Nobody was to look at the input.
+	ReviewStatus_REVIEW_STATUS_NONE ReviewStatus = 1
+	// The outcome may still come in time.
+	ReviewStatus_REVIEW_STATUS_OPEN ReviewStatus = 2
+	// The outcome should have come.
+	ReviewStatus_REVIEW_STATUS_OVERDUE ReviewStatus = 3
+	// The outcome has come; another reading may be wanted.
+	ReviewStatus_REVIEW_STATUS_ANSWERED ReviewStatus = 4
+	// An equal input was decided before, and counts.
+	ReviewStatus_REVIEW_STATUS_DUPLICATE ReviewStatus = 5
+	// The receipt was sealed with a key that the ledger does not have.
+	ReviewStatus_REVIEW_STATUS_UNKNOWN_KEY ReviewStatus = 6
+	// The receipt is no receipt, or was changed.
+	ReviewStatus_REVIEW_STATUS_FORGED ReviewStatus = 7
+	// No daemon has told the ledger about the policy that decided.
+	ReviewStatus_REVIEW_STATUS_POLICY_UNKNOWN ReviewStatus = 8
+	// The identity may not report outcomes of the model.
+	ReviewStatus_REVIEW_STATUS_NOT_ALLOWED ReviewStatus = 9
+)
+
+// Enum value maps for ReviewStatus.
+var (
+	ReviewStatus_name = map[int32]string{
+		0: "REVIEW_STATUS_UNSPECIFIED",
+		1: "REVIEW_STATUS_NONE",
+		2: "REVIEW_STATUS_OPEN",
+		3: "REVIEW_STATUS_OVERDUE",
+		4: "REVIEW_STATUS_ANSWERED",
+		5: "REVIEW_STATUS_DUPLICATE",
+		6: "REVIEW_STATUS_UNKNOWN_KEY",
+		7: "REVIEW_STATUS_FORGED",
+		8: "REVIEW_STATUS_POLICY_UNKNOWN",
+		9: "REVIEW_STATUS_NOT_ALLOWED",
+	}
+	ReviewStatus_value = map[string]int32{
+		"REVIEW_STATUS_UNSPECIFIED":    0,
+		"REVIEW_STATUS_NONE":           1,
+		"REVIEW_STATUS_OPEN":           2,
+		"REVIEW_STATUS_OVERDUE":        3,
+		"REVIEW_STATUS_ANSWERED":       4,
+		"REVIEW_STATUS_DUPLICATE":      5,
+		"REVIEW_STATUS_UNKNOWN_KEY":    6,
+		"REVIEW_STATUS_FORGED":         7,
+		"REVIEW_STATUS_POLICY_UNKNOWN": 8,
+		"REVIEW_STATUS_NOT_ALLOWED":    9,
+	}
+)
+
+func (x ReviewStatus) Enum() *ReviewStatus {
+	p := new(ReviewStatus)
+	*p = x
+	return p
+}
+
+func (x ReviewStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReviewStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_ckd_v1_outcomes_proto_enumTypes[5].Descriptor()
+}
+
+func (ReviewStatus) Type() protoreflect.EnumType {
+	return &file_ckd_v1_outcomes_proto_enumTypes[5]
+}
+
+func (x ReviewStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReviewStatus.Descriptor instead.
+func (ReviewStatus) EnumDescriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{5}
+}
+
 // ReportOutcomesRequest holds outcomes, in any order.
 type ReportOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3245,7 +3326,13 @@ type ExportOutcomesRequest struct {
 	// Form of the lines; JSON by default.
 	Format ExportFormat `protobuf:"varint,4,opt,name=format,proto3,enum=ckd.v1.ExportFormat" json:"format,omitempty"`
 	// The trail, in place of the outcomes; always as JSON.
-	Trail         bool `protobuf:"varint,5,opt,name=trail,proto3" json:"trail,omitempty"`
+	Trail bool `protobuf:"varint,5,opt,name=trail,proto3" json:"trail,omitempty"`
+	// What daemons told that they issued, in place of the outcomes: of each hour, process,
+	// policy, model version and stratum. from and to bound the hour.
+	Issued bool `protobuf:"varint,6,opt,name=issued,proto3" json:"issued,omitempty"`
+	// Counts of the outcomes that are overdue, in place of the outcomes: of each policy,
+	// model version, stratum and cohort.
+	Overdue       bool `protobuf:"varint,7,opt,name=overdue,proto3" json:"overdue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3315,6 +3402,20 @@ func (x *ExportOutcomesRequest) GetTrail() bool {
 	return false
 }
 
+func (x *ExportOutcomesRequest) GetIssued() bool {
+	if x != nil {
+		return x.Issued
+	}
+	return false
+}
+
+func (x *ExportOutcomesRequest) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
+}
+
 // ExportOutcomesResponse is a part of an export.
 type ExportOutcomesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3361,7 +3462,7 @@ func (x *ExportOutcomesResponse) GetLines() []string {
 	return nil
 }
 
-// DeleteOutcomesRequest says what to delete.
+// DeleteOutcomesRequest says what to delete: one of before, group and receipts.
 type DeleteOutcomesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Deletes the outcomes of decisions before this time, which must be past.
@@ -3369,7 +3470,13 @@ type DeleteOutcomesRequest struct {
 	// Why. Must be given, and is recorded.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Who deletes, as in ClearAlarmRequest.
-	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	// Deletes the outcomes of a group, such as a patient, by the name that the client gave
+	// it. The name is not recorded.
+	Group string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
+	// Deletes the outcomes of the inputs of these receipts, those of equal inputs under the
+	// same id included. At most 10,000.
+	Receipts      [][]byte `protobuf:"bytes,5,rep,name=receipts,proto3" json:"receipts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3425,11 +3532,31 @@ func (x *DeleteOutcomesRequest) GetBy() string {
 	return ""
 }
 
-// DeleteOutcomesResponse says what was deleted.
+func (x *DeleteOutcomesRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *DeleteOutcomesRequest) GetReceipts() [][]byte {
+	if x != nil {
+		return x.Receipts
+	}
+	return nil
+}
+
+// DeleteOutcomesResponse says what was deleted, and what remains.
 type DeleteOutcomesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Outcomes deleted.
-	Deleted       uint64 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Decisions whose outcomes were deleted, with their readings and receipts.
+	Deleted uint64 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Decisions that were chosen and remain, since evidence has not taken their day yet.
+	Left uint64 `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"`
+	// When the last of these may be deleted; absent where none remains.
+	Until *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	// Receipts that are none, or whose key is not known.
+	Unreadable    uint64 `protobuf:"varint,4,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3469,6 +3596,367 @@ func (x *DeleteOutcomesResponse) GetDeleted() uint64 {
 		return x.Deleted
 	}
 	return 0
+}
+
+func (x *DeleteOutcomesResponse) GetLeft() uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *DeleteOutcomesResponse) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *DeleteOutcomesResponse) GetUnreadable() uint64 {
+	if x != nil {
+		return x.Unreadable
+	}
+	return 0
+}
+
+// FindReviewsRequest asks about receipts.
+type FindReviewsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 10,000, as they came.
+	Receipts      [][]byte `protobuf:"bytes,1,rep,name=receipts,proto3" json:"receipts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindReviewsRequest) Reset() {
+	*x = FindReviewsRequest{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindReviewsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindReviewsRequest) ProtoMessage() {}
+
+func (x *FindReviewsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindReviewsRequest.ProtoReflect.Descriptor instead.
+func (*FindReviewsRequest) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *FindReviewsRequest) GetReceipts() [][]byte {
+	if x != nil {
+		return x.Receipts
+	}
+	return nil
+}
+
+// FindReviewsResponse answers every receipt, in the order of the request.
+type FindReviewsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each.
+	States        []*ReviewState `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindReviewsResponse) Reset() {
+	*x = FindReviewsResponse{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindReviewsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindReviewsResponse) ProtoMessage() {}
+
+func (x *FindReviewsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindReviewsResponse.ProtoReflect.Descriptor instead.
+func (*FindReviewsResponse) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *FindReviewsResponse) GetStates() []*ReviewState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+// ReviewState says what the ledger knows of a receipt's input, without what the model
+// predicted.
+type ReviewState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether an outcome is due and has come.
+	Status ReviewStatus `protobuf:"varint,1,opt,name=status,proto3,enum=ckd.v1.ReviewStatus" json:"status,omitempty"`
+	// When the outcome is due; absent where none is.
+	Due *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due,proto3" json:"due,omitempty"`
+	// Which further reading of the input is asked for.
+	Wanted Wanted `protobuf:"varint,3,opt,name=wanted,proto3,enum=ckd.v1.Wanted" json:"wanted,omitempty"`
+	// Sources that have read the input.
+	Sources       []string `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReviewState) Reset() {
+	*x = ReviewState{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReviewState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReviewState) ProtoMessage() {}
+
+func (x *ReviewState) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReviewState.ProtoReflect.Descriptor instead.
+func (*ReviewState) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ReviewState) GetStatus() ReviewStatus {
+	if x != nil {
+		return x.Status
+	}
+	return ReviewStatus_REVIEW_STATUS_UNSPECIFIED
+}
+
+func (x *ReviewState) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
+func (x *ReviewState) GetWanted() Wanted {
+	if x != nil {
+		return x.Wanted
+	}
+	return Wanted_WANTED_UNSPECIFIED
+}
+
+func (x *ReviewState) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+// ImportOutcomesRequest holds outcomes of an export.
+type ImportOutcomesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 10,000, as in ReportOutcomesRequest.
+	Outcomes []*ImportedOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// Why. Must be given, and is recorded.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who imports, as in ClearAlarmRequest.
+	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportOutcomesRequest) Reset() {
+	*x = ImportOutcomesRequest{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportOutcomesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportOutcomesRequest) ProtoMessage() {}
+
+func (x *ImportOutcomesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportOutcomesRequest.ProtoReflect.Descriptor instead.
+func (*ImportOutcomesRequest) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ImportOutcomesRequest) GetOutcomes() []*ImportedOutcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *ImportOutcomesRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ImportOutcomesRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// ImportedOutcome is an outcome with what was noted when it was first reported.
+type ImportedOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The outcome, with its time.
+	Outcome *Outcome `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Who reported it.
+	By string `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	// When.
+	Reported      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=reported,proto3" json:"reported,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportedOutcome) Reset() {
+	*x = ImportedOutcome{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportedOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportedOutcome) ProtoMessage() {}
+
+func (x *ImportedOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportedOutcome.ProtoReflect.Descriptor instead.
+func (*ImportedOutcome) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ImportedOutcome) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *ImportedOutcome) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ImportedOutcome) GetReported() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Reported
+	}
+	return nil
+}
+
+// ImportOutcomesResponse answers every outcome, in the order of the request.
+type ImportOutcomesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each.
+	Answers       []*OutcomeAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportOutcomesResponse) Reset() {
+	*x = ImportOutcomesResponse{}
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportOutcomesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportOutcomesResponse) ProtoMessage() {}
+
+func (x *ImportOutcomesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ckd_v1_outcomes_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportOutcomesResponse.ProtoReflect.Descriptor instead.
+func (*ImportOutcomesResponse) Descriptor() ([]byte, []int) {
+	return file_ckd_v1_outcomes_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ImportOutcomesResponse) GetAnswers() []*OutcomeAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
 }
 
 var File_ckd_v1_outcomes_proto protoreflect.FileDescriptor
@@ -3731,21 +4219,49 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02by\x18\x06 \x01(\tR\x02by\"@\n" +
 	"\x11RaiseLineResponse\x12+\n" +
-	"\bpromises\x18\x01 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\"\xcd\x01\n" +
+	"\bpromises\x18\x01 \x03(\v2\x0f.ckd.v1.PromiseR\bpromises\"\xff\x01\n" +
 	"\x15ExportOutcomesRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12.\n" +
 	"\x04from\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12,\n" +
 	"\x06format\x18\x04 \x01(\x0e2\x14.ckd.v1.ExportFormatR\x06format\x12\x14\n" +
-	"\x05trail\x18\x05 \x01(\bR\x05trail\".\n" +
+	"\x05trail\x18\x05 \x01(\bR\x05trail\x12\x16\n" +
+	"\x06issued\x18\x06 \x01(\bR\x06issued\x12\x18\n" +
+	"\aoverdue\x18\a \x01(\bR\aoverdue\".\n" +
 	"\x16ExportOutcomesResponse\x12\x14\n" +
-	"\x05lines\x18\x01 \x03(\tR\x05lines\"s\n" +
+	"\x05lines\x18\x01 \x03(\tR\x05lines\"\xa5\x01\n" +
 	"\x15DeleteOutcomesRequest\x122\n" +
 	"\x06before\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
-	"\x02by\x18\x03 \x01(\tR\x02by\"2\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1a\n" +
+	"\breceipts\x18\x05 \x03(\fR\breceipts\"\x98\x01\n" +
 	"\x16DeleteOutcomesResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x04R\adeleted*z\n" +
+	"\adeleted\x18\x01 \x01(\x04R\adeleted\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\x04R\x04left\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1e\n" +
+	"\n" +
+	"unreadable\x18\x04 \x01(\x04R\n" +
+	"unreadable\"0\n" +
+	"\x12FindReviewsRequest\x12\x1a\n" +
+	"\breceipts\x18\x01 \x03(\fR\breceipts\"B\n" +
+	"\x13FindReviewsResponse\x12+\n" +
+	"\x06states\x18\x01 \x03(\v2\x13.ckd.v1.ReviewStateR\x06states\"\xab\x01\n" +
+	"\vReviewState\x12,\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x14.ckd.v1.ReviewStatusR\x06status\x12,\n" +
+	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12&\n" +
+	"\x06wanted\x18\x03 \x01(\x0e2\x0e.ckd.v1.WantedR\x06wanted\x12\x18\n" +
+	"\asources\x18\x04 \x03(\tR\asources\"t\n" +
+	"\x15ImportOutcomesRequest\x123\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.ckd.v1.ImportedOutcomeR\boutcomes\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"\x84\x01\n" +
+	"\x0fImportedOutcome\x12)\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x0f.ckd.v1.OutcomeR\aoutcome\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x126\n" +
+	"\breported\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\breported\"I\n" +
+	"\x16ImportOutcomesResponse\x12/\n" +
+	"\aanswers\x18\x01 \x03(\v2\x15.ckd.v1.OutcomeAnswerR\aanswers*z\n" +
 	"\vOutcomeKind\x12\x1c\n" +
 	"\x18OUTCOME_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTCOME_KIND_READING\x10\x01\x12\x17\n" +
@@ -3776,7 +4292,18 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\fExportFormat\x12\x1d\n" +
 	"\x19EXPORT_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EXPORT_FORMAT_JSON_LINES\x10\x01\x12\x15\n" +
-	"\x11EXPORT_FORMAT_CSV\x10\x022\xa2\x04\n" +
+	"\x11EXPORT_FORMAT_CSV\x10\x02*\xab\x02\n" +
+	"\fReviewStatus\x12\x1d\n" +
+	"\x19REVIEW_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12REVIEW_STATUS_NONE\x10\x01\x12\x16\n" +
+	"\x12REVIEW_STATUS_OPEN\x10\x02\x12\x19\n" +
+	"\x15REVIEW_STATUS_OVERDUE\x10\x03\x12\x1a\n" +
+	"\x16REVIEW_STATUS_ANSWERED\x10\x04\x12\x1b\n" +
+	"\x17REVIEW_STATUS_DUPLICATE\x10\x05\x12\x1d\n" +
+	"\x19REVIEW_STATUS_UNKNOWN_KEY\x10\x06\x12\x18\n" +
+	"\x14REVIEW_STATUS_FORGED\x10\a\x12 \n" +
+	"\x1cREVIEW_STATUS_POLICY_UNKNOWN\x10\b\x12\x1d\n" +
+	"\x19REVIEW_STATUS_NOT_ALLOWED\x10\t2\xbb\x05\n" +
 	"\x0eOutcomeService\x12O\n" +
 	"\x0eReportOutcomes\x12\x1d.ckd.v1.ReportOutcomesRequest\x1a\x1e.ckd.v1.ReportOutcomesResponse\x12I\n" +
 	"\fReportIssued\x12\x1b.ckd.v1.ReportIssuedRequest\x1a\x1c.ckd.v1.ReportIssuedResponse\x12I\n" +
@@ -3785,7 +4312,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"ClearAlarm\x12\x19.ckd.v1.ClearAlarmRequest\x1a\x1a.ckd.v1.ClearAlarmResponse\x12@\n" +
 	"\tRaiseLine\x12\x18.ckd.v1.RaiseLineRequest\x1a\x19.ckd.v1.RaiseLineResponse\x12Q\n" +
 	"\x0eExportOutcomes\x12\x1d.ckd.v1.ExportOutcomesRequest\x1a\x1e.ckd.v1.ExportOutcomesResponse0\x01\x12O\n" +
-	"\x0eDeleteOutcomes\x12\x1d.ckd.v1.DeleteOutcomesRequest\x1a\x1e.ckd.v1.DeleteOutcomesResponseB/Z-github.com/ckd-project/ckd/proto/ckd/v1;ckdv1b\x06proto3"
+	"\x0eDeleteOutcomes\x12\x1d.ckd.v1.DeleteOutcomesRequest\x1a\x1e.ckd.v1.DeleteOutcomesResponse\x12F\n" +
+	"\vFindReviews\x12\x1a.ckd.v1.FindReviewsRequest\x1a\x1b.ckd.v1.FindReviewsResponse\x12O\n" +
+	"\x0eImportOutcomes\x12\x1d.ckd.v1.ImportOutcomesRequest\x1a\x1e.ckd.v1.ImportOutcomesResponseB/Z-github.com/ckd-project/ckd/proto/ckd/v1;ckdv1b\x06proto3"
 
 var (
 	file_ckd_v1_outcomes_proto_rawDescOnce sync.Once
@@ -3799,169 +4328,189 @@ func file_ckd_v1_outcomes_proto_rawDescGZIP() []byte {
 	return file_ckd_v1_outcomes_proto_rawDescData
 }
 
-var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_ckd_v1_outcomes_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_ckd_v1_outcomes_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_ckd_v1_outcomes_proto_goTypes = []any{
 	(OutcomeKind)(0),               // 0: ckd.v1.OutcomeKind
 	(OutcomeStatus)(0),             // 1: ckd.v1.OutcomeStatus
 	(Wanted)(0),                    // 2: ckd.v1.Wanted
 	(Stratum)(0),                   // 3: ckd.v1.Stratum
 	(ExportFormat)(0),              // 4: ckd.v1.ExportFormat
-	(*ReportOutcomesRequest)(nil),  // 5: ckd.v1.ReportOutcomesRequest
-	(*Outcome)(nil),                // 6: ckd.v1.Outcome
-	(*ReportOutcomesResponse)(nil), // 7: ckd.v1.ReportOutcomesResponse
-	(*OutcomeAnswer)(nil),          // 8: ckd.v1.OutcomeAnswer
-	(*ReportIssuedRequest)(nil),    // 9: ckd.v1.ReportIssuedRequest
-	(*PolicyChange)(nil),           // 10: ckd.v1.PolicyChange
-	(*LedgerIdentity)(nil),         // 11: ckd.v1.LedgerIdentity
-	(*SealedCount)(nil),            // 12: ckd.v1.SealedCount
-	(*IssuedCount)(nil),            // 13: ckd.v1.IssuedCount
-	(*AuditSettings)(nil),          // 14: ckd.v1.AuditSettings
-	(*DeclaredSlice)(nil),          // 15: ckd.v1.DeclaredSlice
-	(*ReportIssuedResponse)(nil),   // 16: ckd.v1.ReportIssuedResponse
-	(*ListPromisesRequest)(nil),    // 17: ckd.v1.ListPromisesRequest
-	(*ListPromisesResponse)(nil),   // 18: ckd.v1.ListPromisesResponse
-	(*PromiseFigures)(nil),         // 19: ckd.v1.PromiseFigures
-	(*Expectation)(nil),            // 20: ckd.v1.Expectation
-	(*OutcomeSummary)(nil),         // 21: ckd.v1.OutcomeSummary
-	(*RiskFigure)(nil),             // 22: ckd.v1.RiskFigure
-	(*RiskMonitor)(nil),            // 23: ckd.v1.RiskMonitor
-	(*CountedShare)(nil),           // 24: ckd.v1.CountedShare
-	(*StratumCount)(nil),           // 25: ckd.v1.StratumCount
-	(*ReasonYield)(nil),            // 26: ckd.v1.ReasonYield
-	(*ConfusionCell)(nil),          // 27: ckd.v1.ConfusionCell
-	(*RiskBin)(nil),                // 28: ckd.v1.RiskBin
-	(*ReaderAgreement)(nil),        // 29: ckd.v1.ReaderAgreement
-	(*KindFigure)(nil),             // 30: ckd.v1.KindFigure
-	(*PromisePoint)(nil),           // 31: ckd.v1.PromisePoint
-	(*RiskPoint)(nil),              // 32: ckd.v1.RiskPoint
-	(*ClearAlarmRequest)(nil),      // 33: ckd.v1.ClearAlarmRequest
-	(*ClearAlarmResponse)(nil),     // 34: ckd.v1.ClearAlarmResponse
-	(*RaiseLineRequest)(nil),       // 35: ckd.v1.RaiseLineRequest
-	(*RaiseLineResponse)(nil),      // 36: ckd.v1.RaiseLineResponse
-	(*ExportOutcomesRequest)(nil),  // 37: ckd.v1.ExportOutcomesRequest
-	(*ExportOutcomesResponse)(nil), // 38: ckd.v1.ExportOutcomesResponse
-	(*DeleteOutcomesRequest)(nil),  // 39: ckd.v1.DeleteOutcomesRequest
-	(*DeleteOutcomesResponse)(nil), // 40: ckd.v1.DeleteOutcomesResponse
-	(*timestamppb.Timestamp)(nil),  // 41: google.protobuf.Timestamp
-	(*status.Status)(nil),          // 42: google.rpc.Status
-	(*Alarm)(nil),                  // 43: ckd.v1.Alarm
-	(*durationpb.Duration)(nil),    // 44: google.protobuf.Duration
-	(*Promise)(nil),                // 45: ckd.v1.Promise
-	(*Share)(nil),                  // 46: ckd.v1.Share
-	(CertifiedFigure)(0),           // 47: ckd.v1.CertifiedFigure
-	(Verdict)(0),                   // 48: ckd.v1.Verdict
-	(DecisionReason)(0),            // 49: ckd.v1.DecisionReason
+	(ReviewStatus)(0),              // 5: ckd.v1.ReviewStatus
+	(*ReportOutcomesRequest)(nil),  // 6: ckd.v1.ReportOutcomesRequest
+	(*Outcome)(nil),                // 7: ckd.v1.Outcome
+	(*ReportOutcomesResponse)(nil), // 8: ckd.v1.ReportOutcomesResponse
+	(*OutcomeAnswer)(nil),          // 9: ckd.v1.OutcomeAnswer
+	(*ReportIssuedRequest)(nil),    // 10: ckd.v1.ReportIssuedRequest
+	(*PolicyChange)(nil),           // 11: ckd.v1.PolicyChange
+	(*LedgerIdentity)(nil),         // 12: ckd.v1.LedgerIdentity
+	(*SealedCount)(nil),            // 13: ckd.v1.SealedCount
+	(*IssuedCount)(nil),            // 14: ckd.v1.IssuedCount
+	(*AuditSettings)(nil),          // 15: ckd.v1.AuditSettings
+	(*DeclaredSlice)(nil),          // 16: ckd.v1.DeclaredSlice
+	(*ReportIssuedResponse)(nil),   // 17: ckd.v1.ReportIssuedResponse
+	(*ListPromisesRequest)(nil),    // 18: ckd.v1.ListPromisesRequest
+	(*ListPromisesResponse)(nil),   // 19: ckd.v1.ListPromisesResponse
+	(*PromiseFigures)(nil),         // 20: ckd.v1.PromiseFigures
+	(*Expectation)(nil),            // 21: ckd.v1.Expectation
+	(*OutcomeSummary)(nil),         // 22: ckd.v1.OutcomeSummary
+	(*RiskFigure)(nil),             // 23: ckd.v1.RiskFigure
+	(*RiskMonitor)(nil),            // 24: ckd.v1.RiskMonitor
+	(*CountedShare)(nil),           // 25: ckd.v1.CountedShare
+	(*StratumCount)(nil),           // 26: ckd.v1.StratumCount
+	(*ReasonYield)(nil),            // 27: ckd.v1.ReasonYield
+	(*ConfusionCell)(nil),          // 28: ckd.v1.ConfusionCell
+	(*RiskBin)(nil),                // 29: ckd.v1.RiskBin
+	(*ReaderAgreement)(nil),        // 30: ckd.v1.ReaderAgreement
+	(*KindFigure)(nil),             // 31: ckd.v1.KindFigure
+	(*PromisePoint)(nil),           // 32: ckd.v1.PromisePoint
+	(*RiskPoint)(nil),              // 33: ckd.v1.RiskPoint
+	(*ClearAlarmRequest)(nil),      // 34: ckd.v1.ClearAlarmRequest
+	(*ClearAlarmResponse)(nil),     // 35: ckd.v1.ClearAlarmResponse
+	(*RaiseLineRequest)(nil),       // 36: ckd.v1.RaiseLineRequest
+	(*RaiseLineResponse)(nil),      // 37: ckd.v1.RaiseLineResponse
+	(*ExportOutcomesRequest)(nil),  // 38: ckd.v1.ExportOutcomesRequest
+	(*ExportOutcomesResponse)(nil), // 39: ckd.v1.ExportOutcomesResponse
+	(*DeleteOutcomesRequest)(nil),  // 40: ckd.v1.DeleteOutcomesRequest
+	(*DeleteOutcomesResponse)(nil), // 41: ckd.v1.DeleteOutcomesResponse
+	(*FindReviewsRequest)(nil),     // 42: ckd.v1.FindReviewsRequest
+	(*FindReviewsResponse)(nil),    // 43: ckd.v1.FindReviewsResponse
+	(*ReviewState)(nil),            // 44: ckd.v1.ReviewState
+	(*ImportOutcomesRequest)(nil),  // 45: ckd.v1.ImportOutcomesRequest
+	(*ImportedOutcome)(nil),        // 46: ckd.v1.ImportedOutcome
+	(*ImportOutcomesResponse)(nil), // 47: ckd.v1.ImportOutcomesResponse
+	(*timestamppb.Timestamp)(nil),  // 48: google.protobuf.Timestamp
+	(*status.Status)(nil),          // 49: google.rpc.Status
+	(*Alarm)(nil),                  // 50: ckd.v1.Alarm
+	(*durationpb.Duration)(nil),    // 51: google.protobuf.Duration
+	(*Promise)(nil),                // 52: ckd.v1.Promise
+	(*Share)(nil),                  // 53: ckd.v1.Share
+	(CertifiedFigure)(0),           // 54: ckd.v1.CertifiedFigure
+	(Verdict)(0),                   // 55: ckd.v1.Verdict
+	(DecisionReason)(0),            // 56: ckd.v1.DecisionReason
 }
 var file_ckd_v1_outcomes_proto_depIdxs = []int32{
-	6,  // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
-	41, // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
-	0,  // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
-	8,  // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
-	1,  // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
-	41, // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
-	2,  // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
-	42, // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
-	13, // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
-	12, // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
-	11, // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
-	41, // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
-	43, // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
-	10, // 13: ckd.v1.ReportIssuedRequest.changes:type_name -> ckd.v1.PolicyChange
-	3,  // 14: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
-	41, // 15: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
-	14, // 16: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
-	44, // 17: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
-	15, // 18: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
-	45, // 19: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
-	11, // 20: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
-	41, // 21: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
-	43, // 22: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
-	44, // 23: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
-	19, // 24: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
-	45, // 25: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
-	44, // 26: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
-	44, // 27: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
-	21, // 28: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
-	21, // 29: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
-	25, // 30: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
-	24, // 31: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
-	31, // 32: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
-	41, // 33: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
-	41, // 34: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
-	20, // 35: ckd.v1.PromiseFigures.expected:type_name -> ckd.v1.Expectation
-	41, // 36: ckd.v1.Expectation.from:type_name -> google.protobuf.Timestamp
-	41, // 37: ckd.v1.Expectation.until:type_name -> google.protobuf.Timestamp
-	24, // 38: ckd.v1.Expectation.critical_fnr:type_name -> ckd.v1.CountedShare
-	24, // 39: ckd.v1.Expectation.critical_miss_rate:type_name -> ckd.v1.CountedShare
-	22, // 40: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
-	22, // 41: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
-	24, // 42: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
-	24, // 43: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
-	26, // 44: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
-	27, // 45: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
-	28, // 46: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
-	29, // 47: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
-	46, // 48: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
-	46, // 49: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
-	30, // 50: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
-	47, // 51: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
-	46, // 52: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
-	24, // 53: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
-	46, // 54: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
-	46, // 55: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
-	23, // 56: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
-	48, // 57: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
-	46, // 58: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
-	41, // 59: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
-	41, // 60: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
-	41, // 61: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
-	24, // 62: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	46, // 63: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,  // 64: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	24, // 65: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	24, // 66: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	49, // 67: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	24, // 68: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	24, // 69: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	24, // 70: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	24, // 71: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	24, // 72: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	24, // 73: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	24, // 74: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	24, // 75: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,  // 76: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	24, // 77: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
-	41, // 78: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	32, // 79: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	32, // 80: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	46, // 81: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	45, // 82: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	47, // 83: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
-	45, // 84: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
-	41, // 85: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	41, // 86: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,  // 87: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	41, // 88: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	5,  // 89: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	9,  // 90: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	17, // 91: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	33, // 92: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	35, // 93: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
-	37, // 94: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	39, // 95: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	7,  // 96: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	16, // 97: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	18, // 98: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	34, // 99: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	36, // 100: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
-	38, // 101: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	40, // 102: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	96, // [96:103] is the sub-list for method output_type
-	89, // [89:96] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	7,   // 0: ckd.v1.ReportOutcomesRequest.outcomes:type_name -> ckd.v1.Outcome
+	48,  // 1: ckd.v1.Outcome.time:type_name -> google.protobuf.Timestamp
+	0,   // 2: ckd.v1.Outcome.kind:type_name -> ckd.v1.OutcomeKind
+	9,   // 3: ckd.v1.ReportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
+	1,   // 4: ckd.v1.OutcomeAnswer.status:type_name -> ckd.v1.OutcomeStatus
+	48,  // 5: ckd.v1.OutcomeAnswer.decided:type_name -> google.protobuf.Timestamp
+	2,   // 6: ckd.v1.OutcomeAnswer.wanted:type_name -> ckd.v1.Wanted
+	49,  // 7: ckd.v1.OutcomeAnswer.error:type_name -> google.rpc.Status
+	14,  // 8: ckd.v1.ReportIssuedRequest.counts:type_name -> ckd.v1.IssuedCount
+	13,  // 9: ckd.v1.ReportIssuedRequest.sealed:type_name -> ckd.v1.SealedCount
+	12,  // 10: ckd.v1.ReportIssuedRequest.remembered:type_name -> ckd.v1.LedgerIdentity
+	48,  // 11: ckd.v1.ReportIssuedRequest.time:type_name -> google.protobuf.Timestamp
+	50,  // 12: ckd.v1.ReportIssuedRequest.alarms:type_name -> ckd.v1.Alarm
+	11,  // 13: ckd.v1.ReportIssuedRequest.changes:type_name -> ckd.v1.PolicyChange
+	3,   // 14: ckd.v1.IssuedCount.stratum:type_name -> ckd.v1.Stratum
+	48,  // 15: ckd.v1.IssuedCount.start:type_name -> google.protobuf.Timestamp
+	15,  // 16: ckd.v1.IssuedCount.audit:type_name -> ckd.v1.AuditSettings
+	51,  // 17: ckd.v1.AuditSettings.due:type_name -> google.protobuf.Duration
+	16,  // 18: ckd.v1.AuditSettings.slices:type_name -> ckd.v1.DeclaredSlice
+	52,  // 19: ckd.v1.ReportIssuedResponse.promises:type_name -> ckd.v1.Promise
+	12,  // 20: ckd.v1.ReportIssuedResponse.ledger:type_name -> ckd.v1.LedgerIdentity
+	48,  // 21: ckd.v1.ReportIssuedResponse.time:type_name -> google.protobuf.Timestamp
+	50,  // 22: ckd.v1.ReportIssuedResponse.alarms:type_name -> ckd.v1.Alarm
+	51,  // 23: ckd.v1.ReportIssuedResponse.next:type_name -> google.protobuf.Duration
+	20,  // 24: ckd.v1.ListPromisesResponse.promises:type_name -> ckd.v1.PromiseFigures
+	52,  // 25: ckd.v1.PromiseFigures.promise:type_name -> ckd.v1.Promise
+	51,  // 26: ckd.v1.PromiseFigures.cohort_period:type_name -> google.protobuf.Duration
+	51,  // 27: ckd.v1.PromiseFigures.due:type_name -> google.protobuf.Duration
+	22,  // 28: ckd.v1.PromiseFigures.mature:type_name -> ckd.v1.OutcomeSummary
+	22,  // 29: ckd.v1.PromiseFigures.provisional:type_name -> ckd.v1.OutcomeSummary
+	26,  // 30: ckd.v1.PromiseFigures.strata:type_name -> ckd.v1.StratumCount
+	25,  // 31: ckd.v1.PromiseFigures.traffic:type_name -> ckd.v1.CountedShare
+	32,  // 32: ckd.v1.PromiseFigures.history:type_name -> ckd.v1.PromisePoint
+	48,  // 33: ckd.v1.PromiseFigures.next_mature:type_name -> google.protobuf.Timestamp
+	48,  // 34: ckd.v1.PromiseFigures.model_since:type_name -> google.protobuf.Timestamp
+	21,  // 35: ckd.v1.PromiseFigures.expected:type_name -> ckd.v1.Expectation
+	48,  // 36: ckd.v1.Expectation.from:type_name -> google.protobuf.Timestamp
+	48,  // 37: ckd.v1.Expectation.until:type_name -> google.protobuf.Timestamp
+	25,  // 38: ckd.v1.Expectation.critical_fnr:type_name -> ckd.v1.CountedShare
+	25,  // 39: ckd.v1.Expectation.critical_miss_rate:type_name -> ckd.v1.CountedShare
+	23,  // 40: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
+	23,  // 41: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
+	25,  // 42: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
+	25,  // 43: ckd.v1.OutcomeSummary.yield_critical:type_name -> ckd.v1.CountedShare
+	27,  // 44: ckd.v1.OutcomeSummary.yield_by_reason:type_name -> ckd.v1.ReasonYield
+	28,  // 45: ckd.v1.OutcomeSummary.confusion:type_name -> ckd.v1.ConfusionCell
+	29,  // 46: ckd.v1.OutcomeSummary.risk:type_name -> ckd.v1.RiskBin
+	30,  // 47: ckd.v1.OutcomeSummary.readers:type_name -> ckd.v1.ReaderAgreement
+	53,  // 48: ckd.v1.OutcomeSummary.lag_median_seconds:type_name -> ckd.v1.Share
+	53,  // 49: ckd.v1.OutcomeSummary.lag_p90_seconds:type_name -> ckd.v1.Share
+	31,  // 50: ckd.v1.OutcomeSummary.kinds:type_name -> ckd.v1.KindFigure
+	54,  // 51: ckd.v1.RiskFigure.figure:type_name -> ckd.v1.CertifiedFigure
+	53,  // 52: ckd.v1.RiskFigure.average:type_name -> ckd.v1.Share
+	25,  // 53: ckd.v1.RiskFigure.lately:type_name -> ckd.v1.CountedShare
+	53,  // 54: ckd.v1.RiskFigure.overdue:type_name -> ckd.v1.Share
+	53,  // 55: ckd.v1.RiskFigure.at_sensitivity:type_name -> ckd.v1.Share
+	24,  // 56: ckd.v1.RiskFigure.monitor:type_name -> ckd.v1.RiskMonitor
+	55,  // 57: ckd.v1.RiskFigure.verdict:type_name -> ckd.v1.Verdict
+	53,  // 58: ckd.v1.RiskFigure.model_average:type_name -> ckd.v1.Share
+	48,  // 59: ckd.v1.RiskMonitor.raised_by:type_name -> google.protobuf.Timestamp
+	48,  // 60: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
+	48,  // 61: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
+	25,  // 62: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
+	53,  // 63: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,   // 64: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	25,  // 65: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	25,  // 66: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	56,  // 67: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	25,  // 68: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	25,  // 69: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	25,  // 70: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	25,  // 71: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	25,  // 72: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	25,  // 73: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	25,  // 74: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	25,  // 75: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,   // 76: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	25,  // 77: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	48,  // 78: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	33,  // 79: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	33,  // 80: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	53,  // 81: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	52,  // 82: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	54,  // 83: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
+	52,  // 84: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
+	48,  // 85: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	48,  // 86: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,   // 87: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	48,  // 88: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	48,  // 89: ckd.v1.DeleteOutcomesResponse.until:type_name -> google.protobuf.Timestamp
+	44,  // 90: ckd.v1.FindReviewsResponse.states:type_name -> ckd.v1.ReviewState
+	5,   // 91: ckd.v1.ReviewState.status:type_name -> ckd.v1.ReviewStatus
+	48,  // 92: ckd.v1.ReviewState.due:type_name -> google.protobuf.Timestamp
+	2,   // 93: ckd.v1.ReviewState.wanted:type_name -> ckd.v1.Wanted
+	46,  // 94: ckd.v1.ImportOutcomesRequest.outcomes:type_name -> ckd.v1.ImportedOutcome
+	7,   // 95: ckd.v1.ImportedOutcome.outcome:type_name -> ckd.v1.Outcome
+	48,  // 96: ckd.v1.ImportedOutcome.reported:type_name -> google.protobuf.Timestamp
+	9,   // 97: ckd.v1.ImportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
+	6,   // 98: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	10,  // 99: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	18,  // 100: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	34,  // 101: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	36,  // 102: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
+	38,  // 103: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	40,  // 104: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	42,  // 105: ckd.v1.OutcomeService.FindReviews:input_type -> ckd.v1.FindReviewsRequest
+	45,  // 106: ckd.v1.OutcomeService.ImportOutcomes:input_type -> ckd.v1.ImportOutcomesRequest
+	8,   // 107: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	17,  // 108: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	19,  // 109: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	35,  // 110: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	37,  // 111: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
+	39,  // 112: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	41,  // 113: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	43,  // 114: ckd.v1.OutcomeService.FindReviews:output_type -> ckd.v1.FindReviewsResponse
+	47,  // 115: ckd.v1.OutcomeService.ImportOutcomes:output_type -> ckd.v1.ImportOutcomesResponse
+	107, // [107:116] is the sub-list for method output_type
+	98,  // [98:107] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }
@@ -3980,8 +4529,8 @@ func file_ckd_v1_outcomes_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ckd_v1_outcomes_proto_rawDesc), len(file_ckd_v1_outcomes_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   36,
+			NumEnums:      6,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

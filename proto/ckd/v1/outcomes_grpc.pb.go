@@ -35,6 +35,8 @@ const (
 	OutcomeService_RaiseLine_FullMethodName      = "/ckd.v1.OutcomeService/RaiseLine"
 	OutcomeService_ExportOutcomes_FullMethodName = "/ckd.v1.OutcomeService/ExportOutcomes"
 	OutcomeService_DeleteOutcomes_FullMethodName = "/ckd.v1.OutcomeService/DeleteOutcomes"
+	OutcomeService_FindReviews_FullMethodName    = "/ckd.v1.OutcomeService/FindReviews"
+	OutcomeService_ImportOutcomes_FullMethodName = "/ckd.v1.OutcomeService/ImportOutcomes"
 )
 
 // OutcomeServiceClient is the client API for OutcomeService service.
@@ -66,8 +68,15 @@ type OutcomeServiceClient interface {
 	// the trail of everything that was changed, raised, cleared and deleted, as lines of a
 	// file.
 	ExportOutcomes(ctx context.Context, in *ExportOutcomesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportOutcomesResponse], error)
-	// DeleteOutcomes deletes the outcomes of old decisions. Figures and the trail stay.
+	// DeleteOutcomes deletes the outcomes of old decisions, of a group or of single inputs.
+	// Figures and the trail stay.
 	DeleteOutcomes(ctx context.Context, in *DeleteOutcomesRequest, opts ...grpc.CallOption) (*DeleteOutcomesResponse, error)
+	// FindReviews says of receipts whether their inputs were to be reviewed, and whether
+	// the outcome has come.
+	FindReviews(ctx context.Context, in *FindReviewsRequest, opts ...grpc.CallOption) (*FindReviewsResponse, error)
+	// ImportOutcomes enters outcomes that a ledger has exported, as they were first
+	// reported. Who did it and why is recorded. Importing them again changes nothing.
+	ImportOutcomes(ctx context.Context, in *ImportOutcomesRequest, opts ...grpc.CallOption) (*ImportOutcomesResponse, error)
 }
 
 type outcomeServiceClient struct {
@@ -157,6 +166,26 @@ func (c *outcomeServiceClient) DeleteOutcomes(ctx context.Context, in *DeleteOut
 	return out, nil
 }
 
+func (c *outcomeServiceClient) FindReviews(ctx context.Context, in *FindReviewsRequest, opts ...grpc.CallOption) (*FindReviewsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FindReviewsResponse)
+	err := c.cc.Invoke(ctx, OutcomeService_FindReviews_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *outcomeServiceClient) ImportOutcomes(ctx context.Context, in *ImportOutcomesRequest, opts ...grpc.CallOption) (*ImportOutcomesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportOutcomesResponse)
+	err := c.cc.Invoke(ctx, OutcomeService_ImportOutcomes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OutcomeServiceServer is the server API for OutcomeService service.
 // All implementations must embed UnimplementedOutcomeServiceServer
 // for forward compatibility.
@@ -186,8 +215,15 @@ type OutcomeServiceServer interface {
 	// the trail of everything that was changed, raised, cleared and deleted, as lines of a
 	// file.
 	ExportOutcomes(*ExportOutcomesRequest, grpc.ServerStreamingServer[ExportOutcomesResponse]) error
-	// DeleteOutcomes deletes the outcomes of old decisions. Figures and the trail stay.
+	// DeleteOutcomes deletes the outcomes of old decisions, of a group or of single inputs.
+	// Figures and the trail stay.
 	DeleteOutcomes(context.Context, *DeleteOutcomesRequest) (*DeleteOutcomesResponse, error)
+	// FindReviews says of receipts whether their inputs were to be reviewed, and whether
+	// the outcome has come.
+	FindReviews(context.Context, *FindReviewsRequest) (*FindReviewsResponse, error)
+	// ImportOutcomes enters outcomes that a ledger has exported, as they were first
+	// reported. Who did it and why is recorded. Importing them again changes nothing.
+	ImportOutcomes(context.Context, *ImportOutcomesRequest) (*ImportOutcomesResponse, error)
 	mustEmbedUnimplementedOutcomeServiceServer()
 }
 
@@ -218,6 +254,12 @@ func (UnimplementedOutcomeServiceServer) ExportOutcomes(*ExportOutcomesRequest, 
 }
 func (UnimplementedOutcomeServiceServer) DeleteOutcomes(context.Context, *DeleteOutcomesRequest) (*DeleteOutcomesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteOutcomes not implemented")
+}
+func (UnimplementedOutcomeServiceServer) FindReviews(context.Context, *FindReviewsRequest) (*FindReviewsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindReviews not implemented")
+}
+func (UnimplementedOutcomeServiceServer) ImportOutcomes(context.Context, *ImportOutcomesRequest) (*ImportOutcomesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportOutcomes not implemented")
 }
 func (UnimplementedOutcomeServiceServer) mustEmbedUnimplementedOutcomeServiceServer() {}
 func (UnimplementedOutcomeServiceServer) testEmbeddedByValue()                        {}
@@ -359,6 +401,42 @@ func _OutcomeService_DeleteOutcomes_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OutcomeService_FindReviews_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindReviewsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OutcomeServiceServer).FindReviews(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OutcomeService_FindReviews_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OutcomeServiceServer).FindReviews(ctx, req.(*FindReviewsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OutcomeService_ImportOutcomes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportOutcomesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OutcomeServiceServer).ImportOutcomes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OutcomeService_ImportOutcomes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OutcomeServiceServer).ImportOutcomes(ctx, req.(*ImportOutcomesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OutcomeService_ServiceDesc is the grpc.ServiceDesc for OutcomeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -389,6 +467,14 @@ var OutcomeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteOutcomes",
 			Handler:    _OutcomeService_DeleteOutcomes_Handler,
+		},
+		{
+			MethodName: "FindReviews",
+			Handler:    _OutcomeService_FindReviews_Handler,
+		},
+		{
+			MethodName: "ImportOutcomes",
+			Handler:    _OutcomeService_ImportOutcomes_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -16,6 +16,7 @@ import (
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/recordings"
 )
 
@@ -90,7 +91,8 @@ func start(o Options, folder string, log *zap.Logger) (*daemon.Daemon, error) {
 	c.RecentInputs = 1000 // their ids are numbers, not personal data
 	c.Ledger, c.ReceiptKeys = filepath.Join(folder, "ledger"), filepath.Join(folder, "receipt-keys")
 	c.Policy = []string{filepath.Join(folder, "policy.yaml")}
-	if err := errors.Join(os.WriteFile(c.ReceiptKeys, []byte(receiptKey), 0o600), os.WriteFile(c.Policy[0], policyText, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(c.ReceiptKeys, []byte(receiptKey), 0o600), os.WriteFile(c.Policy[0], policyText, 0o600),
+		ledger.Begin(c.Ledger, ledger.Options{})); err != nil {
 		return nil, err
 	}
 	return daemon.New(c, log)

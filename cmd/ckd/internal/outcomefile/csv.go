@@ -25,7 +25,7 @@ func readCSV(r *reader, text []byte) {
 	}
 	header, err := records.Read()
 	if err != nil {
-		r.fault(1, 1, "", "no header, expected a line with the names of the columns: %s", strings.Join(Fields(), ", "))
+		r.fault(1, 1, "", "no header, expected a line with the names of the columns: %s", strings.Join(r.names, ", "))
 		return
 	}
 	column := map[string]int{} // by field
@@ -42,13 +42,13 @@ func readCSV(r *reader, text []byte) {
 		column[field] = i
 	}
 	line, _ := records.FieldPos(0)
-	for _, field := range needed {
+	for _, field := range r.needed {
 		if _, ok := column[field]; !ok {
 			r.fault(line, 1, r.nameOf(field), "no such column%s (--columns %s=NAME names another)", strictyaml.Suggest(r.nameOf(field), header), field)
 		}
 	}
 	for field, name := range r.options.Columns {
-		if _, ok := column[field]; !ok && field != "receipt" && field != "truth" {
+		if _, ok := column[field]; !ok && !slices.Contains(r.needed, field) {
 			r.fault(line, 1, name, "no such column%s, expected that of --columns", strictyaml.Suggest(name, header))
 		}
 	}

@@ -41,6 +41,9 @@ var fields = map[string]func(o *ckdv1.Outcome, text string) error{
 // needed lists the fields that every row must have.
 var needed = []string{"receipt", "truth"}
 
+// ReceiptFields lists the fields of a file of receipts: the receipt, and the case that it belongs to.
+var ReceiptFields = []string{"receipt", "case"}
+
 // File holds the outcomes of a file.
 type File struct {
 	// Outcomes has the outcomes in the order of the file, and Lines the line of each.
@@ -57,18 +60,13 @@ type File struct {
 // Read reads a file that ends in .csv or .tsv. Its error is of type strictyaml.Faults if the file could be
 // read. A file without any outcome is a fault.
 func Read(path string, o Options) (*File, error) {
-	if ending := strings.ToLower(filepath.Ext(path)); ending != ".csv" && ending != ".tsv" {
+	if !separated(path) {
 		return nil, fmt.Errorf("%s: expected a file that ends in .csv or .tsv (save a spreadsheet as CSV UTF-8)", path)
 	}
-	data, err := os.ReadFile(path)
+	r := newReader(path, o)
+	text, err := r.text()
 	if err != nil {
 		return nil, err
-	}
-	r := newReader(path, o)
-	text, err := toText(data)
-	if err != nil {
-		r.fault(0, 0, "", "%v", err)
-		return nil, r.faults
 	}
 	readCSV(r, text)
 	if found := &r.file; len(r.faults) == 0 && len(found.Outcomes) == 0 {
@@ -82,18 +80,42 @@ func Read(path string, o Options) (*File, error) {
 	return &r.file, nil
 }
 
+// separated reports whether a file has columns, by its name.
+func separated(path string) bool {
+	ending := strings.ToLower(filepath.Ext(path))
+	return ending == ".csv" || ending == ".tsv"
+}
+
+// text returns the text of the file.
+func (r *reader) text() ([]byte, error) {
+	data, err := os.ReadFile(r.path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := toText(data)
+	if err != nil {
+		r.fault(0, 0, "", "%v", err)
+		return nil, r.faults
+	}
+	return text, nil
+}
+
 // reader collects the outcomes of a file while it is read.
 type reader struct {
 	path    string
 	options Options
+	names   []string          // of the fields
+	needed  []string          // fields that there must be
 	field   map[string]string // by the name that the file has for it
+	accept  func(line, col int, values map[string]value)
 	file    File
 	faults  strictyaml.Faults
 }
 
 func newReader(path string, o Options) *reader {
-	r := &reader{path: path, options: o, field: map[string]string{}}
-	for name := range fields {
+	r := &reader{path: path, options: o, names: Fields(), needed: needed, field: map[string]string{}}
+	r.accept = r.outcome
+	for _, name := range r.names {
 		r.field[plain(r.nameOf(name))] = name
 	}
 	return r
@@ -121,7 +143,7 @@ type value struct {
 	line, col int
 }
 
-// add adds the outcome of one row, which begins at line and col. Values are by field.
+// add takes one row, which begins at line and col, unless a text of it was damaged. Values are by field.
 func (r *reader) add(line, col int, values map[string]value) {
 	before := len(r.faults)
 	for name, v := range values {
@@ -131,9 +153,15 @@ func (r *reader) add(line, col int, values map[string]value) {
 			r.fault(v.line, v.col, r.nameOf(name), "%s has %s", strictyaml.Quote(v.text), why)
 		}
 	}
+	if len(r.faults) == before {
+		r.accept(line, col, values)
+	}
+}
+
+// outcome adds the outcome of one row.
+func (r *reader) outcome(line, col int, values map[string]value) {
+	before := len(r.faults)
 	switch {
-	case len(r.faults) > before:
-		return
 	case values["truth"].text == "":
 		r.file.Open++
 		return

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+)
+
+// figuresOf returns a promise with all that can be printed.
+func figuresOf(model string, verdict ckdv1.Verdict) *ckdv1.PromiseFigures {
+	line, unweighted, needed := 0.12, 0.003, 41.5
+	risk := func(f ckdv1.CertifiedFigure, class string) *ckdv1.RiskFigure {
+		return &ckdv1.RiskFigure{Figure: f, CriticalClass: class, Average: &ckdv1.Share{Value: .136, Low: .1, High: .2}, Line: &line, Outcomes: 812,
+			Monitor: &ckdv1.RiskMonitor{LogEvidence: .5, RunLength: 4e6}, Unweighted: &unweighted, OutcomesNeeded: &needed,
+			Overdue: &ckdv1.Share{Low: .1, High: .3}}
+	}
+	p := &ckdv1.PromiseFigures{
+		Promise: &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: model, Hash: strings.Repeat("ab", 32)}, Verdict: verdict, Statement: "A sentence about " + model + "."},
+		Why:     []string{"one", "two", "three", "four"},
+		Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, ""), risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, "")},
+			YieldWrong: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .3, Low: .2, High: .4}}, Readers: &ckdv1.ReaderAgreement{Missed: 17, Unconfirmed: 3}},
+		Traffic: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .5}},
+	}
+	for n := range 8 {
+		p.Mature.Figures = append(p.Mature.Figures, risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, fmt.Sprint("class", n)))
+	}
+	for n := range 3 {
+		p.Strata = append(p.Strata, &ckdv1.StratumCount{Stratum: ckdv1.Stratum(n + 1), Decisions: 900, Due: 40, Overdue: 2, Late: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .05}}})
+	}
+	return p
+}
+
+// TestFiguresText checks that the sentence to decide by comes first, that of the worst before the others; that the
+// figures of one promise take 25 lines, and all of it 40 unless asked for more.
+func TestFiguresText(t *testing.T) {
+	one := figuresOf("one", ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES)
+	text := promiseText(one)
+	if n := strings.Count(text, "\n"); n > 25 {
+		t.Errorf("%d lines, expected 25 at most:\n%s", n, text)
+	}
+	wantFragments(t, text, " critical FNR 13.6% (10% to 20%) not known 12% 50% 812 ", " called critical 900 0 40 0 2 (5%) ", "Naive average of the outcomes (wrong): 0.3%.",
+		"About 42 more outcomes", "if all were 30%", "Only 50% of the inputs", "17 inputs called safe and read as critical, 3 are unconfirmed")
+	holding := figuresOf("well", ckdv1.Verdict_VERDICT_HOLDING)
+	violated := figuresOf("ill", ckdv1.Verdict_VERDICT_VIOLATED)
+	violated.Mature.Figures[0].Monitor.Raised = true
+	text = figuresText([]*ckdv1.PromiseFigures{holding, one, violated}, false)
+	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[0], "ill, version not stated, policy abababababab: A sentence about ill.") || !strings.HasPrefix(lines[2], "well, ") {
+		t.Errorf("expected the violated promise first and the one that holds last:\n%s", text)
+	}
+	if n := strings.Count(text, "\n"); n > mostLines {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+	wantFragment(t, text, "Figures of 2 more: --all")
+	wantFragments(t, text, "50% ALARM")
+	text = figuresText([]*ckdv1.PromiseFigures{holding, one, violated}, true)
+	if n := strings.Count(text, "share missed"); n != 3 {
+		t.Errorf("figures of %d promises with --all, expected 3", n)
+	}
+	var many []*ckdv1.PromiseFigures
+	for n := range 100 {
+		many = append(many, figuresOf(fmt.Sprint("m", n), ckdv1.Verdict_VERDICT_HOLDING))
+	}
+	if text := figuresText(many, false); strings.Count(text, "\n") > mostLines || !strings.Contains(text, "... and 88 more") {
+		t.Errorf("%s", text)
+	}
+	wantFragment(t, figuresText(nil, false), "Nothing is known")
+}
