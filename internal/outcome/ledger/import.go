@@ -22,7 +22,7 @@ func (l *Ledger) Import(who, reason string, batch []Imported) ([]Answer, error) 
 		return nil, errors.New("import: expected who imports the outcomes, and why")
 	}
 	answers, readings := make([]Answer, len(batch)), make([]opened, len(batch))
-	now := l.now().UTC().Truncate(time.Microsecond)
+	now := l.now()
 	keys := l.options.Keys()
 	for i := range batch {
 		in := &batch[i]

@@ -103,7 +103,8 @@ const metaDeleted = "deleted_before"
 // Close closes the store.
 func (l *Ledger) Close() error { return l.store.Close() }
 
-func (l *Ledger) now() time.Time { return l.options.Now() }
+// now returns the time, as exactly as it is stored.
+func (l *Ledger) now() time.Time { return l.options.Now().UTC().Truncate(time.Microsecond) }
 
 // A runKey names a policy and a model version by their hashes.
 type runKey struct {

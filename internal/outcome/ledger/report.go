@@ -33,7 +33,7 @@ func (l *Ledger) Report(who string, batch []Outcome) ([]Answer, error) {
 	}
 	answers := make([]Answer, len(batch))
 	opened := make([]opened, len(batch))
-	now := l.now().UTC().Truncate(time.Microsecond)
+	now := l.now()
 	keys := l.options.Keys()
 	some := false
 	for i := range batch {

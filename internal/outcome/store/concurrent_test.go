@@ -17,20 +17,7 @@ import (
 // childDir names the ledger of a process that TestTwoProcesses starts, which is this binary again.
 const childDir = "CKD_TEST_STORE_DIR"
 
-// The ledger and the backup of a process that TestRestore starts.
-const (
-	restoreDir = "CKD_TEST_RESTORE_DIR"
-	backupFile = "CKD_TEST_RESTORE_BACKUP"
-)
-
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(restoreDir); dir != "" {
-		if err := store.Restore(os.Getenv(backupFile), dir, store.Options{NoSync: true}); err != nil {
-			println(err.Error())
-			os.Exit(1)
-		}
-		return
-	}
 	if dir := os.Getenv(childDir); dir != "" {
 		s, err := store.Open(dir, store.Options{NoSync: true})
 		for i := 0; i < updates && err == nil; i++ {
@@ -240,60 +227,4 @@ func TestFailedUpdate(t *testing.T) {
 	if status := s.Status(); status.FailedWrites != 0 {
 		t.Errorf("%+v", status)
 	}
-}
-
-// TestRestore puts a backup back: the ledger is as it was then, in a generation of its own.
-func TestRestore(t *testing.T) {
-	dir, s := create(t)
-	update(t, s, func(tx *store.Tx) error { return tx.SetMeta("a", "before") })
-	backup := filepath.Join(t.TempDir(), "backup.db")
-	if err := s.Backup(context.Background(), backup); err != nil {
-		t.Fatal(err)
-	}
-	update(t, s, func(tx *store.Tx) error { return tx.SetMeta("a", "after") })
-	last := s.Identity()
-
-	self, err := os.Executable()
-	if err != nil {
-		t.Skipf("the test binary cannot be started again: %v", err)
-	}
-	child := exec.Command(self)
-	child.Env = append(os.Environ(), restoreDir+"="+dir, backupFile+"="+backup)
-	if said, err := child.CombinedOutput(); err == nil || !bytes.Contains(said, []byte("a process has it open: stop that first")) {
-		t.Errorf("restored below an open ledger: %v: %s", err, said)
-	}
-
-	if err := store.Restore(backup, dir, store.Options{}); !errors.Is(err, store.ErrBusy) {
-		t.Errorf("restored below an open ledger of this process: %v", err)
-	}
-	s.Close()
-	for _, damage := range []func() error{
-		func() error { return nil },
-		func() error { return os.Truncate(file(dir), 0) },
-		func() error { return os.WriteFile(file(dir)+"-wal", []byte("of another file"), 0o600) },
-		func() error { return os.Remove(file(dir)) },
-	} {
-		if err := damage(); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Restore(backup, dir, store.Options{NoSync: true}); err != nil {
-			t.Fatal(err)
-		}
-		s := open(t, dir)
-		view(t, s, func(tx *store.Tx) error {
-			value, err := tx.Meta("a")
-			if i := tx.Identity(); value != "before" || i.ID != last.ID || i.Generation != last.Generation+1 || i.Branch == last.Branch || i.Commit > last.Commit {
-				t.Errorf("%q %+v, before %+v", value, i, last)
-			}
-			return err
-		})
-		s.Close()
-	}
-	if err := os.Truncate(backup, 5000); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Restore(backup, dir, store.Options{}); !errors.Is(err, store.ErrDamaged) {
-		t.Errorf("restored a cut backup: %v", err)
-	}
-	open(t, dir)
 }
