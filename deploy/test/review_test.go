@@ -91,7 +91,7 @@ func TestPageReview(t *testing.T) {
 // reviewsOf returns the list to review.
 func reviewsOf(t *testing.T, d *testbed.Daemon) *pagestate.ReviewList {
 	t.Helper()
-	response, err := http.Get(d.Admin + "/triage/reviews")
+	response, err := http.Get(d.Admin + "/triage/reviews?source=r")
 	if err != nil {
 		t.Fatal(err)
 	}
