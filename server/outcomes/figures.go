@@ -28,11 +28,24 @@ func promiseMessage(p *promise.Promise) *ckdv1.Promise {
 
 // Figures returns all figures of a promise.
 func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
+	m := DueFigures(p)
+	m.Provisional = summaryMessage(p, &p.Provisional)
+	for _, h := range p.History {
+		m.History = append(m.History, &ckdv1.PromisePoint{
+			Start: timeMessage(h.Start), CriticalFnr: pointMessage(h.FNR), CriticalMissRate: pointMessage(h.Rate),
+		})
+	}
+	return m
+}
+
+// DueFigures returns the figures of a promise by outcomes that are due, without its history, which is most
+// of a message.
+func DueFigures(p *promise.Promise) *ckdv1.PromiseFigures {
 	m := &ckdv1.PromiseFigures{
 		Promise: promiseMessage(p), Why: p.Why,
 		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
 		MatureCohorts: uint32(p.Cohorts.Mature), OpenCohorts: uint32(p.Cohorts.Open),
-		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
+		Mature:  summaryMessage(p, &p.Mature),
 		Traffic: countedMessage(p.Traffic), NextMature: timeMessage(p.Cohorts.NextMature), ModelSince: timeMessage(p.Since),
 	}
 	for _, s := range p.Strata {
@@ -41,11 +54,6 @@ func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
 			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
 			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart, Untold: s.Untold,
 			Free: s.Free, FreeMet: s.FreeMet,
-		})
-	}
-	for _, h := range p.History {
-		m.History = append(m.History, &ckdv1.PromisePoint{
-			Start: timeMessage(h.Start), CriticalFnr: pointMessage(h.FNR), CriticalMissRate: pointMessage(h.Rate),
 		})
 	}
 	return m

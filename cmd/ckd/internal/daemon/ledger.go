@@ -146,20 +146,18 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
-	recent := func() []*promise.Promise {
+	recent := func(message func(*promise.Promise) *ckdv1.PromiseFigures) (all []*ckdv1.PromiseFigures) {
 		states, err := l.Recent()
 		if err != nil {
 			k.log.Error("the ledger's state cannot be read", zap.Error(err))
 		}
-		return states
-	}
-	m.ReadPromises(recent)
-	k.promises = func() (all []*ckdv1.PromiseFigures) {
-		for _, p := range recent() {
-			all = append(all, outcomes.Figures(p))
+		for _, p := range states {
+			all = append(all, message(p))
 		}
 		return all
 	}
+	k.promises = func() []*ckdv1.PromiseFigures { return recent(outcomes.Figures) }
+	m.ReadPromises(func() []*ckdv1.PromiseFigures { return recent(outcomes.DueFigures) })
 	return nil
 }
 
