@@ -75,6 +75,9 @@ func TestPageReview(t *testing.T) {
 		contrast(t, b, scheme)
 	}
 	b.screenshot("review.png")
+	b.focus(`[name="review-source"]`)
+	b.press("2")
+	b.until(`!document.querySelector(".review .echo") && document.querySelector('[data-part="review-said"]').textContent === ""`, "the next reader is not told what the one before was answered")
 	b.clean(d)
 
 	b.visit(d.Admin + "/")
