@@ -46,7 +46,7 @@ export function renderPromise(model) {
     show(part("promise-verdict"), off ? null : h("p", { class: "empty" }, "No outcome and no audit was told of this policy yet."));
     return;
   }
-  show(part("promise-note"), `model version ${p.promise.model_version || "not stated"}`, p.history.length ? [", since ", moment(p.history[0].start)] : null);
+  show(part("promise-note"), `model version ${p.promise.model_version || "not stated"}`, p.history.length ? [", since ", moment(p.history[0].start)] : null, p.model_since ? ["; all policies since ", moment(p.model_since)] : null);
   renderVerdict(p, model);
   renderFigures(p);
   renderDue(p);
@@ -76,7 +76,7 @@ function renderVerdict(p, { defers_on_alarm: defers, promises: { length: version
           p.promise.alarm && defers ? ". All that is called safe is deferred until then." : ".",
         )
       : null,
-    p.why.length ? [h("h3", null, "What stands against holding"), h("ul", null, p.why.map((why) => h("li", null, visible(why))))] : null,
+    p.why.length ? h("p", null, "Against holding: ", p.why.map(visible).join("; "), ".") : null,
     versions > 1 ? h("p", { class: "quiet" }, `${versions} model versions have outcomes under this policy; this is the one that ${{ violated: "is violated", in_doubt: "is in doubt" }[verdict] ?? "has the most"}.`) : null,
   );
 }
@@ -93,25 +93,25 @@ function renderFigures(p) {
     return h(
       "tr",
       { "data-key": `${riskOf(f)} ${f.critical_class}`, class: seen(f.average) ? null : "nothing" },
-      h("th", { scope: "row" }, nameOfRisk(f), h("span", { class: "quiet" }, `, ${wholeOf(f)}`)),
+      h("th", { scope: "row" }, nameOfRisk(f), h("small", null, wholeOf(f))),
       estimate(seen(f.average)),
       estimate(seen(f.model_average)),
-      estimate(onset ?? seen(f.lately?.share), onset ? [h("span", { class: "quiet" }, " since about "), moment(alarm.since), h("span", { class: "quiet" }, ", chosen by looking")] : null),
-      h("td", { class: "number" }, data(share(f.line), f.line), f.line_origin ? h("span", { class: "quiet" }, ` ${visible(f.line_origin)}`) : null),
+      estimate(onset ?? seen(f.lately?.share), onset ? h("small", null, "since about ", moment(alarm.since), ", chosen by looking") : null),
+      h("td", { class: "number" }, data(share(f.line), f.line), f.line_origin ? h("small", null, visible(f.line_origin)) : null),
       h("td", { class: `number state ${alarm?.raised ? "alarm" : ""}` }, alarm ? data(`${count(100 * alarm.log_evidence)}%`, alarm.log_evidence) : "–", alarm?.raised ? " alarm" : null),
-      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), h("span", { class: "quiet" }, `, ${count(Number(f.critical ?? 0))} critical, ${count(Number(f.misses ?? 0))} missed`)),
+      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), h("small", null, `${count(Number(f.critical ?? 0))} critical, ${count(Number(f.misses ?? 0))} missed`)),
     );
   };
   const [f, provisional, readers] = [figuresOf(p)[0], seen(p.provisional?.figures[0]?.average), p.mature?.readers ?? {}];
   const { run_length: length, run_length_inputs: inputs } = f?.monitor ?? {};
-  const heads = ["Share missed", "This policy, average (95%, at all times)", "All policies, average", "Lately (95%, one look)", "Line", "Evidence lately", "Outcomes"];
+  const heads = ["Share missed", "Average (95%)", "Of all policies", "Lately", "Line", "Evidence lately", "Outcomes"];
   show(
     part("promise-figures"),
     h(
       "table",
       { class: "wide" },
       h("caption", { class: "unseen" }, "Risks by outcomes that are due, weighted"),
-      h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t, i === 2 && p.model_since ? [" since ", moment(p.model_since)] : null)))),
+      h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
       h("tbody", null, figuresOf(p).map(row)),
     ),
     Number(readers.missed) > 0
