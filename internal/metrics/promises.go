@@ -9,15 +9,17 @@ import (
 
 	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/store"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// promises declares what outcomes say about policies. Only a daemon that keeps a ledger has these
-// series, but for alarms, faults and the age of the state, which every daemon with a ledger has.
+// promises declares what outcomes say about policies, and how the store of outcomes is. Only a daemon that
+// keeps a ledger has these series, but for alarms, faults and the age of the state, which every daemon with a ledger has.
 type promises struct {
 	outcomes *prometheus.CounterVec
 
-	share, evidence, state, reviews, overdue, age, raised, ended, fault *computedGauge
+	share, evidence, state, reviews, overdue, age, raised, ended, fault *computed
+	bytes, free, failed, backup                                         *computed
 }
 
 func declarePromises(t *table) promises {
@@ -61,6 +63,14 @@ func declarePromises(t *table) promises {
 			"1 for what is wrong between this daemon and its ledger, 0 for what is not; absent without a "+
 				"ledger.",
 			"fault"),
+		bytes: t.computed("ckd_ledger_bytes",
+			"Bytes of the ledger's file and its log, in the daemon that keeps it."),
+		free: t.computed("ckd_ledger_free_bytes",
+			"Bytes that the file system of the ledger has left for this daemon."),
+		failed: t.computedCounter("ckd_ledger_failed_writes_total",
+			"Writes of the ledger that its disk refused. What they would have kept was answered as not kept."),
+		backup: t.computed("ckd_ledger_backup_timestamp_seconds",
+			"When the ledger was last backed up, in seconds since 1970; 0 for never."),
 	}
 }
 
@@ -143,6 +153,20 @@ func (m *Metrics) ReadLedger(faults func() map[string]bool, alarms func() []ledg
 				f.raised.send(to, seconds(a.Raised), a.Model, a.Figure, a.Class)
 				f.ended.send(to, seconds(a.Ended), a.Model, a.Figure, a.Class)
 			}
+		}
+	})
+}
+
+// ReadStore makes every scrape call read for how the store of this daemon's ledger is.
+func (m *Metrics) ReadStore(read func() store.Status) {
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		s := read()
+		return func(to chan<- prometheus.Metric) {
+			f := &m.collector.promises
+			f.bytes.send(to, float64(s.FileBytes+s.LogBytes))
+			f.free.send(to, float64(s.FreeBytes))
+			f.failed.send(to, float64(s.FailedWrites))
+			f.backup.send(to, seconds(s.LastBackup))
 		}
 	})
 }

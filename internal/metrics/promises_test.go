@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/store"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -37,6 +38,9 @@ func TestPromises(t *testing.T) {
 	verdict := ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES
 	d.ReadPromises(func() []*ckdv1.PromiseFigures { return []*ckdv1.PromiseFigures{tooFew(verdict)} })
 	d.ReadStateTime(func() time.Time { return time.Now().Add(-time.Minute) })
+	d.ReadStore(func() store.Status {
+		return store.Status{FileBytes: 900, LogBytes: 100, FreeBytes: 5000, FailedWrites: 3, LastBackup: time.Unix(1_700_000_000, 0)}
+	})
 	d.Outcome("m", ledger.Counted)
 	d.Outcome("", ledger.Forged)
 	const of = `model="m",policy="abc"`
@@ -53,6 +57,10 @@ func TestPromises(t *testing.T) {
 		`ckd_promise_reviews{` + of + `,state="issued",stratum="deferred",version="v1"}`:       7,
 		`ckd_promise_reviews{` + of + `,state="due",stratum="deferred",version="v1"}`:          5,
 		`ckd_promise_reviews{` + of + `,state="answered",stratum="deferred",version="v1"}`:     4,
+		"ckd_ledger_bytes{}":                    1000,
+		"ckd_ledger_free_bytes{}":               5000,
+		"ckd_ledger_failed_writes_total{}":      3,
+		"ckd_ledger_backup_timestamp_seconds{}": 1_700_000_000,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
