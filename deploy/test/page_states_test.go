@@ -139,9 +139,9 @@ func TestPagePromise(t *testing.T) {
 	b.until(`document.querySelector("#promise").innerText.includes("No outcome")`, "an empty ledger is said to be")
 
 	const promise = `{
-		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t}, "why": ["the upper limit lies above the line"],
+		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t, "statement": "What outcomes say."}, "why": ["the upper limit lies above the line"],
 		"cohort_period": "86400s", "due": "1209600s", "mature_cohorts": 2, "open_cohorts": 0, "provisional": {"decided": "12", "figures": []},
-		"mature": {"yield_by_reason": [], "figures": [
+		"mature": {"readers": {"missed": "40", "unconfirmed": "7", "withdrawn": "3", "disputed": "2"}, "yield_by_reason": [], "figures": [
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0"}
 		]},
@@ -151,10 +151,10 @@ func TestPagePromise(t *testing.T) {
 	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "TOO_FEW_OUTCOMES", false, "", ""))}
 	d.show(state)
 	b.until(`document.querySelector("#promise-state")?.dataset.verdict === "too_few_outcomes"`, "the verdict is shown")
-	if got := b.text("#promise"); !strings.Contains(got, "About 251 more would do") || strings.Contains(got, "NaN") {
+	if got := b.text("#promise"); !strings.Contains(got, "About 251 more outcomes would do") || strings.Contains(got, "NaN") {
 		t.Errorf("it says %q", got)
 	}
-	if got := b.text(`[data-key="critical_fnr "]`); strings.Count(got, "n/a") != 2 {
+	if got := b.text(`[data-key="critical_fnr "]`); strings.Count(got, "n/a") != 3 {
 		t.Errorf("of a risk that nobody knows it says %q", got)
 	}
 
@@ -166,11 +166,19 @@ func TestPagePromise(t *testing.T) {
 	state.Model.DefersOnAlarm = true
 	state.Model.Promises = []json.RawMessage{
 		json.RawMessage(`{"promise": {"model_version": "6", "verdict": "VERDICT_HOLDING"}, "provisional": {"decided": "100"}}`),
-		json.RawMessage(fmt.Sprintf(promise, "VIOLATED", true, `, "monitor": {"log_evidence": 1.1, "run_length": 1000, "raised": true}, `+average, strings.Join(points, ", "))),
+		json.RawMessage(fmt.Sprintf(promise, "VIOLATED", true, `, "line_origin": "stated by dr. eve on 2026-03-05", "model_average": {"value": 0.18, "low": 0.16, "high": 0.2},
+			"monitor": {"log_evidence": 1.1, "run_length": 1000, "raised": true, "raised_at": "2026-01-04T00:00:00Z", "since": "2026-01-02T00:00:00Z",
+				"since_rate": {"share": {"value": 0.66, "low": 0.6, "high": 0.7}}}, `+average, strings.Join(points, ", "))),
 	}
 	d.show(state)
 	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
-	b.equals(`[data-key="critical_fnr "] b data`, 0.2)
+	b.equals(`[data-key="critical_fnr "] td:nth-child(2) b data`, 0.2)
+	for _, want := range []string{"What outcomes say.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
+		"7 lack a second source, 3 were withdrawn", "of the retained critical inputs"} {
+		if got := b.text("#promise"); !strings.Contains(got, want) {
+			t.Errorf("it says %q, expected %q", got, want)
+		}
+	}
 	b.until(`document.querySelector('[data-chart="promise"] canvas')`, "the interval over time is drawn")
 	if got := b.text("#promise"); !strings.Contains(got, "2 model versions") || !strings.Contains(got, "deferred until") {
 		t.Errorf("it says %q", got)

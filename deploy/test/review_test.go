@@ -75,6 +75,9 @@ func TestPageReview(t *testing.T) {
 		contrast(t, b, scheme)
 	}
 	b.screenshot("review.png")
+	b.focus(`[name="review-source"]`)
+	b.press("2")
+	b.until(`!document.querySelector(".review .echo") && document.querySelector('[data-part="review-said"]').textContent === ""`, "the next reader is not told what the one before was answered")
 	b.clean(d)
 
 	b.visit(d.Admin + "/")
@@ -91,7 +94,7 @@ func TestPageReview(t *testing.T) {
 // reviewsOf returns the list to review.
 func reviewsOf(t *testing.T, d *testbed.Daemon) *pagestate.ReviewList {
 	t.Helper()
-	response, err := http.Get(d.Admin + "/triage/reviews")
+	response, err := http.Get(d.Admin + "/triage/reviews?source=r")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // driftWatches declares the series of drift, and holds the watch of each model that has a
 // reference.
 type driftWatches struct {
-	z, shift, alarm *computedGauge // by class and signal
+	z, shift, alarm *computed // by class and signal
 	alarms          *prometheus.CounterVec
 	shards          int
 	watches         map[string]*driftWatch // by model, under the collector's lock

@@ -16,7 +16,7 @@ type earlyStops struct {
 	used                           *prometheus.HistogramVec // passes
 	saved                          *prometheus.CounterVec   // passes
 	checked, disagreements, lost   *prometheus.CounterVec
-	disagreement, evidence, halted *computedGauge
+	disagreement, evidence, halted *computed
 
 	inForce map[string]bool // the models with a rule in force, under the collector's lock
 }

@@ -1,23 +1,25 @@
 package metrics
 
 import (
-	"encoding/hex"
-	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
-	"github.com/ckd-project/ckd/internal/outcome/promise"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// promises declares what outcomes say about policies. Only a daemon that keeps a ledger has these
-// series, but for alarms, faults and the age of the state, which every daemon with a ledger has.
+// promises declares what outcomes say about policies, and how the store of outcomes is. Only a daemon that
+// keeps a ledger has these series, but for alarms, faults and the age of the state, which every daemon with a ledger has.
 type promises struct {
 	outcomes *prometheus.CounterVec
 
-	share, evidence, state, reviews, overdue, age, raised, ended, fault *computedGauge
+	share, evidence, state, reviews, overdue, age, raised, ended, fault *computed
+	bytes, free, failed, backup                                         *computed
 }
 
 func declarePromises(t *table) promises {
@@ -61,40 +63,62 @@ func declarePromises(t *table) promises {
 			"1 for what is wrong between this daemon and its ledger, 0 for what is not; absent without a "+
 				"ledger.",
 			"fault"),
+		bytes: t.computed("ckd_ledger_bytes",
+			"Bytes of the ledger's file and its log, in the daemon that keeps it."),
+		free: t.computed("ckd_ledger_free_bytes",
+			"Bytes that the file system of the ledger has left for this daemon."),
+		failed: t.computedCounter("ckd_ledger_failed_writes_total",
+			"Writes of the ledger that its disk refused. What they would have kept was answered as not kept."),
+		backup: t.computed("ckd_ledger_backup_timestamp_seconds",
+			"When the ledger was last backed up, in seconds since 1970; 0 for never."),
 	}
 }
 
 // collect sends a scrape what outcomes say.
-func (f *promises) collect(all []*promise.Promise, to chan<- prometheus.Metric) {
+func (f *promises) collect(all []*ckdv1.PromiseFigures, to chan<- prometheus.Metric) {
 	for _, p := range all {
-		policy := hex.EncodeToString(p.Policy[:])
-		for v := promise.NoLine; v <= promise.Violated; v++ {
-			f.state.send(to, oneIf(p.Verdict == v), p.Model, policy, p.Version, v.String())
-		}
-		for _, s := range p.Strata {
-			labels := []string{p.Model, policy, p.Version, s.Stratum.String()}
-			if !math.IsNaN(s.Expected) {
-				f.reviews.send(to, float64(s.Reviews), append(labels, "issued")...)
-			}
-			f.reviews.send(to, float64(s.Due), append(labels, "due")...)
-			f.reviews.send(to, float64(s.Arrived), append(labels, "answered")...)
-			if s.Lately.Known() {
-				f.overdue.send(to, s.Lately.Value, labels...)
+		state := p.GetPromise()
+		of := []string{state.GetPolicy().GetModel(), state.GetPolicy().GetHash(), state.GetModelVersion()}
+		with := func(more ...string) []string { return slices.Concat(of, more) }
+		for number, name := range ckdv1.Verdict_name {
+			if v := ckdv1.Verdict(number); v != ckdv1.Verdict_VERDICT_UNSPECIFIED {
+				f.state.send(to, oneIf(state.GetVerdict() == v), with(label(name, "VERDICT_"))...)
 			}
 		}
-		for _, figure := range append([]promise.Figure{p.Mature.FNR, p.Mature.MissRate}, p.Mature.Classes...) {
-			labels := []string{p.Model, policy, p.Version, figure.Risk.String(), figure.Class}
-			for bound, value := range map[string]float64{"estimate": figure.Value, "low": figure.Low, "high": figure.High, "line": figure.Line} {
-				if !math.IsNaN(value) {
-					f.share.send(to, value, append(labels[:len(labels):len(labels)], bound)...)
-				}
+		for _, s := range p.GetStrata() {
+			stratum := label(s.GetStratum().String(), "STRATUM_")
+			if s.Expected != nil {
+				f.reviews.send(to, float64(s.GetReviews()), with(stratum, "issued")...)
 			}
-			if figure.Monitor != nil {
-				f.evidence.send(to, figure.Monitor.LogEvidence, labels...)
+			f.reviews.send(to, float64(s.GetDue()), with(stratum, "due")...)
+			f.reviews.send(to, float64(s.GetArrived()), with(stratum, "answered")...)
+			if late := s.GetLateLately().GetShare(); late != nil {
+				f.overdue.send(to, late.GetValue(), with(stratum)...)
 			}
+		}
+		for _, figure := range p.GetMature().GetFigures() {
+			f.collectFigure(figure, with(label(figure.GetFigure().String(), "CERTIFIED_FIGURE_"), figure.GetCriticalClass()), to)
 		}
 	}
 }
+
+func (f *promises) collectFigure(figure *ckdv1.RiskFigure, labels []string, to chan<- prometheus.Metric) {
+	bound := func(name string, value float64) { f.share.send(to, value, append(slices.Clone(labels), name)...) }
+	if a := figure.GetAverage(); a != nil {
+		bound("estimate", a.GetValue())
+		bound("low", a.GetLow())
+		bound("high", a.GetHigh())
+	}
+	if figure.Line != nil {
+		bound("line", figure.GetLine())
+	}
+	if m := figure.GetMonitor(); m != nil {
+		f.evidence.send(to, m.GetLogEvidence(), labels...)
+	}
+}
+
+// label returns the label value of an enum's name.
+func label(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
 
 // Outcome counts an outcome that was reported to the ledger. model is empty where its receipt does not
 // say.
@@ -104,7 +128,7 @@ func (m *Metrics) Outcome(model string, s ledger.Status) {
 
 // ReadPromises makes every scrape call read for what the ledger of this daemon says. The counts of
 // outcomes exist from then on.
-func (m *Metrics) ReadPromises(read func() []*promise.Promise) {
+func (m *Metrics) ReadPromises(read func() []*ckdv1.PromiseFigures) {
 	for _, s := range ledger.Statuses() {
 		m.collector.promises.outcomes.WithLabelValues("", s.String())
 	}
@@ -129,6 +153,20 @@ func (m *Metrics) ReadLedger(faults func() map[string]bool, alarms func() []ledg
 				f.raised.send(to, seconds(a.Raised), a.Model, a.Figure, a.Class)
 				f.ended.send(to, seconds(a.Ended), a.Model, a.Figure, a.Class)
 			}
+		}
+	})
+}
+
+// ReadStore makes every scrape call read for how the store of this daemon's ledger is.
+func (m *Metrics) ReadStore(read func() store.Status) {
+	m.collector.atScrapes(func() func(chan<- prometheus.Metric) {
+		s := read()
+		return func(to chan<- prometheus.Metric) {
+			f := &m.collector.promises
+			f.bytes.send(to, float64(s.FileBytes+s.LogBytes))
+			f.free.send(to, float64(s.FreeBytes))
+			f.failed.send(to, float64(s.FailedWrites))
+			f.backup.send(to, seconds(s.LastBackup))
 		}
 	})
 }

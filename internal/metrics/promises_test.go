@@ -1,28 +1,27 @@
 package metrics
 
 import (
-	"math"
 	"testing"
 	"time"
 
-	bets "github.com/ckd-project/ckd/internal/outcome/evidence"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
-	"github.com/ckd-project/ckd/internal/outcome/promise"
-	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
+	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
 // tooFew returns a promise of which little is known.
-func tooFew() *promise.Promise {
-	nan := math.NaN()
-	return &promise.Promise{
-		Model: "m", Version: "v1", Verdict: promise.TooFew,
-		Mature: promise.Summary{
-			FNR:      promise.Figure{Risk: bets.FNR, Value: 0, Low: 0, High: 0, Line: 0.1, Monitor: &promise.Monitor{}},
-			MissRate: promise.Figure{Risk: bets.MissRate, Value: nan, Low: nan, High: nan, Line: nan},
-		},
-		Strata: []promise.Stratum{
-			{Stratum: receipt.Deferred, Lately: promise.Share{Total: 5}, Expected: 7, Reviews: 7, Due: 5, Arrived: 4},
-			{Stratum: receipt.CalledSafe, Lately: promise.Share{Value: nan}, Expected: nan},
+func tooFew(v ckdv1.Verdict) *ckdv1.PromiseFigures {
+	return &ckdv1.PromiseFigures{
+		Promise: &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "m", Hash: "abc"}, ModelVersion: "v1", Verdict: v},
+		Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{
+			{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Average: &ckdv1.Share{}, Line: proto.Float64(0.1), Monitor: &ckdv1.RiskMonitor{}},
+			{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE},
+		}},
+		Strata: []*ckdv1.StratumCount{
+			{Stratum: ckdv1.Stratum_STRATUM_DEFERRED, LateLately: &ckdv1.CountedShare{Share: &ckdv1.Share{}, Total: 5}, Expected: proto.Float64(7), Reviews: 7, Due: 5, Arrived: 4},
+			{Stratum: ckdv1.Stratum_STRATUM_CALLED_SAFE, LateLately: &ckdv1.CountedShare{}},
 		},
 	}
 }
@@ -36,11 +35,15 @@ func TestPromises(t *testing.T) {
 			t.Errorf("%s without a ledger", name)
 		}
 	}
-	d.ReadPromises(func() []*promise.Promise { return []*promise.Promise{tooFew()} })
+	verdict := ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES
+	d.ReadPromises(func() []*ckdv1.PromiseFigures { return []*ckdv1.PromiseFigures{tooFew(verdict)} })
 	d.ReadStateTime(func() time.Time { return time.Now().Add(-time.Minute) })
+	d.ReadStore(func() store.Status {
+		return store.Status{FileBytes: 900, LogBytes: 100, FreeBytes: 5000, FailedWrites: 3, LastBackup: time.Unix(1_700_000_000, 0)}
+	})
 	d.Outcome("m", ledger.Counted)
 	d.Outcome("", ledger.Forged)
-	const of = `model="m",policy="0000000000000000000000000000000000000000000000000000000000000000"`
+	const of = `model="m",policy="abc"`
 	got := d.values(t)
 	for name, want := range map[string]float64{
 		`ckd_outcomes_total{model="m",status="counted"}`:                                       1,
@@ -54,6 +57,10 @@ func TestPromises(t *testing.T) {
 		`ckd_promise_reviews{` + of + `,state="issued",stratum="deferred",version="v1"}`:       7,
 		`ckd_promise_reviews{` + of + `,state="due",stratum="deferred",version="v1"}`:          5,
 		`ckd_promise_reviews{` + of + `,state="answered",stratum="deferred",version="v1"}`:     4,
+		"ckd_ledger_bytes{}":                    1000,
+		"ckd_ledger_free_bytes{}":               5000,
+		"ckd_ledger_failed_writes_total{}":      3,
+		"ckd_ledger_backup_timestamp_seconds{}": 1_700_000_000,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v (%v), want %v", name, v, ok, want)
@@ -64,6 +71,10 @@ func TestPromises(t *testing.T) {
 	}
 	if names := namesOf(got, "ckd_promise_reviews{"); len(names) != 5 {
 		t.Errorf("%d counts of reviews, want 3 and the 2 of a stratum of which no daemon told: %v", len(names), names)
+	}
+	verdict = ckdv1.Verdict_VERDICT_IN_DOUBT
+	if states := namesOf(d.values(t), "ckd_promise_state{"); len(states) != 5 || d.values(t)[`ckd_promise_state{`+of+`,verdict="in_doubt",version="v1"}`] != 1 {
+		t.Errorf("in doubt: %v", states)
 	}
 	if age := got["ckd_ledger_state_age_seconds{}"]; age < 60 {
 		t.Errorf("age %v, want at least 60", age)

@@ -9,7 +9,7 @@ type Use struct {
 }
 
 // saturation declares the gauges of limited resources.
-type saturation struct{ inUse, limit *computedGauge }
+type saturation struct{ inUse, limit *computed }
 
 func declareSaturation(t *table) saturation {
 	return saturation{

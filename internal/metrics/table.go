@@ -63,9 +63,16 @@ func (t *table) gauge(name, help string, labels ...string) *prometheus.GaugeVec 
 }
 
 // computed declares a gauge whose values a scrape computes.
-func (t *table) computed(name, help string, labels ...string) *computedGauge {
-	v := &computedGauge{prometheus.NewDesc(name, help, labels, nil)}
+func (t *table) computed(name, help string, labels ...string) *computed {
+	v := &computed{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 	t.add(name, "gauge", help, labels, v)
+	return v
+}
+
+// computedCounter declares a counter that something else counts.
+func (t *table) computedCounter(name, help string, labels ...string) *computed {
+	v := &computed{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
+	t.add(name, "counter", help, labels, v)
 	return v
 }
 
@@ -76,19 +83,22 @@ func (t *table) deleteModel(name string) {
 	}
 }
 
-// computedGauge is a family of gauges whose values a scrape computes. It keeps no series.
-type computedGauge struct{ desc *prometheus.Desc }
+// computed is a family of gauges, or of counters, whose values a scrape computes. It keeps no series.
+type computed struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
 
 // send sends a scrape the value of the series with the given label values.
-func (g *computedGauge) send(to chan<- prometheus.Metric, value float64, labels ...string) {
-	to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
+func (g *computed) send(to chan<- prometheus.Metric, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(g.desc, g.kind, value, labels...)
 }
 
 // Describe implements vec.
-func (g *computedGauge) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
+func (g *computed) Describe(to chan<- *prometheus.Desc) { to <- g.desc }
 
 // DeleteLabelValues implements vec: there is nothing to delete.
-func (*computedGauge) DeleteLabelValues(...string) bool { return false }
+func (*computed) DeleteLabelValues(...string) bool { return false }
 
 // DeletePartialMatch implements vec: there is nothing to delete.
-func (*computedGauge) DeletePartialMatch(prometheus.Labels) int { return 0 }
+func (*computed) DeletePartialMatch(prometheus.Labels) int { return 0 }

@@ -2,8 +2,9 @@ package pagestate
 
 import "time"
 
-// ReviewList lists the last inputs to review, deferred and audited ones together. Of those that are
-// not entered it has nothing that tells the one from the other, or what the model answered.
+// ReviewList lists the last inputs to review, deferred and audited ones together, as one source may know
+// them. Of those that still want a reading it has nothing that tells the one from the other, what the
+// model answered, or whether another source has read them.
 type ReviewList struct {
 	// Why says why there is no list: "off" or "not allowed".
 	Why    string   `json:"why"`
@@ -29,8 +30,8 @@ type Review struct {
 	ID     string    `json:"id"`     // from the client; may be empty
 	URL    string    `json:"url"`    // where to look at it; empty for nowhere
 	Policy string    `json:"policy"` // hash of the policy
-	State  string    `json:"state"`  // open, again or entered
-	// Outcome is null until the state is entered.
+	State  string    `json:"state"`  // open; entered if this source has read it or no reading is wanted
+	// Outcome is null while a further reading is wanted.
 	Outcome *EnteredOutcome `json:"outcome"`
 
 	Receipt []byte `json:"-"` // sealed

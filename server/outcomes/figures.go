@@ -2,10 +2,8 @@ package outcomes
 
 import (
 	"encoding/hex"
-	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -28,73 +26,26 @@ func promiseMessage(p *promise.Promise) *ckdv1.Promise {
 	return m
 }
 
-// Statement says in one sentence whether a promise holds.
-func Statement(p *promise.Promise) string {
-	var b strings.Builder
-	switch p.Verdict {
-	case promise.Holding:
-		b.WriteString("The promise holds")
-	case promise.Violated:
-		b.WriteString("The promise is violated: " + strings.Join(raised(&p.Mature), ", ") + " above the line; what was certified is void")
-	case promise.InDoubt:
-		b.WriteString("Whether the promise holds is in doubt: " + strings.Join(p.Why, "; "))
-	case promise.NoLine:
-		b.WriteString("The policy has nothing that its misses could be held against")
-	default:
-		if at := cleared(&p.Mature); !at.IsZero() {
-			fmt.Fprintf(&b, "The alarm was cleared on %s; whether the promise holds since then is not known yet", at.Format(time.DateOnly))
-			break
-		}
-		b.WriteString("Too few outcomes to tell whether the promise holds")
-	}
-	f := &p.Mature.FNR
-	if math.IsNaN(f.Value) {
-		b.WriteString("; no critical input has come back yet, of outcomes that are due.")
-		return b.String()
-	}
-	fmt.Fprintf(&b, ". Of the retained critical inputs %s are called safe (95%%: %s to %s), on average since %s, by %d outcomes, %d of them critical",
-		percent(f.Value), percent(f.Low), percent(f.High), p.Cohorts.Since.UTC().Format(time.DateOnly), f.Outcomes, f.Critical)
-	if !math.IsNaN(f.Line) {
-		fmt.Fprintf(&b, "; the line is %s", percent(f.Line))
-	}
-	b.WriteByte('.')
-	return b.String()
-}
-
-// cleared returns when an alarm was last cleared; zero for never.
-func cleared(s *promise.Summary) (last time.Time) {
-	for _, f := range append([]promise.Figure{s.FNR, s.MissRate}, s.Classes...) {
-		if f.Monitor != nil && f.Monitor.Cleared.After(last) {
-			last = f.Monitor.Cleared
-		}
-	}
-	return last
-}
-
-// raised names the figures whose alarm is up.
-func raised(s *promise.Summary) (names []string) {
-	for _, f := range append([]promise.Figure{s.FNR, s.MissRate}, s.Classes...) {
-		if f.Monitor == nil || !f.Monitor.Raised {
-			continue
-		}
-		name := map[evidence.Risk]string{evidence.FNR: "the critical FNR", evidence.MissRate: "the critical miss rate"}[f.Risk]
-		if f.Class != "" {
-			name += " of " + f.Class
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
-
 // Figures returns all figures of a promise.
 func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
+	m := DueFigures(p)
+	m.Provisional = summaryMessage(p, &p.Provisional)
+	for _, h := range p.History {
+		m.History = append(m.History, &ckdv1.PromisePoint{
+			Start: timeMessage(h.Start), CriticalFnr: pointMessage(h.FNR), CriticalMissRate: pointMessage(h.Rate),
+		})
+	}
+	return m
+}
+
+// DueFigures returns the figures of a promise by outcomes that are due, without its history, which is most
+// of a message.
+func DueFigures(p *promise.Promise) *ckdv1.PromiseFigures {
 	m := &ckdv1.PromiseFigures{
 		Promise: promiseMessage(p), Why: p.Why,
 		CohortPeriod: durationpb.New(p.Cohorts.Period), Due: durationpb.New(p.Cohorts.Due),
 		MatureCohorts: uint32(p.Cohorts.Mature), OpenCohorts: uint32(p.Cohorts.Open),
-		Mature: summaryMessage(p, &p.Mature), Provisional: summaryMessage(p, &p.Provisional),
+		Mature:  summaryMessage(p, &p.Mature),
 		Traffic: countedMessage(p.Traffic), NextMature: timeMessage(p.Cohorts.NextMature), ModelSince: timeMessage(p.Since),
 	}
 	if e := p.Expected; e != nil {
@@ -108,11 +59,6 @@ func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
 			Expected: known(s.Expected), Due: s.Due, Arrived: s.Arrived, Overdue: s.Overdue,
 			Late: countedMessage(s.Late), LateLately: countedMessage(s.Lately), Apart: s.Apart, Untold: s.Untold,
 			Free: s.Free, FreeMet: s.FreeMet,
-		})
-	}
-	for _, h := range p.History {
-		m.History = append(m.History, &ckdv1.PromisePoint{
-			Start: timeMessage(h.Start), CriticalFnr: pointMessage(h.FNR), CriticalMissRate: pointMessage(h.Rate),
 		})
 	}
 	return m
@@ -182,7 +128,7 @@ func riskMessage(f *promise.Figure) *ckdv1.RiskFigure {
 		CriticalClass: f.Class, Slice: f.Slice, Outcomes: f.Outcomes, Critical: f.Critical, Misses: f.Misses, Disputed: f.Disputed,
 		Average: shareMessage(f.Value, f.Low, f.High), Unweighted: known(f.Unweighted), Lately: countedMessage(f.Lately),
 		Overdue: limitsMessage(f.Overdue), AtSensitivity: limitsMessage(f.AtSensitivity), Line: known(f.Line),
-		Verdict: verdictMessages[f.Verdict], OutcomesNeeded: known(f.Needed), ModelAverage: limitsMessage(f.Model),
+		Verdict: verdictMessages[f.Verdict], OutcomesNeeded: known(f.Needed), ModelAverage: limitsMessage(f.Model), LineOrigin: f.LineOrigin,
 	}
 	if a := f.Monitor; a != nil {
 		m.Monitor = &ckdv1.RiskMonitor{

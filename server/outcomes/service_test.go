@@ -31,7 +31,6 @@ import (
 	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
-	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/servertest"
 	"github.com/ckd-project/ckd/policy"
@@ -614,19 +613,5 @@ identities:
 	_, err = d.ReportIssued(ctx, &ckdv1.ReportIssuedRequest{Process: "p", Policies: [][]byte{[]byte(policyText)}})
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a policy of a model that the identity may not use: %v", err)
-	}
-}
-
-// TestStatementAfterClear checks that a statement does not call it too few outcomes where an alarm was
-// cleared.
-func TestStatementAfterClear(t *testing.T) {
-	p := &promise.Promise{Verdict: promise.TooFew}
-	p.Mature.FNR.Monitor = &promise.Monitor{}
-	if got := outcomes.Statement(p); !strings.HasPrefix(got, "Too few outcomes") {
-		t.Errorf("before: %s", got)
-	}
-	p.Mature.FNR.Monitor.Cleared = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
-	if got := outcomes.Statement(p); !strings.HasPrefix(got, "The alarm was cleared on 2026-03-05;") {
-		t.Errorf("after: %s", got)
 	}
 }

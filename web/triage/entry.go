@@ -36,9 +36,8 @@ func (f *entryFault) Error() string { return f.text }
 
 // serveReviews answers with the list to review as JSON, or with 204 if the version is known.
 func (p *Page) serveReviews(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	list := p.reviewList(r, query.Get("model"))
-	if since := query.Get("since"); since != "" && since == list.Version {
+	list := p.reviewList(r)
+	if since := r.URL.Query().Get("since"); since != "" && since == list.Version {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -48,8 +47,7 @@ func (p *Page) serveReviews(w http.ResponseWriter, r *http.Request) {
 // serveReviewFile answers with the list as a CSV file, which comes back through ckd outcomes send when
 // truth and source are filled in.
 func (p *Page) serveReviewFile(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	list := p.reviewList(r, query.Get("model"))
+	wanted, list := r.URL.Query().Get("state"), p.reviewList(r)
 	if list.Why != "" {
 		http.Error(w, "there is no list: "+list.Why, http.StatusForbidden)
 		return
@@ -60,7 +58,7 @@ func (p *Page) serveReviewFile(w http.ResponseWriter, r *http.Request) {
 	// The decision's time has a name of its own: time would be read as that of the outcome.
 	_ = file.Write([]string{"id", "model", "decided", "receipt", "truth", "source"})
 	for _, review := range list.Reviews {
-		if wanted := query.Get("state"); wanted != "" && (wanted == enteredState) != (review.State == enteredState) {
+		if wanted != "" && (wanted == enteredState) != (review.State == enteredState) {
 			continue
 		}
 		// An error is of the connection: the client left.
@@ -141,10 +139,10 @@ func checkEntry(e *pagestate.Entry, kept *input) error {
 		return &entryFault{http.StatusUnprocessableEntity, fmt.Sprintf("truth: %.80q, expected one of the classes of the policy", e.Truth)}
 	case strings.TrimSpace(e.Source) == "" || len(e.Source) > maxSource:
 		return &entryFault{http.StatusUnprocessableEntity, fmt.Sprintf("source: %d bytes, expected an opaque name of 1 to %d", len(e.Source), maxSource)}
-	case kept.state() == enteredState:
+	case kept.settled():
 		return &entryFault{http.StatusConflict, "the input has its outcome already; ckd outcomes send corrects it"}
-	case kept.state() == againState && slices.Contains(kept.sources, e.Source):
-		return &entryFault{http.StatusConflict, fmt.Sprintf("source: %.80q has read this input, and another source should", e.Source)}
+	case kept.stateFor(e.Source) == enteredState:
+		return &entryFault{http.StatusConflict, fmt.Sprintf("source: %.80q has read this input already; ckd outcomes send corrects it", e.Source)}
 	}
 	return nil
 }

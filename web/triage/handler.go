@@ -31,7 +31,7 @@ var headers = map[string]string{
 //   - /triage/state?model=NAME is a State as JSON; without a model, of the first; with since=AT, the time of
 //     a State that the sender has, of the history only what is new.
 //   - /triage/reviews?model=NAME is a ReviewList as JSON, of all models without a name; with since=VERSION,
-//     204 if it has not changed. /triage/reviews.csv is the same as a file, of one state with state=STATE.
+//     204 if it has not changed. Where the sender is not known, source=NAME says who reads. /triage/reviews.csv is the same as a file, of one state with state=STATE.
 //   - POST /triage/outcome enters an Entry, and answers with a ckd.v1.OutcomeAnswer.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()

@@ -74,7 +74,7 @@ func (list *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.Outcome
 	}
 	read := map[[receipt.Size]byte]reading{}
 	for i, o := range outcomes {
-		if len(o.GetReceipt()) == receipt.Size && isRead(answers[i]) {
+		if len(o.GetReceipt()) == receipt.Size && answers[i].GetError() == nil {
 			read[[receipt.Size]byte(o.GetReceipt())] = reading{o, answers[i]}
 		}
 	}
@@ -85,7 +85,6 @@ func (list *Inputs) Reported(outcomes []*ckdv1.Outcome, answers []*ckdv1.Outcome
 		kept.(*ring).each(func(one *input) bool {
 			if r, ok := read[one.receipt]; ok && one.review {
 				one.read(&r)
-				kept.(*ring).read++
 			}
 			return true
 		})
@@ -126,7 +125,6 @@ type ring struct {
 	mu     sync.Mutex
 	inputs []input // at most keep
 	added  int
-	read   int // number of noted outcomes
 }
 
 // input is an input that went to a person.
@@ -142,8 +140,8 @@ type input struct {
 	review  bool // it is to be reviewed, with the receipt
 	receipt [receipt.Size]byte
 	sources []string             // of its outcomes
-	answer  *ckdv1.OutcomeAnswer // to the last outcome; nil for none
-	truth   string               // of the last outcome
+	answer  *ckdv1.OutcomeAnswer // to the last outcome that counts; nil for none
+	truth   string               // of that outcome
 }
 
 // next returns the place of another input, which has the oldest one if the ring is full.

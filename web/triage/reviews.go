@@ -3,7 +3,9 @@ package triage
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,11 +19,10 @@ import (
 // maxReviews is how many inputs the list to review has, of all models together.
 const maxReviews = 1000
 
-// States of an input that is to be reviewed.
+// States of an input that is to be reviewed, as one source may know them.
 const (
-	openState    = "open"    // no reader has entered it, as far as this daemon knows
-	againState   = "again"   // it was read, and another source should read it
-	enteredState = "entered" // no further reading is wanted
+	openState    = "open"    // the source may read it
+	enteredState = "entered" // the source has read it, or no further reading is wanted
 )
 
 // reading is an outcome of an input, with the ledger's answer.
@@ -30,33 +31,34 @@ type reading struct {
 	answer  *ckdv1.OutcomeAnswer
 }
 
-// isRead reports whether an outcome with this answer makes the input known. One that the ledger keeps
-// apart does not: an audit that was read by someone who had seen the model's answer is still open.
-func isRead(a *ckdv1.OutcomeAnswer) bool {
-	return a.GetError() == nil && a.GetStatus() != ckdv1.OutcomeStatus_OUTCOME_STATUS_APART
-}
-
-// read notes an outcome.
+// read notes an outcome. One that the ledger keeps apart does not make the input known to others: an
+// audit that was read by someone who had seen the model's answer still wants a reading.
 func (d *input) read(r *reading) {
 	if source := r.outcome.GetSource(); !slices.Contains(d.sources, source) {
 		d.sources = append(d.sources, source)
 	}
-	d.truth, d.answer = r.outcome.GetTruth(), r.answer
+	if r.answer.GetStatus() != ckdv1.OutcomeStatus_OUTCOME_STATUS_APART {
+		d.truth, d.answer = r.outcome.GetTruth(), r.answer
+	}
 }
 
-// state returns the state of an input to review.
-func (d *input) state() string {
-	switch {
-	case d.answer == nil:
-		return openState
-	case d.answer.GetWanted() != ckdv1.Wanted_WANTED_UNSPECIFIED:
-		return againState
+// settled reports whether no further reading of the input is wanted.
+func (d *input) settled() bool {
+	return d.answer != nil && d.answer.GetWanted() == ckdv1.Wanted_WANTED_UNSPECIFIED
+}
+
+// stateFor returns the state of an input as a source may know it. To a source that has not read it, an
+// input that wants another reading looks like one that wants the first: most of the former were read as
+// critical, so that the difference would tell.
+func (d *input) stateFor(source string) string {
+	if d.settled() || slices.Contains(d.sources, source) {
+		return enteredState
 	}
-	return enteredState
+	return openState
 }
 
 // blind reports whether the decision on the input must stay hidden from readers.
-func (d *input) blind() bool { return d.audited && d.review && d.state() != enteredState }
+func (d *input) blind() bool { return d.audited && d.review && !d.settled() }
 
 // key names an input to review: the unique number of its receipt.
 func (d *input) key() string {
@@ -64,8 +66,9 @@ func (d *input) key() string {
 	return base64.RawURLEncoding.EncodeToString(number[:])
 }
 
-// reviews returns the last inputs to review of some models. template is that of Options.CaseURL.
-func (list *Inputs) reviews(models []string, template string) (all []pagestate.Review, classes map[string][]string) {
+// reviews returns the last inputs to review of some models, as a source may know them. template is that
+// of Options.CaseURL.
+func (list *Inputs) reviews(models []string, source, template string) (all []pagestate.Review, classes map[string][]string) {
 	all, classes = []pagestate.Review{}, map[string][]string{}
 	for _, model := range models {
 		kept, ok := list.models.Load(model)
@@ -78,9 +81,9 @@ func (list *Inputs) reviews(models []string, template string) (all []pagestate.R
 			}
 			r := pagestate.Review{
 				Key: referred.key(), At: referred.At, Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
-				Policy: referred.Policy, State: referred.state(), Receipt: slices.Clone(referred.receipt[:]),
+				Policy: referred.Policy, State: referred.stateFor(source), Receipt: slices.Clone(referred.receipt[:]),
 			}
-			if r.State == enteredState {
+			if referred.settled() {
 				r.Outcome = &pagestate.EnteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
 			classes[referred.Policy] = referred.classes
@@ -92,18 +95,13 @@ func (list *Inputs) reviews(models []string, template string) (all []pagestate.R
 	return all[:min(len(all), maxReviews)], classes
 }
 
-// version returns a text that changes when anything about the inputs of some models does.
-func (list *Inputs) version(models []string) string {
-	changes := 0
-	for _, model := range models {
-		if kept, ok := list.models.Load(model); ok {
-			r := kept.(*ring)
-			r.mu.Lock()
-			changes += r.added + r.read
-			r.mu.Unlock()
-		}
-	}
-	return fmt.Sprintf("%d-%d", len(models), changes)
+// versionOf returns a text that changes with what a list shows. It is made of nothing else, or it would
+// change with the first reading of an input that looks unread.
+func versionOf(l *pagestate.ReviewList) string {
+	shown, _ := json.Marshal(l) // never fails: text and times
+	h := fnv.New64a()
+	_, _ = h.Write(shown) // never fails
+	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 // find returns a copy of the input with a key, and its model. The last result is false if it is not
@@ -130,8 +128,9 @@ func caseURL(template, id string) string {
 	return strings.ReplaceAll(template, "{id}", strings.ReplaceAll(url.QueryEscape(id), "+", "%20"))
 }
 
-// reviewList returns the list that the sender of a request may see, of one model or, for no name, of all.
-func (p *Page) reviewList(r *http.Request, model string) *pagestate.ReviewList {
+// reviewList returns the list that the sender of a request may see: of one model or, for no name, of all.
+// The source is the sender's, or the one that the query names where the sender is not known.
+func (p *Page) reviewList(r *http.Request) *pagestate.ReviewList {
 	l := &pagestate.ReviewList{Models: []string{}, Reviews: []pagestate.Review{}, Classes: map[string][]string{}}
 	if p.options.Inputs == nil {
 		l.Why = "off"
@@ -157,11 +156,11 @@ func (p *Page) reviewList(r *http.Request, model string) *pagestate.ReviewList {
 	default:
 		l.Enter = true
 	}
-	shown := l.Models
-	if model != "" {
+	query, shown := r.URL.Query(), l.Models
+	if model := query.Get("model"); model != "" {
 		shown = slices.DeleteFunc(slices.Clone(l.Models), func(of string) bool { return of != model })
 	}
-	l.Version = cmp.Or(p.options.Inputs.version(shown), "0")
-	l.Reviews, l.Classes = p.options.Inputs.reviews(shown, p.options.CaseURL)
+	l.Reviews, l.Classes = p.options.Inputs.reviews(shown, cmp.Or(l.Source, query.Get("source")), p.options.CaseURL)
+	l.Version = versionOf(l)
 	return l
 }

@@ -122,6 +122,43 @@ func TestReviewsWithoutAudits(t *testing.T) {
 	}
 }
 
+// TestSecondReadersBlind checks that nothing tells a second reader that an input was read: all that the
+// page answers is the same before and after. Its first reader is not offered it again.
+func TestSecondReadersBlind(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]*ckdv1.OutcomeAnswer{
+		"second": {Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_SECOND_READ_WANTED, Wanted: ckdv1.Wanted_WANTED_SECOND_READ, Predicted: "c2"},
+		"third":  {Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_COUNTED, Wanted: ckdv1.Wanted_WANTED_THIRD_READ, Predicted: "c2"},
+		"apart":  {Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_APART, Predicted: "c2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDaemon(t, Options{Inputs: NewInputs(4), Enter: answers(answer)}, 0, manyClasses("m", 3, 1, allDeferred, withAudit))
+			d.page.sample()
+			d.refer(t, policy.Defer)
+			said := func() (all []string) {
+				for _, path := range []string{"/triage/reviews", "/triage/reviews?source=b", "/triage/reviews.csv?state=open&source=b", "/triage/state?model=m"} {
+					all = append(all, d.get(t, path).Body.String())
+				}
+				return all
+			}
+			before, key := said(), d.list(t, "").Reviews[1].Key
+			if w := d.post(t, pagestate.Entry{Key: key, Truth: "c0", Source: "a"}); w.Code != http.StatusOK {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			if diff := gocmp.Diff(before, said()); diff != "" {
+				t.Errorf("a second reader is told (-before +after the first reading):\n%s", diff)
+			}
+			if got := d.list(t, "?source=a").Reviews[1]; got.State != enteredState || got.Outcome != nil {
+				t.Errorf("%+v, expected that its reader is not offered it again", got)
+			}
+			if w := d.post(t, pagestate.Entry{Key: key, Truth: "c0", Source: "a"}); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "has read") {
+				t.Errorf("a second reading by the same source: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
 // TestEntry enters outcomes and follows the state of their input.
 func TestEntry(t *testing.T) {
 	t.Parallel()
@@ -155,7 +192,7 @@ func TestEntry(t *testing.T) {
 	if diff := gocmp.Diff(again, entered, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := d.list(t, "").Reviews[1]; got.State != againState || got.Outcome != nil {
+	if got := d.list(t, "").Reviews[1]; got.State != openState || got.Outcome != nil {
 		t.Errorf("%+v, expected that another reader learns nothing", got)
 	}
 	if got := d.later(t, "m").Recent; len(got.Inputs) != 0 {
@@ -228,7 +265,7 @@ func TestEntryFaults(t *testing.T) {
 			}
 			d := newDaemon(t, o, 0, manyClasses("m", 3, 1, allDeferred, withAudit))
 			d.refer(t, policy.Defer)
-			reviews, _ := d.inputs.reviews([]string{"m"}, "")
+			reviews, _ := d.inputs.reviews([]string{"m"}, "", "")
 			e := good
 			e.Key = reviews[0].Key
 			if c.change != nil {
@@ -237,7 +274,7 @@ func TestEntryFaults(t *testing.T) {
 			if w := d.post(t, e); w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
 				t.Errorf("%d %s, expected %d with %q", w.Code, w.Body, c.code, c.says)
 			}
-			if after, _ := d.inputs.reviews([]string{"m"}, ""); after[0].State != openState {
+			if after, _ := d.inputs.reviews([]string{"m"}, "", ""); after[0].State != openState {
 				t.Errorf("%+v, expected it open", after[0])
 			}
 		})

@@ -1979,7 +1979,10 @@ type RiskFigure struct {
 	OutcomesNeeded *float64 `protobuf:"fixed64,16,opt,name=outcomes_needed,json=outcomesNeeded,proto3,oneof" json:"outcomes_needed,omitempty"`
 	// The average over all policies and versions of the model, since
 	// PromiseFigures.model_since; absent without a line, and of classes and slices.
-	ModelAverage  *Share `protobuf:"bytes,17,opt,name=model_average,json=modelAverage,proto3" json:"model_average,omitempty"`
+	ModelAverage *Share `protobuf:"bytes,17,opt,name=model_average,json=modelAverage,proto3" json:"model_average,omitempty"`
+	// Where the line comes from, in words: "certified", "expected at most" or "stated by NAME
+	// on DATE". Empty without a line.
+	LineOrigin    string `protobuf:"bytes,18,opt,name=line_origin,json=lineOrigin,proto3" json:"line_origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2131,6 +2134,13 @@ func (x *RiskFigure) GetModelAverage() *Share {
 		return x.ModelAverage
 	}
 	return nil
+}
+
+func (x *RiskFigure) GetLineOrigin() string {
+	if x != nil {
+		return x.LineOrigin
+	}
+	return ""
 }
 
 // RiskMonitor is the alarm of one figure.
@@ -4092,7 +4102,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x12lag_median_seconds\x18\n" +
 	" \x01(\v2\r.ckd.v1.ShareR\x10lagMedianSeconds\x125\n" +
 	"\x0flag_p90_seconds\x18\v \x01(\v2\r.ckd.v1.ShareR\rlagP90Seconds\x12(\n" +
-	"\x05kinds\x18\f \x03(\v2\x12.ckd.v1.KindFigureR\x05kinds\"\xc2\x05\n" +
+	"\x05kinds\x18\f \x03(\v2\x12.ckd.v1.KindFigureR\x05kinds\"\xe3\x05\n" +
 	"\n" +
 	"RiskFigure\x12/\n" +
 	"\x06figure\x18\x01 \x01(\x0e2\x17.ckd.v1.CertifiedFigureR\x06figure\x12%\n" +
@@ -4114,7 +4124,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\amonitor\x18\x0e \x01(\v2\x13.ckd.v1.RiskMonitorR\amonitor\x12)\n" +
 	"\averdict\x18\x0f \x01(\x0e2\x0f.ckd.v1.VerdictR\averdict\x12,\n" +
 	"\x0foutcomes_needed\x18\x10 \x01(\x01H\x02R\x0eoutcomesNeeded\x88\x01\x01\x122\n" +
-	"\rmodel_average\x18\x11 \x01(\v2\r.ckd.v1.ShareR\fmodelAverageB\r\n" +
+	"\rmodel_average\x18\x11 \x01(\v2\r.ckd.v1.ShareR\fmodelAverage\x12\x1f\n" +
+	"\vline_origin\x18\x12 \x01(\tR\n" +
+	"lineOriginB\r\n" +
 	"\v_unweightedB\a\n" +
 	"\x05_lineB\x12\n" +
 	"\x10_outcomes_needed\"\xbf\x03\n" +

@@ -3399,7 +3399,7 @@ type Promise struct {
 	// The pooled alarm is up: where the policy's audit says so, everything called safe
 	// is deferred.
 	Alarm bool `protobuf:"varint,4,opt,name=alarm,proto3" json:"alarm,omitempty"`
-	// The verdict in one plain sentence.
+	// The verdict and what it rests on, in at most three plain sentences.
 	Statement string `protobuf:"bytes,5,opt,name=statement,proto3" json:"statement,omitempty"`
 	// Share of the retained critical inputs that is called safe, on average since the
 	// policy came into force, with an interval that is valid at all times at once. Absent

@@ -53,6 +53,7 @@ export function notices(state, span, asked) {
     say("promise", "alarm", "promise", `The policy does not keep its promise: outcomes raised the alarm${which ? ` (${which})` : ""}.` +
       (promise.promise.alarm && model.defers_on_alarm ? " All that is called safe is deferred until it is cleared." : ""));
   }
+  if (promise && verdictOf(promise) === "in_doubt") say("doubt", "warn", "promise", "Whether the policy keeps its promise is in doubt: look at what stands against it before the alarm does.");
   for (const s of promise?.strata ?? []) {
     if (s.late?.share?.value > 0.05) say(`overdue-${stratumOf(s)}`, "warn", "promise", `${share(s.late.share.value)} of the outcomes of inputs ${stratumOf(s).replaceAll("_", " ")} are overdue. What is missing may be what was missed.`);
   }

@@ -1,23 +1,20 @@
 // Shows what outcomes say: whether the policy keeps its promise, and what deferring was worth.
-import { h, nameOf, part, show } from "./dom.js";
+import { h, nameOf, part, show, visible } from "./dom.js";
 import { draw, drop, lines, series } from "./charts.js";
 import { count, data, interval, lasting, moment, plain, share, term, when, words } from "./format.js";
 
-const VERDICTS = {
-  holding: "Holding: no alarm is up, and the upper limit lies below the line.",
-  violated: "Violated: the alarm is up. What was promised no longer holds.",
-  too_few_outcomes: "Too few outcomes to tell.",
-  no_line: "The policy has no line to hold the risk against: calibrate it again, or state calibration.lines.",
-};
-const RISKS = { critical_fnr: "Critical FNR of the retained", critical_miss_rate: "Critical miss rate" };
+const SIGNS = { violated: "■ ", in_doubt: "▲ ", too_few_outcomes: "○ ", no_line: "▲ " };
+const TONES = { violated: "alarm", in_doubt: "warn", holding: "calm" };
+const RISKS = { critical_fnr: "Critical FNR", critical_miss_rate: "Critical miss rate" };
 const STRATA = { deferred: "Deferred", called_critical: "Retained, called critical", called_safe: "Retained, called safe" };
 
-// mainPromise returns the promise that the page begins with, a PromiseFigures: one that is violated, or
-// that with the most outcomes. It returns null without one.
+// mainPromise returns the promise that the page begins with, a PromiseFigures: one that is violated or in
+// doubt, or that with the most outcomes. It returns null without one.
 export function mainPromise(model) {
   const all = model.promises ?? [];
   const decided = (p) => (p ? Number(p.provisional?.decided ?? 0) : -1);
-  return all.find((p) => verdictOf(p) === "violated") ?? all.reduce((most, p) => (decided(p) > decided(most) ? p : most), null);
+  const worst = (verdict) => all.find((p) => verdictOf(p) === verdict);
+  return worst("violated") ?? worst("in_doubt") ?? all.reduce((most, p) => (decided(p) > decided(most) ? p : most), null);
 }
 
 // verdictOf returns the verdict on a promise.
@@ -49,7 +46,7 @@ export function renderPromise(model) {
     show(part("promise-verdict"), off ? null : h("p", { class: "empty" }, "No outcome and no audit was told of this policy yet."));
     return;
   }
-  show(part("promise-note"), `model version ${p.promise.model_version || "not stated"}`, p.history.length ? [", since ", moment(p.history[0].start)] : null);
+  show(part("promise-note"), `model version ${p.promise.model_version || "not stated"}`, p.history.length ? [", since ", moment(p.history[0].start)] : null, p.model_since ? ["; all policies since ", moment(p.model_since)] : null);
   renderVerdict(p, model);
   renderFigures(p);
   renderDue(p);
@@ -60,53 +57,69 @@ export function renderPromise(model) {
 function renderVerdict(p, { defers_on_alarm: defers, promises: { length: versions } }) {
   const verdict = verdictOf(p);
   const needed = figuresOf(p)[0]?.outcomes_needed;
-  const signs = { violated: "■ ", too_few_outcomes: "○ ", no_line: "▲ " };
+  const raised = figuresOf(p).filter((f) => f.monitor?.raised);
   show(
     part("promise-verdict"),
     h(
       "p",
-      { class: `verdict ${verdict === "violated" ? "alarm" : verdict === "holding" ? "calm" : ""}`, id: "promise-state", "data-verdict": verdict },
-      h("b", null, h("span", { "aria-hidden": "true" }, signs[verdict] ?? ""), VERDICTS[verdict] ?? words(verdict)),
-      p.promise.alarm && defers ? " All that is called safe is deferred until somebody clears it." : null,
-      verdict === "too_few_outcomes" && needed ? [" About ", data(count(Math.ceil(needed)), needed), " more would do, if the risk is as it seems."] : null,
+      { class: `verdict ${TONES[verdict] ?? ""}`, id: "promise-state", "data-verdict": verdict },
+      h("b", null, h("span", { "aria-hidden": "true" }, SIGNS[verdict] ?? ""), `${capital(words(verdict))}.`),
+      p.promise.statement ? ` ${visible(p.promise.statement)}` : null,
+      verdict === "too_few_outcomes" && needed ? [" About ", data(count(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null,
     ),
-    p.why.length ? h("ul", { class: "quiet" }, p.why.map((why) => h("li", null, why))) : null,
-    versions > 1 ? h("p", { class: "quiet" }, `${versions} model versions have outcomes under this policy; this is the one that ${verdict === "violated" ? "is violated" : "has the most"}.`) : null,
+    raised.length
+      ? h(
+          "p",
+          null,
+          "The alarm belongs to the model, under whichever policy and version, until a named person or a successor policy ends it: ",
+          raised.map((f, i) => [i ? ", " : null, nameOfRisk(f), f.monitor.raised_at ? [" since ", moment(f.monitor.raised_at)] : null]),
+          p.promise.alarm && defers ? ". All that is called safe is deferred until then." : ".",
+        )
+      : null,
+    p.why.length ? h("p", null, "Against holding: ", p.why.map(visible).join("; "), ".") : null,
+    versions > 1 ? h("p", { class: "quiet" }, `${versions} model versions have outcomes under this policy; this is the one that ${{ violated: "is violated", in_doubt: "is in doubt" }[verdict] ?? "has the most"}.`) : null,
   );
 }
 
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+const nameOfRisk = (f) => [RISKS[riskOf(f)] ?? words(riskOf(f)), f.critical_class ? [" of ", nameOf(f.critical_class)] : null];
+const wholeOf = (f) => (riskOf(f) === "critical_miss_rate" ? "of all critical inputs" : f.critical_class ? "of the retained inputs of this class" : "of the retained critical inputs");
+
 function renderFigures(p) {
+  const estimate = (s, extra) => h("td", { class: "number" }, s ? [h("b", null, data(share(s.value), s.value)), ` (${interval(s)})`, extra ?? null] : "n/a");
   const row = (f) => {
-    const [average, lately, alarm] = [seen(f.average), seen(f.lately?.share), f.monitor];
+    const alarm = f.monitor;
+    const onset = alarm?.raised ? seen(alarm.since_rate?.share) : null;
     return h(
       "tr",
-      { "data-key": `${riskOf(f)} ${f.critical_class}`, class: average ? null : "nothing" },
-      h("th", { scope: "row" }, RISKS[riskOf(f)] ?? words(riskOf(f)), f.critical_class ? [", ", nameOf(f.critical_class)] : null),
-      h("td", { class: "number" }, average ? [h("b", null, data(share(average.value), average.value)), ` (${interval(average)})`] : "n/a"),
-      h("td", { class: "number" }, lately ? [data(share(lately.value), lately.value), ` (${interval(lately)})`] : "n/a"),
-      h("td", { class: "number" }, data(share(f.line), f.line)),
+      { "data-key": `${riskOf(f)} ${f.critical_class}`, class: seen(f.average) ? null : "nothing" },
+      h("th", { scope: "row" }, nameOfRisk(f), h("small", null, wholeOf(f))),
+      estimate(seen(f.average)),
+      estimate(seen(f.model_average)),
+      estimate(onset ?? seen(f.lately?.share), onset ? h("small", null, "since about ", moment(alarm.since), ", chosen by looking") : null),
+      h("td", { class: "number" }, data(share(f.line), f.line), f.line_origin ? h("small", null, visible(f.line_origin)) : null),
       h("td", { class: `number state ${alarm?.raised ? "alarm" : ""}` }, alarm ? data(`${count(100 * alarm.log_evidence)}%`, alarm.log_evidence) : "–", alarm?.raised ? " alarm" : null),
-      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes))),
+      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), h("small", null, `${count(Number(f.critical ?? 0))} critical, ${count(Number(f.misses ?? 0))} missed`)),
     );
   };
-  const [f, provisional] = [figuresOf(p)[0], seen(p.provisional?.figures[0]?.average)];
+  const [f, provisional, readers] = [figuresOf(p)[0], seen(p.provisional?.figures[0]?.average), p.mature?.readers ?? {}];
   const { run_length: length, run_length_inputs: inputs } = f?.monitor ?? {};
+  const heads = ["Share missed", "Average (95%)", "Of all policies", "Lately", "Line", "Evidence lately", "Outcomes"];
   show(
     part("promise-figures"),
     h(
       "table",
       { class: "wide" },
       h("caption", { class: "unseen" }, "Risks by outcomes that are due, weighted"),
-      h("thead", null, h("tr", null, ["Share missed", "Average since (95%, at all times)", "Lately (95%, one look)", "Line", "Evidence lately", "Outcomes"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
+      h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
       h("tbody", null, figuresOf(p).map(row)),
     ),
-    seen(f?.average) && f.unweighted !== undefined
-      ? h("p", { class: "quiet" }, "Without weights the first would read ", data(share(f.unweighted), f.unweighted), ": averages over the labels that came back are no estimate.")
+    Number(readers.missed) > 0
+      ? h("p", null, `Of ${count(Number(readers.missed))} inputs called safe and read as critical, ${count(Number(readers.unconfirmed))} lack a second source, ${count(Number(readers.withdrawn))} were withdrawn by their source; readers disagree on ${count(Number(readers.disputed))} inputs.`)
       : null,
-    p.strata.some((s) => Number(s.overdue) > 0) && f?.overdue?.high > f?.overdue?.low
-      ? h("p", { class: "quiet" }, "If no overdue outcome were a miss it would be ", data(share(f.overdue.low), f.overdue.low), ", if all were ", data(share(f.overdue.high), f.overdue.high), ".")
-      : null,
-    length ? h("p", { class: "quiet" }, `Evidence: on the scale of its logarithm; 100% raises the alarm, falsely once in ${count(length)} outcomes at most`, inputs ? ` (${count(inputs)} inputs at the present rate)` : null, ", on average, while the risk is on the line.") : null,
+    seen(f?.average) && f.unweighted !== undefined ? h("p", { class: "quiet" }, "Naive average of the outcomes (wrong): ", data(share(f.unweighted), f.unweighted), ".") : null,
+    seen(f?.overdue) ? h("p", { class: "quiet" }, "With overdue outcomes taken as not missed and as missed, it is from ", data(share(f.overdue.low), f.overdue.low), " to ", data(share(f.overdue.high), f.overdue.high), ".") : null,
+    length ? h("p", { class: "quiet" }, "Evidence: in doubt above 50%; at 100% the alarm is raised. A false alarm: ", inputs ? `about one in ${count(inputs)} inputs.` : `at most one in ${count(length)} outcomes.`) : null,
     provisional && p.open_cohorts > 0 ? h("p", { class: "quiet" }, "Provisional, with outcomes that are not due yet: ", data(share(provisional.value), provisional.value), ` (${interval(provisional)}).`) : null,
   );
 }

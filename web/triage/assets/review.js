@@ -19,15 +19,15 @@ const ENTER_WHY = {
   "no ledger": "Outcomes cannot be entered here: this daemon has no ledger (ledger or ledger-at).",
   "not allowed": "Outcomes cannot be entered by you: that takes the right outcomes, or on a daemon without access file an admin address on loopback.",
 };
-const STATES = { open: "to read", again: "another reading wanted", entered: "entered" };
+const STATES = { open: "to read", entered: "entered" };
+// The next reader may look at the same screen: no answer says that another reading is wanted.
 const ANSWERS = {
   counted: "Counted.",
   corrected: "Counted in the place of what the same source had said.",
   duplicate: "Nothing new: it was known already, or an equal input counts.",
-  second_read_wanted: "Counted, and another source should read it too.",
+  second_read_wanted: "Counted.",
   apart: "Kept, but outside the figures.",
 };
-const WANTED = { third_read: " Two readings disagree: a third source should read it." };
 
 let list = null; // the last that came
 let rows = []; // as they are shown
@@ -50,11 +50,14 @@ export async function follow() {
 
 async function ask() {
   try {
-    const since = list ? `?since=${encodeURIComponent(list.version)}` : "";
-    const response = await fetch(`triage/reviews${since}`, { cache: "no-store" });
+    const asked = names();
+    const query = new URLSearchParams({ since: list?.version ?? "", source: asked });
+    const response = await fetch(`triage/reviews?${query}`, { cache: "no-store" });
     if (response.status === 204) return;
     if (!response.ok) throw new Error(`the daemon answers ${response.status} ${(await response.text()).slice(0, 200)}`);
-    list = await response.json();
+    const found = await response.json();
+    if (asked !== names()) return; // it is for somebody else
+    list = found;
     section.dataset.connection = "live";
     arrange(held());
     render();
@@ -95,12 +98,21 @@ section.addEventListener("input", (event) => {
   if (name === "review-search") search = value.trim();
   else if (name === "review-state") state = value;
   else if (name === "review-model") model = value;
-  else if (name === "review-source") return sessionStorage.setItem("ckd-source", value.trim()), renderSource();
+  else if (name === "review-source") return named(value.trim());
   else if (name === "review-saw") return (saw = event.target.checked);
   else return;
   echoes.clear();
   again();
 });
+
+// named begins anew for another reader, who must not see what the one before was answered.
+function named(source) {
+  sessionStorage.setItem("ckd-source", source);
+  echoes.clear();
+  say("");
+  again();
+  ask();
+}
 
 section.addEventListener("change", (event) => {
   const { name, value, dataset } = event.target;
@@ -179,7 +191,7 @@ function echoed(e) {
   const at = e.decided ? ` at ${whenBare(e.decided)}` : "";
   const model = e.predicted ? ` The model had said ${visible(e.predicted)}${at}.` : "";
   const status = term(e.status, "OUTCOME_STATUS");
-  return `${ANSWERS[status] ?? words(status)}${WANTED[term(e.wanted, "WANTED")] ?? ""}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
+  return `${ANSWERS[status] ?? words(status)}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
 }
 
 function say(text, isWrong) {
@@ -220,7 +232,7 @@ function renderTools() {
   const select = chooser.querySelector("select");
   show(select, h("option", { value: "" }, "all"), list.models.map((name) => h("option", { value: name, "data-key": name }, visible(name))));
   select.value = model;
-  const query = new URLSearchParams({ model, state: state === "all" ? "" : state });
+  const query = new URLSearchParams({ model, state: state === "all" ? "" : state, source: names() });
   part("review-export").setAttribute("href", `triage/reviews.csv?${query}`);
   part("review-enter").hidden = !list.enter;
   renderSource();

@@ -20,10 +20,11 @@ const (
 	incidentPolicy   incident = "policy"       // it does not take a policy
 	incidentState    incident = "state"        // what it said cannot be kept
 	incidentReplicas incident = "replicas"     // some daemon has one of these with the ledger of this one
+	incidentDisk     incident = "disk"         // the ledger of this daemon cannot be written, or soon cannot
 )
 
 var allIncidents = []incident{
-	incidentAway, incidentUnheard, incidentOther, incidentClock, incidentKey, incidentPolicy, incidentState, incidentReplicas,
+	incidentAway, incidentUnheard, incidentOther, incidentClock, incidentKey, incidentPolicy, incidentState, incidentReplicas, incidentDisk,
 }
 
 // incidents holds what is wrong between this daemon and its ledger, for the log, /healthz and metrics.

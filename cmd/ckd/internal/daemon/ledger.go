@@ -21,6 +21,7 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"
@@ -37,6 +38,7 @@ const (
 	awayAfter    = time.Minute      // without an answer, until /healthz says so
 	clocksApart  = time.Minute      // from then on receipts and cohorts are not where they belong
 	processName  = 16               // random bytes
+	leastRoom    = 128 << 20        // bytes on the ledger's disk: a write-ahead log, and days of outcomes
 )
 
 // keeper reports this process's decisions to the ledger, and keeps the ledger's verdicts on the
@@ -55,6 +57,8 @@ type keeper struct {
 	close  func() error
 	// replicas returns the daemons that tell the ledger of this process; nil for another's.
 	replicas func() []ledger.Replica
+	// disk says how the store of this process's ledger is; nil for another's.
+	disk func() store.Status
 	// promises returns the promises with their figures, as last computed or told.
 	promises func() []*ckdv1.PromiseFigures
 	// figures asks another process's ledger for the figures of a model that its answers to tell lack; nil
@@ -146,24 +150,23 @@ func (k *keeper) open(c *config.Config, s *server.Server, keys func() *receipt.K
 	}
 	service := outcomes.Register(s, outcomes.Options{Ledger: l, Keys: keys, Log: k.log, Answered: m.Outcome, Reported: inputs.Reported})
 	k.report = service.ReportOutcomes
-	k.tell, k.place, k.close, k.replicas = service.ReportIssued, c.Ledger, l.Close, l.Replicas
+	k.tell, k.place, k.close, k.replicas, k.disk = service.ReportIssued, c.Ledger, l.Close, l.Replicas, l.Status
+	m.ReadStore(l.Status)
 	k.watch = func(ctx context.Context) {
 		l.Run(ctx, func(err error) { k.log.Error("the ledger failed", zap.Error(err)) })
 	}
-	recent := func() []*promise.Promise {
+	recent := func(message func(*promise.Promise) *ckdv1.PromiseFigures) (all []*ckdv1.PromiseFigures) {
 		states, err := l.Recent()
 		if err != nil {
 			k.log.Error("the ledger's state cannot be read", zap.Error(err))
 		}
-		return states
-	}
-	m.ReadPromises(recent)
-	k.promises = func() (all []*ckdv1.PromiseFigures) {
-		for _, p := range recent() {
-			all = append(all, outcomes.Figures(p))
+		for _, p := range states {
+			all = append(all, message(p))
 		}
 		return all
 	}
+	k.promises = func() []*ckdv1.PromiseFigures { return recent(outcomes.Figures) }
+	m.ReadPromises(func() []*ckdv1.PromiseFigures { return recent(outcomes.DueFigures) })
 	return nil
 }
 
@@ -301,6 +304,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 			break
 		}
 	}
+	k.watchDisk()
 	if !heard {
 		return
 	}
@@ -407,6 +411,21 @@ func (k *keeper) hearClock(answer *ckdv1.ReportIssuedResponse, sent, now time.Ti
 		}
 	}
 	k.incidents.set(incidentClock, text)
+}
+
+// watchDisk says when the ledger of this process cannot be written, or soon cannot.
+func (k *keeper) watchDisk() {
+	if k.disk == nil {
+		return
+	}
+	text := ""
+	switch s := k.disk(); {
+	case s.LastError != "":
+		text = fmt.Sprintf("ledger: %s cannot be written: outcomes are refused and evidence stands still until it can: %s", k.place, s.LastError)
+	case s.FreeBytes < leastRoom:
+		text = fmt.Sprintf("ledger: the file system of %s has less than %d MiB left: make room before outcomes are refused", k.place, leastRoom>>20)
+	}
+	k.incidents.set(incidentDisk, text)
 }
 
 // watchReplicas names the daemons that have an incident with the ledger of this process.

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/store"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"
@@ -570,5 +571,26 @@ func (s *scripted) tellInParts(take func(*ckdv1.ReportIssuedRequest) error) {
 			answer.Promises = append(answer.Promises, &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Hash: hash}})
 		}
 		return answer, nil
+	}
+}
+
+// TestDisk checks that a ledger that cannot be written, or soon cannot, is an incident until it can.
+func TestDisk(t *testing.T) {
+	k := makeKeeper(&scripted{}, func() *receipt.Keys { return nil }, zap.NewNop(), &failedReloads{})
+	k.place = "/ledger"
+	for _, c := range []struct {
+		status store.Status
+		want   string
+	}{
+		{store.Status{FreeBytes: 1 << 40}, ""},
+		{store.Status{FreeBytes: 1 << 20}, "ledger: the file system of /ledger has less than 128 MiB left"},
+		{store.Status{FreeBytes: 1 << 40, FailedWrites: 3, LastError: "disk I/O error"}, "ledger: /ledger cannot be written: outcomes are refused and evidence stands still until it can: disk I/O error"},
+		{store.Status{FreeBytes: 1 << 40, FailedWrites: 3}, ""},
+	} {
+		k.disk = func() store.Status { return c.status }
+		k.watchDisk()
+		if lines := k.failed.lines(); !strings.HasPrefix(lines, c.want) || (lines == "") != (c.want == "") || k.incidents.now()[string(incidentDisk)] != (c.want != "") {
+			t.Errorf("%+v: /healthz says %q, expected %q", c.status, lines, c.want)
+		}
 	}
 }

@@ -1,0 +1,131 @@
+package outcomes_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/ckd-project/ckd/internal/outcome/evidence"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
+	"github.com/ckd-project/ckd/server/outcomes"
+)
+
+// date returns a day of 2026.
+func date(month time.Month, day int) time.Time {
+	return time.Date(2026, month, day, 0, 0, 0, 0, time.UTC)
+}
+
+// said returns a promise by a critical FNR of 5% below a certified line of 10%, after a change.
+func said(v promise.Verdict, change func(*promise.Promise, *promise.Figure)) *promise.Promise {
+	nan := math.NaN()
+	none := promise.Limits{Value: nan, Low: nan, High: nan}
+	p := &promise.Promise{Verdict: v, Since: date(time.January, 1), Cohorts: promise.Cohorts{Period: 24 * time.Hour, Since: date(time.March, 1)}}
+	p.Mature.FNR = promise.Figure{
+		Risk: evidence.FNR, Verdict: v, Value: 0.05, Low: 0.02, High: 0.08, AtSensitivity: promise.Limits{Value: 0.05, Low: 0.02, High: 0.08}, Outcomes: 900, Critical: 90,
+		Model: promise.Limits{Value: 0.04, Low: 0.03, High: 0.05}, Line: 0.1, LineOrigin: "certified", Monitor: &promise.Monitor{},
+	}
+	p.Mature.MissRate = promise.Figure{Risk: evidence.MissRate, Value: nan, Low: nan, High: nan, Model: none, Line: nan}
+	change(p, &p.Mature.FNR)
+	return p
+}
+
+// violate raises the alarm of a figure.
+func violate(f *promise.Figure) {
+	f.Verdict = promise.Violated
+	f.Monitor = &promise.Monitor{Raised: true, Since: &promise.Since{
+		Start: date(time.November, 3), Rate: promise.Share{Value: 0.66, Low: 0.6, High: 0.72, Events: 41, Total: 62},
+	}}
+}
+
+// TestStatement checks the words of a promise by verdict and by the origin of its line.
+func TestStatement(t *testing.T) {
+	const average = " On average since 2026-03-01, 5% of the retained critical inputs are called safe (95%: 2% to 8%), by 900 outcomes, 90 of them critical"
+	const since = " Since about 2026-11-03, 66% of the retained critical inputs are called safe (95%: 60% to 72%), by 41 misses among 62; that date is chosen by looking." +
+		" On average since 2026-03-01, with the time before, it is 5% (95%: 2% to 8%)."
+	for name, c := range map[string]struct {
+		promise *promise.Promise
+		want    string
+	}{
+		"holding": {
+			said(promise.Holding, func(*promise.Promise, *promise.Figure) {}),
+			"The promise holds." + average + "; the line is 10%, certified.",
+		},
+		"raised": {
+			said(promise.Holding, func(_ *promise.Promise, f *promise.Figure) { f.LineOrigin = "stated by dr. eve on 2026-03-05" }),
+			"The promise holds." + average + "; the line is 10%, stated by dr. eve on 2026-03-05.",
+		},
+		"holding by the model": {
+			said(promise.Holding, func(_ *promise.Promise, f *promise.Figure) { f.AtSensitivity.High = 0.12 }),
+			"The promise holds." + average + "; the line is 10%, certified. Over all policies of the model since 2026-01-01 the critical FNR is 4% (95%: 3% to 5%).",
+		},
+		"certified": {
+			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f) }),
+			"The promise is violated: the critical FNR is above the 10% that was certified: what was certified is void." + since,
+		},
+		"expected": {
+			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f); f.LineOrigin = "expected at most" }),
+			"The promise is violated: the critical FNR is above the 10% that was expected at most." + since,
+		},
+		"stated": {
+			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) {
+				violate(f)
+				f.LineOrigin = "stated by dr. eve on 2026-03-05"
+			}),
+			"The promise is violated: the critical FNR is above the line of 10% that dr. eve stated on 2026-03-05." + since,
+		},
+		"several": {
+			said(promise.Violated, func(p *promise.Promise, f *promise.Figure) {
+				violate(f)
+				class := *f
+				class.Class, class.LineOrigin = "melanoma", ""
+				p.Mature.Classes = []promise.Figure{class, class, class}
+			}),
+			"The promise is violated: the critical FNR is above the 10% that was certified: what was certified is void; the critical FNR of melanoma is above its line of 10%; " +
+				"the critical FNR of melanoma is above its line of 10%; and 1 more." + since,
+		},
+		"of a new policy": {
+			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f); f.Value, f.Monitor.Since = math.NaN(), nil }),
+			"The promise is violated: the critical FNR is above the 10% that was certified: what was certified is void. No critical input has come back yet, of outcomes that are due.",
+		},
+		"in doubt": {
+			said(promise.InDoubt, func(_ *promise.Promise, f *promise.Figure) { f.Monitor.LogEvidence = 0.72 }),
+			"Whether the promise holds is in doubt: the evidence against the critical FNR is at 72% of what raises the alarm." + average + "; the line is 10%, certified.",
+		},
+		"in doubt by the model": {
+			said(promise.InDoubt, func(_ *promise.Promise, f *promise.Figure) {
+				f.Model = promise.Limits{Value: 0.2, Low: 0.15, High: 0.3}
+			}),
+			"Whether the promise holds is in doubt: the interval of the critical FNR lies above its line." + average +
+				"; the line is 10%, certified. Over all policies of the model since 2026-01-01 the critical FNR is 20% (95%: 15% to 30%).",
+		},
+		"miss rate": {
+			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
+				f.Verdict = promise.Holding
+				p.Mature.MissRate = *f
+				p.Mature.MissRate.Risk, p.Mature.MissRate.Verdict = evidence.MissRate, promise.TooFew
+			}),
+			"Too few outcomes to tell whether the promise holds. On average since 2026-03-01, 5% of all critical inputs are retained and called safe (95%: 2% to 8%), " +
+				"by 900 outcomes, 90 of them critical; the line is 10%, certified.",
+		},
+		"missing": {
+			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
+				f.Verdict, p.Why = promise.Holding, []string{"9 of 90 outcomes of stratum called_safe are overdue, at most 5% may be"}
+			}),
+			"Whether the promise holds is not known: 9 of 90 outcomes of stratum called_safe are overdue, at most 5% may be." + average + "; the line is 10%, certified.",
+		},
+		"cleared": {
+			said(promise.TooFew, func(_ *promise.Promise, f *promise.Figure) {
+				f.Value, f.Monitor.Cleared = math.NaN(), date(time.March, 5)
+			}),
+			"The alarm was cleared on 2026-03-05; whether the promise holds since then is not known yet. No critical input has come back yet, of outcomes that are due; the line is 10%, certified.",
+		},
+		"no line": {
+			said(promise.NoLine, func(_ *promise.Promise, f *promise.Figure) { f.Monitor, f.Line, f.LineOrigin = nil, math.NaN(), "" }),
+			"The policy has no line that its misses could be held against." + average + ".",
+		},
+	} {
+		if got := outcomes.Statement(c.promise); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+	}
+}
