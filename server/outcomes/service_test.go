@@ -374,7 +374,7 @@ func TestLedgerIsSomebody(t *testing.T) {
 	if age := time.Since(reply.GetTime().AsTime()); age < 0 || age > time.Minute || reply.GetNext().AsDuration() < time.Second {
 		t.Errorf("time %v, next after %v", reply.GetTime(), reply.GetNext())
 	}
-	alarm := &ckdv1.Alarm{Model: "triage", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Raised: timestamppb.New(time.Now().Add(-time.Hour)), Ledger: first.GetId()}
+	alarm := &ckdv1.Alarm{Model: "triage", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Raised: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Microsecond)), Ledger: first.GetId()}
 	foreign := proto.CloneOf(alarm)
 	foreign.Ledger, foreign.Figure = "another", ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE
 	for range 2 { // once is enough
