@@ -328,7 +328,7 @@ func (s *site) writePolicy(month int, t terms) {
 }
 
 // usual is what the policies promise.
-var usual = terms{rate: 0.2, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 1e6}
+var usual = terms{rate: 0.5, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 2e6}
 
 // learnPolicy notes the hash of the policy in force.
 func (s *site) learnPolicy(t terms) {

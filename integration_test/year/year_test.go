@@ -24,8 +24,8 @@ type event struct {
 
 // monthly are the policies: one a month of 30 days, of which some differ from the usual one.
 var monthly = map[int]terms{
-	4: {rate: 0.2, cap: 4, due: 14 * day, fnrLine: 0.28, missRateLine: 0.25, runLength: 1e6},
-	5: {rate: 0.1, free: true, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 1e6},
+	4: {rate: 0.2, cap: 4, due: 14 * day, fnrLine: 0.28, missRateLine: 0.25, runLength: 2e6},
+	5: {rate: 0.1, free: true, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 2e6},
 }
 
 // events are the script of the year, beside the policies.

@@ -34,7 +34,8 @@ type Promise struct {
 	// do not.
 	Alarm bool
 
-	// Since begins the first cohort of the model, of whichever policy.
+	// Since begins the first cohort of the model, of whichever policy, that its evidence rests on: the first
+	// after an alarm last ended. It is zero where there is none.
 	Since time.Time
 	// Cohorts says how far outcomes are due.
 	Cohorts Cohorts
