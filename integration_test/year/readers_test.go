@@ -106,6 +106,15 @@ func (r *readers) answer() {
 	}
 	due := r.tasks[:n:n]
 	r.tasks = r.tasks[n:]
+	const atOnce = 200 // fit one message: what a source says in the next one comes after an answer
+	for part := range slices.Chunk(due, atOnce) {
+		r.send(part)
+	}
+}
+
+// send sends some answers in one message.
+func (r *readers) send(due []task) {
+	r.Helper()
 	var outcomes []*ckdv1.Outcome
 	for i := range due {
 		t := &due[i]
@@ -119,9 +128,11 @@ func (r *readers) answer() {
 	answers, err := r.ledger.ReportOutcomes(r.Context(), outcomes, client.Reconnect{Disabled: true})
 	switch {
 	case r.full && status.Code(err) == codes.Unavailable: // sent again the next day
-		r.tasks = append(due, r.tasks...)
+		for _, t := range due {
+			r.later(1, t.decision, t.says)
+		}
 		return
-	case r.full && len(outcomes) > 0:
+	case r.full:
 		r.account.problem("%d answers are taken while the ledger cannot write: %v", len(outcomes), err)
 	case err != nil:
 		r.Fatal(err)
