@@ -18,6 +18,8 @@ const day = 24 * time.Hour
 // as they were sent. Its arithmetic is its own; of the daemon's code it uses nothing but the receipts' keys.
 type account struct {
 	promises map[promiseKey]*promise
+	told     []*promise     // in the order in which the ledger was first told of them
+	cleared  [2]time.Time   // when the alarms of FNR and miss rate last ended; zero for never
 	statuses map[string]int // answers of the ledger since it started, by status
 	problems []string       // what was answered or decided otherwise than expected
 }
@@ -32,9 +34,9 @@ func (k promiseKey) String() string {
 // promise is the account of one policy and model version.
 type promise struct {
 	terms     terms
+	lines     [2]float64  // of FNR and miss rate: a policy lowers those of the model, and raises none
 	decisions []*decision // in the order of time and receipt
 	byInput   map[string][]*decision
-	cleared   [2]time.Time // when the alarms of FNR and miss rate were last cleared; zero for never
 }
 
 // terms is what a policy promises, as the test wrote it.
@@ -79,6 +81,7 @@ type decision struct {
 	predicted int
 	truth     int // what a reader who errs in nothing finds
 	sampled   bool
+	deleted   bool // its outcomes; what was counted of them stays
 	readings  []reading
 }
 
@@ -114,8 +117,11 @@ func (a *account) problem(format string, args ...any) {
 func (a *account) add(k promiseKey, t terms, d *decision) {
 	p := a.promises[k]
 	if p == nil {
-		p = &promise{terms: t, byInput: map[string][]*decision{}}
-		a.promises[k] = p
+		p = &promise{terms: t, lines: [2]float64{t.fnrLine, t.missRateLine}, byInput: map[string][]*decision{}}
+		for i, line := range a.lines() {
+			p.lines[i] = min(p.lines[i], line)
+		}
+		a.promises[k], a.told = p, append(a.told, p)
 	}
 	d.promise = p
 	place, _ := slices.BinarySearchFunc(p.decisions, d, inOrder)
@@ -123,7 +129,15 @@ func (a *account) add(k promiseKey, t terms, d *decision) {
 	p.byInput[d.id] = append(p.byInput[d.id], d)
 }
 
-// inOrder orders decisions as evidence takes them.
+// lines returns the lines that the model is held against.
+func (a *account) lines() [2]float64 {
+	if len(a.told) == 0 {
+		return [2]float64{1, 1}
+	}
+	return a.told[len(a.told)-1].lines
+}
+
+// inOrder orders the decisions of a promise as evidence takes them.
 func inOrder(a, b *decision) int {
 	return cmp.Or(a.at.Compare(b.at), bytes.Compare(a.number[:], b.number[:]))
 }
@@ -143,17 +157,18 @@ func (d *decision) reviewed() bool { return d.review || d.free() }
 
 func (d *decision) free() bool { return d.terms.free && d.stratum == receipt.CalledCritical }
 
-// counts returns the readings that count: of an audit the first of each source, unless it had seen the
-// model's answer; of other decisions the last of each source.
+// counts returns the readings that count: of an audit those of each source to which no answer had gone out,
+// unless it had seen the model's answer; of other decisions all. Of several by one source it is the latest.
 func (d *decision) counts(before time.Time) (counting []reading) {
 	last := map[string]int{}
-	for _, r := range d.readings {
+	for i, r := range d.readings {
 		if r.kind != look || !r.reported.Before(before) {
 			continue
 		}
 		n, again := last[r.source]
 		switch {
-		case d.drawn() && (r.sawModel || again):
+		case d.drawn() && (r.sawModel || d.wasAnswered(&d.readings[i])):
+		case again && r.when().Before(counting[n].when()): // came late
 		case again:
 			counting[n] = r
 		default:
@@ -163,6 +178,13 @@ func (d *decision) counts(before time.Time) (counting []reading) {
 	}
 	slices.SortStableFunc(counting, func(a, b reading) int { return cmp.Or(a.when().Compare(b.when()), cmp.Compare(a.source, b.source)) })
 	return counting
+}
+
+// wasAnswered reports whether the source of a reading had been answered about the decision before.
+func (d *decision) wasAnswered(r *reading) bool {
+	return slices.ContainsFunc(d.readings, func(o reading) bool {
+		return o.kind == r.kind && o.source == r.source && o.reported.Before(r.reported)
+	})
 }
 
 // when returns when the truth was found.
@@ -178,10 +200,13 @@ func (r *reading) when() time.Time {
 type finding struct {
 	critical, safe bool
 	torn           bool // readers are even about which critical class it is
-	settled        bool // by a biopsy or a follow-up
+	settled        bool // by a biopsy or a follow-up, which no blind reading contradicts
 	first          *reading
 	readers        int
 	apart          bool // a reading stays apart
+	outweighed     bool // a biopsy or a follow-up contradicts a blind critical reading
+	// missed inputs were called safe, and some reading says critical; withdrawn ones have had that taken back.
+	missed, withdrawn bool
 }
 
 func (f *finding) known() bool    { return f.critical || f.safe }
@@ -208,25 +233,24 @@ func (d *decision) find(before time.Time) (f finding) {
 		switch {
 		case !r.reported.Before(before):
 		case r.kind == look:
-			f.apart = f.apart || d.drawn() && r.sawModel
+			f.apart = f.apart || d.drawn() && (r.sawModel || d.wasAnswered(&d.readings[i]))
+			f.missed = f.missed || isCritical(r.class) && !isCritical(d.predicted)
+			f.withdrawn = f.withdrawn || f.missed && isCritical(r.class) && slices.ContainsFunc(d.readings, func(o reading) bool {
+				return o.kind == look && o.source == r.source && o.reported.Before(before) && !isCritical(o.class) && r.when().Before(o.when())
+			})
 		case by == nil || r.kind > by.kind || r.kind == by.kind && r.when().After(by.when()):
 			by = &d.readings[i]
 		}
 	}
+	blind := slices.ContainsFunc(counting, func(r reading) bool { return !r.sawModel && isCritical(r.class) })
 	switch {
 	case by == nil:
-	case by.kind == biopsy, isCritical(by.class), !f.critical:
+	case isCritical(by.class), !blind:
 		f.settled, f.torn, f.critical, f.safe = true, false, isCritical(by.class), !isCritical(by.class)
-	default: // the course says safe where blind readers said critical
-		f.critical, f.safe = true, true
+	default: // what became of the case says safe where a blind reader said critical
+		f.outweighed, f.torn, f.critical, f.safe = true, false, true, true
 	}
 	return f
-}
-
-// mustBeReadAgain reports whether a second reader has to confirm the first: a critical reading of an input
-// called safe.
-func (d *decision) mustBeReadAgain(f *finding) bool {
-	return f.first != nil && isCritical(f.first.class) && !isCritical(d.predicted)
 }
 
 // duplicate reports whether an equal input that was decided before counts in the decision's place, by the
@@ -267,12 +291,9 @@ type figures struct {
 	decided       uint64
 	fnr, missRate risk
 	// wanted inputs were to be read a second time, confirmed ones have been.
-	wanted, confirmed, disputed uint64
-	criticalReadings, withdrawn uint64
+	wanted, confirmed, disputed    uint64
+	missed, unconfirmed, withdrawn uint64
 }
-
-// unconfirmed returns how many second readings have not come.
-func (f *figures) unconfirmed() uint64 { return f.wanted - f.confirmed }
 
 // isMature reports whether the outcomes of the decision's day are all due.
 func (d *decision) isMature(now time.Time) bool { return !now.Before(d.dueAt()) }
@@ -351,75 +372,89 @@ func (d *decision) observe(f *finding) (missed, critical bool) {
 
 // addReaders adds how the readers of a decision agree.
 func (f *figures) addReaders(d *decision, found *finding) {
-	if found.first == nil {
-		return
-	}
-	for _, r := range d.readings {
-		if r.kind == look && isCritical(r.class) {
-			f.criticalReadings++
-			if d.drawn() && slices.ContainsFunc(d.readings, func(o reading) bool {
-				return o.source == r.source && o.reported.After(r.reported) && !isCritical(o.class)
-			}) {
-				f.withdrawn++
-			}
+	confirmed := found.readers > 1 || found.settled
+	if found.missed {
+		f.missed++
+		if !confirmed {
+			f.unconfirmed++
+		}
+		if found.withdrawn {
+			f.withdrawn++
 		}
 	}
-	if found.disputed() || found.torn {
-		f.disputed++
-	}
-	if d.sampled || d.mustBeReadAgain(found) {
+	if found.missed || d.sampled && found.first != nil {
 		f.wanted++
-		if found.readers > 1 || found.settled {
+		if confirmed {
 			f.confirmed++
 		}
+	}
+	if found.first != nil && !found.settled && !found.outweighed && (found.disputed() || found.torn) {
+		f.disputed++
 	}
 }
 
 // evidence is an alarm's.
 type evidence struct {
 	value    float64
+	limit    float64
 	raised   bool
 	raisedBy time.Time // the day
 }
 
-// evidence weighs what the days whose outcomes are all due say against a line: the mean of ten
-// Shiryaev-Roberts statistics, each of one bet, over the outcomes that had come in time.
-func (p *promise) evidence(now time.Time, missRate bool) (e evidence) {
-	line, limit := p.terms.fnrLine, 2*p.terms.runLength
-	cleared := p.cleared[0]
-	if missRate {
-		line, limit, cleared = p.terms.missRateLine, 4*p.terms.runLength, p.cleared[1]
+// all returns the decisions whose outcomes are all due, in the order in which evidence takes them: by days,
+// and of one day by promises.
+func (a *account) all(now time.Time) (due []*decision) {
+	for _, p := range a.told {
+		for _, d := range p.decisions {
+			if d.isMature(now) && d.reviewed() {
+				due = append(due, d)
+			}
+		}
 	}
-	var sums [10]float64
-	for _, d := range p.decisions {
+	slices.SortStableFunc(due, func(x, y *decision) int { return x.cohort().Compare(y.cohort()) })
+	return due
+}
+
+// evidence weighs what the days whose outcomes are all due say against the lines of the FNR (0) and of the
+// miss rate (1): the mean of ten Shiryaev-Roberts statistics, each of one bet, over the outcomes that had
+// come in time. Each is bet against the line of its policy.
+func (a *account) evidence(now time.Time) (both [2]evidence) {
+	var sums [2][10]float64
+	for _, d := range a.all(now) {
 		due := d.dueAt()
 		f := d.find(due)
-		switch {
-		case now.Before(due), !cleared.Before(due):
-			continue
-		case !d.reviewed(), !f.known(), d.duplicate(due), !missRate && d.stratum == receipt.Deferred:
+		if !f.known() || d.duplicate(due) {
 			continue
 		}
 		missed, critical := d.observe(&f)
-		value := 0.0
-		for k := range sums {
-			factor := 1.0
-			if critical {
-				stake := 0.98 * p.terms.leastHit() / d.pi / math.Pow(2, float64(k))
-				factor = 1 - stake
-				if missed {
-					factor = 1 + stake*(1-line)/line
-				}
+		for i := range both {
+			if !a.cleared[i].Before(due) || i == 0 && d.stratum == receipt.Deferred {
+				continue
 			}
-			sums[k] = (1 + sums[k]) * factor
-			value += sums[k] / 10
-		}
-		if e.value = value; value >= limit && !e.raised {
-			e.raised, e.raisedBy = true, d.cohort()
+			e, line, limit := &both[i], d.lines[i], []float64{2, 4}[i]*d.terms.runLength
+			e.value, e.limit = 0, limit
+			for k := range sums[i] {
+				factor := 1.0
+				if critical {
+					stake := 0.98 * d.terms.leastHit() / d.pi / math.Pow(2, float64(k))
+					factor = 1 - stake
+					if missed {
+						factor = 1 + stake*(1-line)/line
+					}
+				}
+				sums[i][k] = (1 + sums[i][k]) * factor
+				e.value += sums[i][k] / 10
+			}
+			if e.value >= limit && !e.raised {
+				e.raised, e.raisedBy = true, d.cohort()
+			}
 		}
 	}
-	return e
+	return both
 }
+
+// isDoubtful reports whether the evidence is over half of what raises the alarm, on the scale of logarithms.
+func (e *evidence) isDoubtful() bool { return math.Log1p(e.value) > 0.5*math.Log1p(e.limit) }
 
 // mayHold reports why a promise must not be called holding, by the rules; empty if it may.
 func (p *promise) mayHold(now time.Time) (why string) {
@@ -430,11 +465,13 @@ func (p *promise) mayHold(now time.Time) (why string) {
 			reasons = append(reasons, fmt.Sprintf("%d of %d reviews of stratum %v are overdue", n.overdue, n.due, s))
 		}
 	}
-	if doubtful := f.unconfirmed() + f.withdrawn; float64(doubtful) > 0.05*float64(f.criticalReadings) {
-		reasons = append(reasons, fmt.Sprintf("%d of %d critical readings are unconfirmed or withdrawn", doubtful, f.criticalReadings))
+	for what, n := range map[string]uint64{"unconfirmed": f.unconfirmed, "withdrawn": f.withdrawn} {
+		if float64(n) > 0.05*float64(f.missed) {
+			reasons = append(reasons, fmt.Sprintf("%d of %d readings that call a miss are %s", n, f.missed, what))
+		}
 	}
-	if v := f.fnr.value(); !(v < p.terms.fnrLine) {
-		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, p.terms.fnrLine))
+	if v := f.fnr.value(); v > p.lines[0] {
+		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, p.lines[0]))
 	}
 	return strings.Join(reasons, "; ")
 }

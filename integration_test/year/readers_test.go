@@ -50,11 +50,11 @@ func (r *readers) other(class int) int { return (class + 2) % len(classes) }
 
 // take plans who will answer when whether a decision was right.
 func (r *readers) take(d *decision) {
-	if !d.reviewed() || r.happens(0.03) { // some are never answered
+	if !d.reviewed() || r.happens(0.01) { // some are never answered
 		return
 	}
 	days := r.rand.IntN(11)
-	if r.happens(0.03) {
+	if r.happens(0.01) {
 		days = 15 + r.rand.IntN(15) // after they were due
 	}
 	first := reading{source: "first", class: d.truth}
@@ -68,14 +68,14 @@ func (r *readers) take(d *decision) {
 	}
 	r.later(days, d, first)
 	again := first
-	again.at = at.Add(2 * time.Hour)
+	again.at, again.class = at.Add(2*time.Hour), r.other(first.class)
+	sayMiss := isCritical(first.class) && !isCritical(d.predicted)
 	switch {
 	case r.happens(0.05): // the file is sent again the next day
 		r.later(days+1, d, first)
 	case r.happens(0.04): // another source contradicts, without having been asked
 		r.later(days+1, d, reading{source: "passer-by", class: r.other(first.class)})
-	case r.happens(0.08) && timed && d.stratum == receipt.Deferred: // corrected
-		again.class = r.other(first.class)
+	case r.happens(0.08) && timed && d.stratum == receipt.Deferred && !sayMiss: // corrected
 		r.later(days+1, d, again)
 	case r.happens(0.03): // someone who had seen the model's answer
 		r.later(days+1, d, reading{source: "colleague", class: d.predicted, sawModel: true})
@@ -83,8 +83,9 @@ func (r *readers) take(d *decision) {
 		r.later(days+3, d, reading{source: "pathology", class: d.truth, kind: biopsy})
 	case isCritical(d.truth) && r.happens(0.04):
 		r.later(days+3, d, reading{source: "clinic", class: d.truth, kind: followUp})
-	case r.happens(r.withdraw) && timed && isCritical(first.class) && d.stratum == receipt.CalledSafe:
-		again.class = d.predicted
+	case r.happens(0.01): // what was not treated is not worked up
+		r.later(days+4, d, reading{source: "clinic", class: 0, kind: followUp})
+	case r.happens(r.withdraw) && timed && sayMiss: // taken back, towards the model's answer
 		r.later(days+1, d, again)
 	}
 }
@@ -105,6 +106,15 @@ func (r *readers) answer() {
 	}
 	due := r.tasks[:n:n]
 	r.tasks = r.tasks[n:]
+	const atOnce = 200 // fit one message: what a source says in the next one comes after an answer
+	for part := range slices.Chunk(due, atOnce) {
+		r.send(part)
+	}
+}
+
+// send sends some answers in one message.
+func (r *readers) send(due []task) {
+	r.Helper()
 	var outcomes []*ckdv1.Outcome
 	for i := range due {
 		t := &due[i]
@@ -118,9 +128,11 @@ func (r *readers) answer() {
 	answers, err := r.ledger.ReportOutcomes(r.Context(), outcomes, client.Reconnect{Disabled: true})
 	switch {
 	case r.full && status.Code(err) == codes.Unavailable: // sent again the next day
-		r.tasks = append(due, r.tasks...)
+		for _, t := range due {
+			r.later(1, t.decision, t.says)
+		}
 		return
-	case r.full && len(outcomes) > 0:
+	case r.full:
 		r.account.problem("%d answers are taken while the ledger cannot write: %v", len(outcomes), err)
 	case err != nil:
 		r.Fatal(err)
@@ -137,7 +149,16 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	r.account.statuses[became]++
 	if _, _, err := r.has.Open(t.receipt); errors.Is(err, receipt.ErrUnknownKey) {
 		if became != "unknown_key" {
-			r.account.problem("the answer %v about %s, whose key is lost, is %s", t.says, t.id, became)
+			r.account.problem("the answer %v about %s, whose key the ledger lacks, is %s", t.says, t.id, became)
+		}
+		if r.lags { // sent again the next day
+			r.later(1, t.decision, t.says)
+		}
+		return
+	}
+	if t.deleted {
+		if became != "invalid" || !strings.Contains(a.GetError().GetMessage(), "deleted") {
+			r.account.problem("the answer %v about %s, whose outcomes were deleted, is %s: %v", t.says, t.id, became, a.GetError().GetMessage())
 		}
 		return
 	}
@@ -148,10 +169,11 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	d := t.decision
 	before := d.find(endOfTime)
 	wantedBefore := r.wanted(d, &before)
-	again, same := false, false
+	again, same, outdated := false, false, false
 	for _, o := range d.readings {
 		if o.source == t.says.source && o.kind == t.says.kind {
 			again, same = true, o.class == t.says.class && o.sawModel == t.says.sawModel
+			outdated = outdated || !t.says.at.IsZero() && t.says.at.Before(o.when())
 		}
 	}
 	t.says.reported = now
@@ -161,7 +183,7 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	asked := a.GetWanted()
 	if asked == ckdv1.Wanted_WANTED_SECOND_READ {
 		after := d.find(endOfTime)
-		d.sampled = d.sampled || !d.mustBeReadAgain(&after)
+		d.sampled = d.sampled || !after.missed
 	}
 	after := d.find(endOfTime)
 	want := r.wanted(d, &after)
@@ -170,8 +192,10 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 	switch {
 	case duplicate, same:
 		expected = "duplicate"
-	case d.drawn() && t.says.kind == look && (t.says.sawModel || again):
+	case d.drawn() && t.says.kind == look && (t.says.sawModel || d.wasAnswered(&t.says)):
 		expected = "apart"
+	case outdated:
+		expected = "duplicate"
 	case again:
 		expected = "corrected"
 	case want != ckdv1.Wanted_WANTED_UNSPECIFIED && want != wantedBefore:
@@ -198,10 +222,27 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 func (r *readers) wanted(d *decision, f *finding) ckdv1.Wanted {
 	switch {
 	case f.settled, f.first == nil:
-	case f.disputed(), f.torn:
+	case !f.outweighed && (f.disputed() || f.torn):
 		return ckdv1.Wanted_WANTED_THIRD_READ
-	case f.readers < 2 && (d.sampled || d.mustBeReadAgain(f)):
+	case f.readers < 2 && (d.sampled || f.missed):
 		return ckdv1.Wanted_WANTED_SECOND_READ
 	}
 	return ckdv1.Wanted_WANTED_UNSPECIFIED
+}
+
+// forget has the ledger not know what it was told from a time on; it will be told again.
+func (r *readers) forget(from time.Time) {
+	for _, p := range r.account.told {
+		for _, d := range p.decisions {
+			kept := d.readings[:0]
+			for _, said := range d.readings {
+				if said.reported.Before(from) {
+					kept = append(kept, said)
+				} else {
+					r.later(0, d, said)
+				}
+			}
+			d.readings = kept
+		}
+	}
 }

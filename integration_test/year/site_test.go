@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,7 @@ type site struct {
 	ledger   *node
 	replicas []*node
 	keys     []string         // of receipts; the first seals
-	has      *receipt.Keys    // the same
+	has      *receipt.Keys    // those of the ledger
 	every    []string         // key that ever was
 	opens    *receipt.Keys    // the same
 	terms    map[string]terms // by policy hash
@@ -46,6 +47,10 @@ type site struct {
 	defers   deferral              // of what is called safe
 	old      []input               // that clients may send again
 	full     bool                  // the ledger's disk
+	lags     bool                  // the ledger has not got the newest receipt key yet
+	idle     bool                  // the ledger's daemon decides nothing
+	copied   time.Time             // when the ledger was copied
+	answers  string                // the alarm that the next policy answers; empty for none
 	verdicts map[ckdv1.Verdict]int // of the ledger, at the comparisons
 }
 
@@ -82,16 +87,16 @@ func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 	s.readers.site = s
 	s.binary = testbed.Build(t, "../../cmd/ckd", "-ldflags", "-X github.com/ckd-project/ckd/internal/clock.variable="+clockVariable)
 	s.setTime(begun)
-	s.addKey()
-	s.writePolicy(0, usual)
 	listen := "unix:" + s.path("ledger.sock")
-	s.ledger = s.newNode("ledger", listen, "--ledger", s.path("ledger"))
-	s.ledger.start()
+	s.ledger = s.newNode("ledger", listen, "--ledger", testbed.Ledger(t, s.binary))
 	for i := range replicas {
 		name := fmt.Sprintf("replica%d", i)
-		n := s.newNode(name, "unix:"+s.path(name+".sock"), "--ledger-at", listen, "--ledger-state", s.path(name+".state"))
+		s.replicas = append(s.replicas, s.newNode(name, "unix:"+s.path(name+".sock"), "--ledger-at", listen, "--ledger-state", s.path(name+".state")))
+	}
+	s.addKey()
+	s.writePolicy(0, usual)
+	for _, n := range s.all() {
 		n.start()
-		s.replicas = append(s.replicas, n)
 	}
 	s.learnPolicy(usual)
 	return s
@@ -99,7 +104,7 @@ func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 
 func (s *site) newNode(name, listen string, args ...string) *node {
 	n := &node{site: s, name: name, args: append([]string{"serve", "--listen", listen, "--admin", "127.0.0.1:0",
-		"--policy", s.path("policy.yaml"), "--receipt-keys", s.path("keys")}, args...)}
+		"--policy", s.path("policy.yaml"), "--receipt-keys", s.path(name + ".keys")}, args...)}
 	n.setClock()
 	return n
 }
@@ -118,14 +123,17 @@ func (s *site) write(name, text string) {
 	}
 }
 
-// nodes returns the daemons that are up.
-func (s *site) nodes() (up []*node) {
-	for _, n := range append([]*node{s.ledger}, s.replicas...) {
-		if n != nil && n.Daemon != nil {
-			up = append(up, n)
-		}
+// all returns the daemons, the ledger's first; none while the site is being built.
+func (s *site) all() []*node {
+	if s.ledger == nil {
+		return nil
 	}
-	return up
+	return append([]*node{s.ledger}, s.replicas...)
+}
+
+// nodes returns the daemons that are up.
+func (s *site) nodes() []*node {
+	return slices.DeleteFunc(s.all(), func(n *node) bool { return n.Daemon == nil })
 }
 
 // now returns the site's time.
@@ -134,10 +142,8 @@ func (s *site) now() time.Time { return time.Now().Add(s.ahead).UTC() }
 // setTime sets the clocks of all daemons. From then on time passes as the system's does.
 func (s *site) setTime(at time.Time) {
 	s.ahead = time.Until(at).Round(time.Millisecond)
-	for _, n := range append([]*node{s.ledger}, s.replicas...) {
-		if n != nil {
-			n.setClock()
-		}
+	for _, n := range s.all() {
+		n.setClock()
 	}
 }
 
@@ -203,17 +209,36 @@ func (s *site) fillDisk(full bool) {
 // addKey puts a new receipt key in force; those before go on opening receipts. Equal inputs are no longer
 // drawn alike.
 func (s *site) addKey() {
+	s.newKey()
+	s.setKeys(s.all()...)
+}
+
+// addKeyLate has the replicas seal by a new key that the ledger does not have, or gives it to the ledger.
+func (s *site) addKeyLate(lags bool) {
+	s.lags, s.old = lags, nil
+	if !lags {
+		s.setKeys(s.ledger)
+		return
+	}
+	s.newKey()
+	s.setKeys(s.replicas...)
+}
+
+func (s *site) newKey() {
 	var key [32]byte
 	for i := range key {
 		key[i] = byte(s.rand.Uint32())
 	}
 	s.every = append([]string{hex.EncodeToString(key[:])}, s.every...)
 	s.opens, s.old = s.parseKeys(s.every), nil
-	s.setKeys(append(s.every[:1:1], s.keys...))
+	s.keys = append(s.every[:1:1], s.keys...)
 }
 
 // loseKeys leaves the daemons the key that seals alone.
-func (s *site) loseKeys() { s.setKeys(s.keys[:1]) }
+func (s *site) loseKeys() {
+	s.keys = s.keys[:1]
+	s.setKeys(s.all()...)
+}
 
 func (s *site) parseKeys(keys []string) *receipt.Keys {
 	parsed, err := receipt.ParseKeys("keys", []byte(strings.Join(keys, "\n")))
@@ -223,17 +248,21 @@ func (s *site) parseKeys(keys []string) *receipt.Keys {
 	return parsed
 }
 
-// setKeys writes the key file, and waits until all daemons have read it.
-func (s *site) setKeys(keys []string) {
-	s.keys, s.has = keys, s.parseKeys(keys)
-	before := map[*node]int{}
-	for _, n := range s.nodes() {
-		before[n] = n.keysRead()
-	}
-	s.write("keys", strings.Join(keys, "\n")+"\n")
-	for _, n := range s.nodes() {
-		n.reload()
-		testbed.Eventually(s.T, n.name+" has read the receipt keys", func() bool { return n.keysRead() > before[n] })
+// setKeys writes the key files of daemons, and waits until they have read them.
+func (s *site) setKeys(nodes ...*node) {
+	for _, n := range nodes {
+		if n == s.ledger {
+			s.has = s.parseKeys(s.keys)
+		}
+		before := 0
+		if n.Daemon != nil {
+			before = n.keysRead()
+		}
+		s.write(n.name+".keys", strings.Join(s.keys, "\n")+"\n")
+		if n.Daemon != nil {
+			n.reload()
+			testbed.Eventually(s.T, n.name+" has read the receipt keys", func() bool { return n.keysRead() > before })
+		}
 	}
 }
 
@@ -260,6 +289,10 @@ func (s *site) writePolicy(month int, t terms) {
 	if t.free {
 		audit += ", predicted-critical: free"
 	}
+	answers := ""
+	if s.answers != "" {
+		answers = fmt.Sprintf("    answers: {alarm: %q, by: ann, reason: the model was repaired}\n", s.answers)
+	}
 	s.write("policy.yaml", fmt.Sprintf(`models:
   - name: %s
     version: m1
@@ -269,9 +302,9 @@ func (s *site) writePolicy(month int, t terms) {
     primary: {score: entropy, threshold: %.3f}
     fallback: {score: maxprob, threshold: 0.5}
     audit: {%s}
-    calibrated:
-      lines: {critical_fnr: %v, critical_miss_rate: %v}
-`, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month), audit,
+%s    calibrated:
+      lines: {critical_fnr: %v, critical_miss_rate: %v, by: ann, on: "2030-12-01"}
+`, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month), audit, answers,
 		t.fnrLine, t.missRateLine))
 	if len(s.nodes()) == 0 {
 		return
@@ -289,10 +322,13 @@ func (s *site) writePolicy(month int, t terms) {
 		return true
 	})
 	s.learnPolicy(t)
+	if s.answers != "" {
+		s.answers, s.account.cleared[0] = "", s.now()
+	}
 }
 
 // usual is what the policies promise.
-var usual = terms{rate: 0.2, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 1000}
+var usual = terms{rate: 0.5, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 2e6}
 
 // learnPolicy notes the hash of the policy in force.
 func (s *site) learnPolicy(t terms) {

@@ -43,6 +43,7 @@ type comparison struct {
 	*site
 	at       time.Time
 	promises map[promiseKey]*ckdv1.PromiseFigures // as the ledger lists them
+	evidence [2]evidence                          // of the account
 	found    []string
 }
 
@@ -73,7 +74,7 @@ func (c *comparison) listed() {
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.promises = map[promiseKey]*ckdv1.PromiseFigures{}
+	c.promises, c.evidence = map[promiseKey]*ckdv1.PromiseFigures{}, c.account.evidence(c.at)
 	for _, p := range list.GetPromises() {
 		c.promises[promiseKey{p.GetPromise().GetPolicy().GetHash(), p.GetPromise().GetModelVersion()}] = p
 	}
@@ -107,12 +108,16 @@ func (c *comparison) promise(where string, got *ckdv1.PromiseFigures, want *prom
 		} {
 			c.equal(where, n.what, float64(n.got), float64(n.want))
 		}
-		c.equal(where, "the sum of pi", g.GetExpected(), w.expected)
+		if math.Abs(g.GetExpected()-w.expected) > 1e-6*w.expected { // receipts hold pi in single precision
+			c.differ(where, "the sum of pi is %v, expected %v", g.GetExpected(), w.expected)
+		}
 	}
 	mature, all := want.figures(c.at, false), want.figures(c.at, true)
 	c.summary(where+": mature", got.GetMature(), &mature)
 	c.summary(where+": all", got.GetProvisional(), &all)
-	c.equal(where+": mature", "unconfirmed", float64(got.GetMature().GetReaders().GetUnconfirmed()), float64(mature.unconfirmed()))
+	c.equal(where+": mature", "unconfirmed", float64(got.GetMature().GetReaders().GetUnconfirmed()), float64(mature.unconfirmed))
+	c.equal(where+": mature", "missed by the model", float64(got.GetMature().GetReaders().GetMissed()), float64(mature.missed))
+	c.equal(where+": mature", "withdrawn", float64(got.GetMature().GetReaders().GetWithdrawn()), float64(mature.withdrawn))
 	c.verdict(where, got, want)
 }
 
@@ -139,13 +144,14 @@ func (c *comparison) summary(where string, got *ckdv1.OutcomeSummary, want *figu
 	c.equal(where, "disputed inputs", float64(r.GetDisputed()), float64(want.disputed))
 }
 
-// verdict compares alarms with the account's evidence, and asks whether a promise may be said to hold.
+// verdict compares alarms with the account's evidence, and asks whether the verdict may be said.
 func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *promise) {
-	alarm := false
-	for i := range 2 {
-		g, w := got.GetMature().GetFigures()[i].GetMonitor(), want.evidence(c.at, i == 1)
-		where := fmt.Sprintf("%s: alarm of the %s", where, []string{"FNR", "miss rate"}[i])
+	alarm, doubt := false, false
+	for i, w := range c.evidence {
+		f := got.GetMature().GetFigures()[i]
+		g, where := f.GetMonitor(), fmt.Sprintf("%s: alarm of the %s", where, []string{"FNR", "miss rate"}[i])
 		c.equal(where, "the evidence", g.GetEvidence(), w.value)
+		c.equal(where, "the line", f.GetLine(), want.lines[i])
 		if g.GetRaised() != w.raised {
 			c.differ(where, "is up: %v, expected %v", g.GetRaised(), w.raised)
 		}
@@ -153,11 +159,15 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 			c.differ(where, "was raised by the day %v, expected %v", g.GetRaisedBy().AsTime(), w.raisedBy)
 		}
 		alarm = alarm || w.raised
+		doubt = doubt || w.isDoubtful() || f.GetAverage().GetLow() > want.lines[i] || f.GetModelAverage().GetLow() > want.lines[i]
 	}
 	p := got.GetPromise()
 	c.verdicts[p.GetVerdict()]++
 	if violated := p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED; p.GetAlarm() != alarm || violated != alarm {
 		c.differ(where, "the verdict is %v, the alarm is up: %v, expected %v", p.GetVerdict(), p.GetAlarm(), alarm)
+	}
+	if inDoubt := p.GetVerdict() == ckdv1.Verdict_VERDICT_IN_DOUBT; !alarm && inDoubt != doubt {
+		c.differ(where, "the verdict is %v, it is in doubt: %v", p.GetVerdict(), doubt)
 	}
 	if why := want.mayHold(c.at); why != "" && p.GetVerdict() == ckdv1.Verdict_VERDICT_HOLDING {
 		c.differ(where, "the promise is said to hold although %s", why)
@@ -168,8 +178,9 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 func (c *comparison) node(n *node) {
 	m := n.model()
 	_, health, _ := n.Get("/healthz")
+	c.faults(n)
 	if c.ledger.Daemon == nil {
-		if n != c.ledger && !strings.Contains(health, "ledger") {
+		if !strings.Contains(health, "has not answered") {
 			c.differ(n.name, "/healthz does not say that the ledger is away:\n%s", health)
 		}
 		return
@@ -197,6 +208,24 @@ func (c *comparison) node(n *node) {
 		c.differ(n.name, "/healthz says that a promise is violated: %v, expected %v:\n%s", said, violated, health)
 	}
 	c.page(n, listed)
+}
+
+// faults compares what a daemon says is wrong between it and the ledger with what is.
+func (c *comparison) faults(n *node) {
+	isSkewed := func(n *node) bool { return n.skew != 0 }
+	expected := map[string]bool{"away": c.ledger.Daemon == nil, "clock": isSkewed(n)}
+	if n == c.ledger {
+		expected["replicas"] = c.lags || slices.ContainsFunc(c.replicas, isSkewed)
+	} else {
+		expected["receipt_key"] = c.lags
+	}
+	m := n.Metrics()
+	for _, fault := range []string{"away", "unheard", "other_ledger", "clock", "receipt_key", "policy", "state", "replicas"} {
+		got, found := m.Value("ckd_ledger_fault", "fault", fault)
+		if !found || (got == 1) != expected[fault] {
+			c.differ(n.name, "ckd_ledger_fault for %s is %v, expected %v", fault, got, expected[fault])
+		}
+	}
 }
 
 func sameButTime(a, b *ckdv1.Promise) bool {
@@ -271,6 +300,7 @@ func (c *comparison) metrics() {
 		for verdict, name := range map[ckdv1.Verdict]string{
 			ckdv1.Verdict_VERDICT_NO_LINE: "no_line", ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: "too_few_outcomes",
 			ckdv1.Verdict_VERDICT_HOLDING: "holding", ckdv1.Verdict_VERDICT_VIOLATED: "violated",
+			ckdv1.Verdict_VERDICT_IN_DOUBT: "in_doubt",
 		} {
 			is := 0.0
 			if p.GetPromise().GetVerdict() == verdict {
@@ -340,9 +370,11 @@ func (c *comparison) export() {
 			e := lines[hex.EncodeToString(d.number[:])]
 			delete(lines, hex.EncodeToString(d.number[:]))
 			switch {
-			case e == nil && len(d.readings) > 0:
-				c.differ(where, "%s of %v is missing", d.id, k)
+			case d.deleted && e != nil:
+				c.differ(where, "%s of %v is there, and was deleted", d.id, k)
+			case d.deleted, e == nil && len(d.readings) == 0:
 			case e == nil:
+				c.differ(where, "%s of %v is missing", d.id, k)
 			case len(d.readings) == 0:
 				c.differ(where, "%s of %v is there without a reading", d.id, k)
 			default:

@@ -230,6 +230,41 @@ func TestInDoubt(t *testing.T) {
 	}
 }
 
+// TestHoldsAfterAlarm expects the average of a model to begin anew where an alarm was ended, as its evidence
+// does: else the bad time that was answered would keep every later policy in doubt.
+func TestHoldsAfterAlarm(t *testing.T) {
+	b := openBench(t, ledger.NoSync(ledger.Options{}))
+	b.now = day0.Add(3 * oneDay)
+	b.decide(0, 60, free(), "a")
+	b.decide(0, 40, audited(.02), "a")
+	b.mature(0)
+	if s := b.state(); s.Verdict != promise.Violated || !s.Since.Equal(day0) {
+		t.Fatalf("%v, the model since %v", s.Verdict, s.Since)
+	}
+	if err := b.Clear("dr. eve", "the model was repaired", b.policy, version); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.state(); s.Verdict == promise.Holding || s.Mature.FNR.Model.High < 1 {
+		t.Errorf("%v, the model at most %v without an outcome since the alarm", s.Verdict, s.Mature.FNR.Model.High)
+	}
+	const again = 20
+	b.now = day0.Add((again + 1) * oneDay)
+	b.next("threshold: 0.5}", "threshold: 0.4}")
+	b.decide(again, 4000, free(), "a")
+	b.decide(again, 100, audited(.02), "c")
+	b.decide(again, 100, deferred(), "a")
+	b.told(again, 4000, 100)
+	b.issue(again, receipt.Deferred, 100, 100, 100)
+	b.mature(again)
+	for range 2 {
+		s := b.state()
+		if f := s.Mature.FNR; s.Verdict != promise.Holding || !(f.Model.High < f.Line) || !s.Since.Equal(day0.Add(again*oneDay)) {
+			t.Errorf("%v %q, the model at most %v since %v", s.Verdict, s.Why, f.Model.High, s.Since)
+		}
+		b.reopen()
+	}
+}
+
 // TestSince estimates when a risk rose after a long good past, and what it has been since.
 func TestSince(t *testing.T) {
 	b := openBench(t, ledger.NoSync(ledger.Options{}))

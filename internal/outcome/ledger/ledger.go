@@ -38,11 +38,12 @@ type Ledger struct {
 	runs     runs
 	replicas replicas
 
-	mu     sync.Mutex // guards what follows; held while states are brought up to date
-	models map[string]*model
-	seen   uint64                 // the commit up to which the store was read
-	last   atomic.Pointer[recent] // all states as last computed; nil for never
-	reads  atomic.Int64           // decisions read to count them, for tests
+	mu       sync.Mutex // guards what follows; held while states are brought up to date
+	models   map[string]*model
+	unstored error                  // what kept the last states from being stored
+	seen     uint64                 // the commit up to which the store was read
+	last     atomic.Pointer[recent] // all states as last computed; nil for never
+	reads    atomic.Int64           // decisions read to count them, for tests
 }
 
 // ErrPolicyUnknown says that no daemon has told a policy.

@@ -89,15 +89,27 @@ func (l *Ledger) Run(ctx context.Context, failed func(error)) {
 		case <-tick.C:
 			if _, err := l.Recent(); err != nil {
 				failed(err)
+			} else if err := l.failure(); err != nil {
+				failed(fmt.Errorf("the evidence waits until it can be stored: %w", err))
 			}
 		}
 	}
+}
+
+// failure returns what kept the last states from being stored; nil also while they are computed.
+func (l *Ledger) failure() error {
+	if !l.mu.TryLock() {
+		return nil
+	}
+	defer l.mu.Unlock()
+	return l.unstored
 }
 
 // compute returns all states, and keeps them for Recent. The caller holds mu.
 func (l *Ledger) compute() ([]*promise.Promise, error) {
 	const share = 20
 	began := time.Now()
+	l.unstored = nil
 	states, err := l.refresh()
 	if errors.Is(err, store.ErrConflict) { // another process has taken a cohort meanwhile
 		states, err = l.refresh()
@@ -279,9 +291,11 @@ func (l *Ledger) bring(m *model, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := l.take(m, taken, now); err != nil {
-		return err
+	untaken := l.take(m, taken, now)
+	if errors.Is(untaken, store.ErrConflict) {
+		return untaken
 	}
+	l.unstored = errors.Join(l.unstored, untaken) // figures are read also where the disk is full; evidence waits
 	states := make([]*promise.Promise, 0, len(m.Runs))
 	m.next = time.Time{}
 	for _, r := range m.Runs {
@@ -294,7 +308,7 @@ func (l *Ledger) bring(m *model, now time.Time) error {
 		}
 		states = append(states, s)
 	}
-	m.states, m.pending = states, false
+	m.states, m.pending = states, untaken != nil
 	return nil
 }
 
@@ -312,10 +326,8 @@ func (l *Ledger) countStale(m *model) (map[promise.Place]promise.Taken, error) {
 			if err != nil {
 				return nil, err
 			}
-			if !l.options.ReadOnly {
-				if err := l.store.Update(func(tx *store.Tx) error { return tx.PutCount(number, start, changes, data) }); err != nil {
-					return nil, err
-				}
+			if !l.options.ReadOnly { // what a full disk does not take is counted again after a restart
+				l.unstored = errors.Join(l.unstored, l.store.Update(func(tx *store.Tx) error { return tx.PutCount(number, start, changes, data) }))
 			}
 			r.Cohort(start).Count, r.changes[start] = count, changes
 			taken[promise.Place{Start: start, Promise: number}] = early

@@ -198,6 +198,17 @@ func (a *Alarms) Recall(w Watch, raised time.Time) bool {
 	return true
 }
 
+// began returns the place of the last cohort before an alarm of a pooled risk ended, the latest such.
+func (a *Alarms) began() Place {
+	latest := Place{Start: math.MinInt64}
+	for w, one := range a.byWatch {
+		if w.Class == "" && one.began.Compare(latest) > 0 {
+			latest = one.began
+		}
+	}
+	return latest
+}
+
 // Take adds the evidence of a cohort, and returns the alarms that it raised.
 func (a *Alarms) Take(t *truth.Terms, at Place, bets *Bets, taken Taken, now time.Time) (raised []Watch, err error) {
 	before := a.Raised()

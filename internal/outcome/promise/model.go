@@ -199,7 +199,8 @@ type Model struct {
 	replay *replay
 }
 
-// replay is the evidence of a model over the outcomes as they are now.
+// replay is the evidence of a model over the outcomes as they are now, and its average since an alarm last
+// ended.
 type replay struct {
 	alarms    *Alarms
 	sequences *sequences
@@ -276,12 +277,16 @@ func (m *Model) again() (*replay, error) {
 	if m.replay == nil || !counts.extends(m.taken) {
 		m.replay, m.taken = &replay{alarms: m.Alarms.replayed(), sequences: newSequences(true)}, nil
 	}
+	began := m.Alarms.began()
 	for _, s := range steps[len(m.taken):] {
-		if m.replay.since.IsZero() {
-			m.replay.since = time.UnixMicro(s.Cohort.Start).UTC()
-		}
 		if err := m.replay.alarms.take(s.Run.Terms, s.Place(), s.Cohort.Bets, s.Cohort.Count.steps); err != nil {
 			return nil, err
+		}
+		if s.Place().Compare(began) <= 0 {
+			continue
+		}
+		if m.replay.since.IsZero() {
+			m.replay.since = time.UnixMicro(s.Cohort.Start).UTC()
 		}
 		if err := m.replay.sequences.take(s.Run.Terms, s.Cohort.Bets.Settings, s.Cohort.Count.steps); err != nil {
 			return nil, err

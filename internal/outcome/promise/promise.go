@@ -34,7 +34,8 @@ type Promise struct {
 	// do not.
 	Alarm bool
 
-	// Since begins the first cohort of the model, of whichever policy.
+	// Since begins the first cohort of the model, of whichever policy, that its evidence rests on: the first
+	// after an alarm last ended. It is zero where there is none.
 	Since time.Time
 	// Expected is what the outcomes of earlier policies said of this one when it came into force; nil if
 	// none could say anything.

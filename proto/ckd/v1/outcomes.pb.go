@@ -1582,7 +1582,8 @@ type PromiseFigures struct {
 	History []*PromisePoint `protobuf:"bytes,11,rep,name=history,proto3" json:"history,omitempty"`
 	// When the next cohort's outcomes are all due; absent where none is open.
 	NextMature *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=next_mature,json=nextMature,proto3" json:"next_mature,omitempty"`
-	// Begin of the first cohort of the model, of whichever policy and version.
+	// Begin of the first cohort of the model, of whichever policy and version, after an
+	// alarm last ended; absent where there is none.
 	ModelSince *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=model_since,json=modelSince,proto3" json:"model_since,omitempty"`
 	// What the outcomes of the model's earlier policies said of this one when it came into
 	// force; absent where their receipts do not have what it compares.
