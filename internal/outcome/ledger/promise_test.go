@@ -272,20 +272,6 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestDisputedAlone expects a figure of which only disputed inputs are known to have neither an estimate
-// nor an interval: every surface shows both or none.
-func TestDisputedAlone(t *testing.T) {
-	b := openBench(t, ledger.Options{})
-	b.now = day0.Add(2 * oneDay)
-	r := b.seal(audited(.1))
-	b.report(ledger.Outcome{Receipt: r, Truth: "a", Source: "ann"}, ledger.Outcome{Receipt: r, Truth: "c", Source: "bob"})
-	b.mature(0)
-	f := b.state().Mature.FNR
-	if f.Disputed != 1 || f.Critical != 0 || !math.IsNaN(f.Value) || !math.IsNaN(f.Low) || !math.IsNaN(f.High) {
-		t.Errorf("%+v", f)
-	}
-}
-
 func TestTables(t *testing.T) {
 	b := openBench(t, ledger.Options{})
 	b.now = day0.Add(2 * oneDay)

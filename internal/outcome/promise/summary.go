@@ -249,11 +249,13 @@ func (b *summariser) figure(w Watch, e *evidence.Estimate, disputed uint64, r *s
 	f := Figure{Risk: w.Risk, Outcomes: e.Outcomes, Critical: e.Critical, Misses: e.Misses, Disputed: disputed, Value: e.Value(),
 		Low: nan, High: nan, Unweighted: nan, Lately: unknownShare(wholeOf(w.Risk)), Overdue: unknownLimits(),
 		AtSensitivity: unknownLimits(), Model: unknownLimits(), Line: nan, Needed: nan}
-	if e.Critical == 0 {
+	if e.Critical+disputed == 0 {
 		return f
 	}
 	f.Low, f.High = r.interval(w)
-	f.Unweighted = float64(e.Misses) / float64(e.Critical)
+	if e.Critical > 0 {
+		f.Unweighted = float64(e.Misses) / float64(e.Critical)
+	}
 	f.AtSensitivity = Limits{atSensitivity(f.Value, b.sensitivity), atSensitivity(f.Low, b.sensitivity),
 		atSensitivity(f.High, b.sensitivity)}
 	return f
