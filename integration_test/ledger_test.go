@@ -42,7 +42,7 @@ func TestLedgerBackup(t *testing.T) {
 	f.expectFNR(t, d, reviewed)
 
 	text := outcomesOn(t, d, "figures")
-	for _, want := range []string{"fetal-health, version", "Of the retained critical inputs", "called critical", "Outcomes are due 1s after"} {
+	for _, want := range []string{"fetal-health, version", "of the retained critical inputs", "called critical", "Outcomes are due 1s after"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the figures lack %q:\n%s", want, text)
 		}

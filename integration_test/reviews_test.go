@@ -111,7 +111,7 @@ func TestReviewList(t *testing.T) {
 // reviewsOf returns the list to review.
 func reviewsOf(t *testing.T, d *daemon) *pagestate.ReviewList {
 	t.Helper()
-	code, text, _ := d.Get("/triage/reviews")
+	code, text, _ := d.Get("/triage/reviews?source=room")
 	var list pagestate.ReviewList
 	if err := json.Unmarshal([]byte(text), &list); err != nil || code != http.StatusOK {
 		t.Fatalf("%d %.300s: %v", code, text, err)

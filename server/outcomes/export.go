@@ -58,7 +58,7 @@ func (s *Service) ExportOutcomes(r *ckdv1.ExportOutcomesRequest, stream grpc.Ser
 }
 
 func (s *Service) exportOutcomes(out *lines, who *auth.Identity, format ledger.Format, r *ckdv1.ExportOutcomesRequest) error {
-	promises, err := s.Ledger.Recent()
+	promises, err := s.Ledger.States()
 	if err != nil {
 		return err
 	}
