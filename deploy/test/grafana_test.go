@@ -360,9 +360,13 @@ func TestDashboardsShow(t *testing.T) {
 	keys := receiptKeys(t)
 	cert, key, authority := certificate(t)
 
+	ledger := testbed.Ledger(t, ckd) // which has a backup, as it should
+	if out, err := exec.Command(ckd, "outcomes", "backup", "--ledger", ledger, "--out", filepath.Join(t.TempDir(), "backup.db")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	// Two of the seven digits share a label.
 	start := exec.Command(ckd, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--policy", policies, "--class-labels", "5", "--class-buckets",
-		"--receipt-keys", keys, "--ledger", testbed.Ledger(t, ckd))
+		"--receipt-keys", keys, "--ledger", ledger)
 	start.Env = append(os.Environ(), "GOMEMLIMIT=1GiB")
 	plain := testbed.Start(t, start, 1)
 	encrypted := testbed.Serve(t, ckd, "--policy", policies, "--class-labels", "5", "--class-buckets",
