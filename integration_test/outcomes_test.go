@@ -245,7 +245,7 @@ func TestOutcomes(t *testing.T) {
 
 	eventually(t, "the ledger knows of all decisions", func() bool { return f.decisions(t, d) == 1000 })
 	exported := mustRun(t, "outcomes", "export", "--addr", d.GRPC[0])
-	if n := strings.Count(exported.Stdout, "\n"); n != len(reviewed) || strings.Contains(exported.Stdout, reviewed[0].ID+`"`) {
+	if n := strings.Count(exported.Stdout, "\n"); n != len(reviewed) || strings.Contains(exported.Stdout, `"`+reviewed[0].ID+`"`) {
 		t.Errorf("%d lines exported, want %d, none with an id", n, len(reviewed))
 	}
 	if r := d.mustAsk(http.MethodGet, "/v1/promises", ""); r.code != http.StatusOK || !strings.Contains(r.body, `"critical_fnr_line":0.5`) {
