@@ -131,8 +131,8 @@ func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error
 		more = false
 		err := w.l.store.View(func(tx *store.Tx) error {
 			return tx.Scan(w.number, from, before, func(d *truth.Decision) error {
-				key := store.Key{Promise: w.number, Time: d.Receipt.Time, ID: d.ID}
-				if last != (store.Key{}) && compareKeys(key, last) <= 0 {
+				key := store.KeyOf(w.number, &d.Receipt, d.ID)
+				if last != (store.Key{}) && key.Compare(&last) <= 0 {
 					return nil
 				}
 				if len(piece) == most {

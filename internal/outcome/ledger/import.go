@@ -46,22 +46,8 @@ func (l *Ledger) Import(who, reason string, batch []Imported) ([]Answer, error) 
 	var e *entry
 	err := l.store.Update(func(tx *store.Tx) error {
 		e = newEntry(l, tx)
-		if err := e.find(readings); err != nil {
-			return err
-		}
-		for i := range readings {
-			if readings[i].terms != nil {
-				e.enter(&readings[i], &answers[i])
-			}
-		}
-		added := 0
-		for _, d := range e.decisions {
-			added += len(d.fresh)
-		}
-		if added == 0 {
-			return nil
-		}
-		if err := e.write(); err != nil {
+		added, err := e.store(readings, answers)
+		if added == 0 || err != nil {
 			return err
 		}
 		return l.note(tx, Event{Kind: EventImported, By: who, Reason: reason, Detail: fmt.Sprintf("%d readings of an export", added)})

@@ -195,7 +195,7 @@ func (l *Ledger) choose(c Choice, d *Deleted) (chosen, string, error) {
 		case r.Draw != 0:
 			found.choices = append(found.choices, store.Choice{Promise: run.Number, Draw: r.Draw})
 		default:
-			found.keys = append(found.keys, store.Key{Promise: run.Number, Time: r.Time, ID: id})
+			found.keys = append(found.keys, store.KeyOf(run.Number, &r, id))
 		}
 	}
 	return found, fmt.Sprintf("of the inputs of %d receipts", len(c.Receipts)), nil

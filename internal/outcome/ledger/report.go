@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -44,18 +43,10 @@ func (l *Ledger) Report(who string, batch []Outcome) ([]Answer, error) {
 		return answers, nil
 	}
 	var e *entry
-	err := l.store.Update(func(tx *store.Tx) (err error) {
+	err := l.store.Update(func(tx *store.Tx) error {
 		e = newEntry(l, tx)
-		if err := e.find(opened); err != nil {
-			return err
-		}
-		for i := range opened {
-			if opened[i].terms == nil {
-				continue
-			}
-			e.enter(&opened[i], &answers[i])
-		}
-		return e.write()
+		_, err := e.store(opened, answers)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the outcomes are not stored: %w", err)
@@ -159,6 +150,7 @@ type entry struct {
 	decisions map[store.Key]*entered
 	drawn     map[int64]map[uint64]store.Key // by run: of each draw the decision that counts
 	touched   map[cohortKey]bool
+	added     int // readings
 }
 
 // entered is a decision of which the batch says something.
@@ -174,27 +166,112 @@ func newEntry(l *Ledger, tx *store.Tx) *entry {
 		drawn: make(map[int64]map[uint64]store.Key), touched: make(map[cohortKey]bool)}
 }
 
-// find reads what the store has of the decisions and draws of a batch.
-func (e *entry) find(batch []opened) error {
-	var keys []store.Key
-	draws := make(map[int64][]uint64)
+// store stores the outcomes of a batch that are to be stored, answers each, and returns how many readings
+// are new. What the store does not have it finds by storing it.
+func (e *entry) store(batch []opened, answers []Answer) (added int, err error) {
+	rest, err := e.insert(batch, answers)
+	if err != nil {
+		return 0, err
+	}
+	if err := e.find(batch, rest); err != nil {
+		return 0, err
+	}
+	for _, i := range rest {
+		e.enter(&batch[i], &answers[i])
+	}
+	return e.added, e.write()
+}
+
+// run returns the run of an outcome.
+func (e *entry) run(o *opened) (store.Promise, error) {
+	name := runKey{o.terms.Hash, o.decision.Receipt.Version}
+	run, known := e.runs[name]
+	if known {
+		return run, nil
+	}
+	run, err := e.l.run(e.tx, o.terms, name.version)
+	e.runs[name] = run
+	return run, err
+}
+
+// insert stores the outcomes of inputs of which the batch has one and the store none, without looking
+// for them before, and answers these. It returns the places of the others that are to be stored.
+func (e *entry) insert(batch []opened, answers []Answer) (rest []int, err error) {
+	type input struct {
+		run  int64
+		draw uint64
+		id   receipt.ID // of an input without a draw
+	}
+	inputs, outcomes := make([]input, len(batch)), make(map[input]int)
 	for i := range batch {
-		if batch[i].terms == nil {
+		o := &batch[i]
+		if o.terms == nil {
 			continue
 		}
-		r := &batch[i].decision.Receipt
-		name := runKey{r.Policy, r.Version}
-		run, known := e.runs[name]
-		if !known {
-			var err error
-			if run, err = e.l.run(e.tx, batch[i].terms, r.Version); err != nil {
-				return err
-			}
-			e.runs[name] = run
+		run, err := e.run(o)
+		if err != nil {
+			return nil, err
 		}
-		keys = append(keys, store.Key{Promise: run.Number, Time: r.Time, ID: batch[i].decision.ID})
+		inputs[i] = input{run: run.Number, draw: o.decision.Receipt.Draw}
+		if inputs[i].draw == 0 {
+			inputs[i].id = o.decision.ID
+		}
+		outcomes[inputs[i]]++
+	}
+	for i := range batch {
+		o, a := &batch[i], &answers[i]
+		if o.terms == nil || e.refuse(o, a) {
+			continue
+		}
+		if outcomes[inputs[i]] > 1 {
+			rest = append(rest, i)
+			continue
+		}
+		before := o.terms.Find(&o.decision, truth.EndOfTime)
+		d := o.decision
+		d.Add(o.reading)
+		inserted, err := e.tx.InsertFirst(inputs[i].run, &d, o.sealed)
+		if err != nil {
+			return nil, err
+		}
+		if !inserted {
+			rest = append(rest, i)
+			continue
+		}
+		e.added++
+		e.touch(store.KeyOf(inputs[i].run, &d.Receipt, d.ID))
+		e.answer(o, &d, &before, nil, a)
+	}
+	return rest, nil
+}
+
+// refuse answers an outcome whose cohort lost outcomes to a deletion.
+func (e *entry) refuse(o *opened, a *Answer) bool {
+	r := &o.decision.Receipt
+	until := e.l.runs.refused(e.runs[runKey{r.Policy, r.Version}], r.Time)
+	if until.IsZero() {
+		return false
+	}
+	a.Status, a.Field = Invalid, "receipt"
+	a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", until.Format(time.RFC3339))
+	return true
+}
+
+// key returns the key of an outcome's decision.
+func (e *entry) key(o *opened) store.Key {
+	r := &o.decision.Receipt
+	return store.KeyOf(e.runs[runKey{r.Policy, r.Version}].Number, r, o.decision.ID)
+}
+
+// find reads what the store has of the decisions and draws of some outcomes.
+func (e *entry) find(batch []opened, places []int) error {
+	var keys []store.Key
+	draws := make(map[int64][]uint64)
+	for _, i := range places {
+		key, r := e.key(&batch[i]), &batch[i].decision.Receipt
+		keys = append(keys, key)
 		if r.Draw != 0 && truth.Reviewed(r) {
-			draws[run.Number] = append(draws[run.Number], r.Draw)
+			draws[key.Promise] = append(draws[key.Promise], r.Draw)
 		}
 	}
 	known, err := e.tx.Decisions(keys)
@@ -214,14 +291,7 @@ func (e *entry) find(batch []opened) error {
 
 // enter adds a reading to its decision, and answers.
 func (e *entry) enter(o *opened, a *Answer) {
-	r := &o.decision.Receipt
-	run := e.runs[runKey{r.Policy, r.Version}]
-	if until := e.l.runs.refused(run, r.Time); !until.IsZero() {
-		a.Status, a.Field = Invalid, "receipt"
-		a.Why = fmt.Sprintf("decided before %s, up to when outcomes were deleted", until.Format(time.RFC3339))
-		return
-	}
-	key := store.Key{Promise: run.Number, Time: r.Time, ID: o.decision.ID}
+	key := e.key(o)
 	d := e.decisions[key]
 	if d == nil {
 		added := o.decision
@@ -240,6 +310,7 @@ func (e *entry) enter(o *opened, a *Answer) {
 		changed = d.Add(o.reading)
 	}
 	if changed {
+		e.added++
 		d.fresh = append(d.fresh, o.reading)
 		e.keep(key, d)
 	}
@@ -300,7 +371,7 @@ func (e *entry) keep(key store.Key, d *entered) {
 	drawn := e.drawn[key.Promise]
 	first, some := drawn[r.Draw]
 	switch {
-	case some && compareKeys(first, key) < 0:
+	case some && first.Compare(&key) < 0:
 		d.Duplicate = true
 		return
 	case some:
@@ -329,20 +400,23 @@ func (e *entry) touch(key store.Key) {
 	}
 }
 
-func compareKeys(a, b store.Key) int {
-	return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Time, b.Time), bytes.Compare(a.ID[:], b.ID[:]))
-}
-
-// write stores what has changed, in the order of keys.
+// write stores what has changed. What counts no longer is stored first: one decision counts for a draw.
 func (e *entry) write() error {
-	keys := make([]store.Key, 0, len(e.decisions))
 	for key, d := range e.decisions {
-		if len(d.fresh) > 0 || d.demoted {
-			keys = append(keys, key)
+		if d.demoted {
+			if err := e.tx.SetDuplicate(key); err != nil {
+				return err
+			}
 		}
 	}
-	slices.SortFunc(keys, compareKeys)
-	for _, key := range keys {
+	var changed []store.Key
+	for key, d := range e.decisions {
+		if len(d.fresh) > 0 {
+			changed = append(changed, key)
+		}
+	}
+	slices.SortFunc(changed, func(a, b store.Key) int { return a.Compare(&b) })
+	for _, key := range changed {
 		if err := e.writeOne(key, e.decisions[key]); err != nil {
 			return err
 		}
@@ -363,16 +437,8 @@ func (e *entry) write() error {
 }
 
 func (e *entry) writeOne(key store.Key, d *entered) error {
-	if d.sealed != nil {
-		return e.tx.Insert(key.Promise, d.Decision, d.sealed)
+	if d.sealed == nil {
+		return e.tx.PutReadings(key, d.fresh)
 	}
-	if len(d.fresh) > 0 {
-		if err := e.tx.PutReadings(key, d.fresh); err != nil {
-			return err
-		}
-	}
-	if d.demoted {
-		return e.tx.SetDuplicate(key)
-	}
-	return nil
+	return e.tx.Insert(key.Promise, d.Decision, d.sealed)
 }

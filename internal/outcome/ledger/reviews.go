@@ -92,7 +92,7 @@ func (l *Ledger) review(tx *store.Tx, r *receipt.Receipt, id receipt.ID, now tim
 	if !known {
 		return v, nil
 	}
-	key := store.Key{Promise: run.Number, Time: r.Time, ID: id}
+	key := store.KeyOf(run.Number, r, id)
 	stored, err := tx.Decisions([]store.Key{key})
 	if err != nil {
 		return v, err
@@ -100,7 +100,7 @@ func (l *Ledger) review(tx *store.Tx, r *receipt.Receipt, id receipt.ID, now tim
 	d := stored[key]
 	if d == nil {
 		first, err := tx.Earliest(run.Number, []uint64{r.Draw})
-		if counts, some := first[r.Draw]; some && compareKeys(counts, key) < 0 {
+		if counts, some := first[r.Draw]; some && counts.Compare(&key) < 0 {
 			v.Status = ReviewDuplicate
 		}
 		return v, err

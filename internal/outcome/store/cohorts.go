@@ -1,5 +1,7 @@
 package store
 
+import "database/sql/driver"
+
 // A Cohort is what is kept of the decisions of one period of a promise.
 type Cohort struct {
 	Promise, Start int64
@@ -11,44 +13,78 @@ type Cohort struct {
 	Point          []byte
 }
 
-// putCohort stores the changes of a cohort, and that this commit touched it.
-func (tx *Tx) putCohort(promise, start int64, changes uint64) error {
-	_, err := tx.exec("INSERT INTO cohort (promise, start, changes, commits, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (promise, start) DO UPDATE SET "+
-		"changes = excluded.changes, commits = excluded.commits, sum = excluded.sum",
-		promise, start, int64(changes), tx.commit(), tableCohort.sum(promise, start, changes, tx.commit()))
+// A cohort is the row that other rows know a Cohort by.
+type cohort struct {
+	number         int64 // 0 for one that is not stored
+	promise, start int64
+	changes        uint64
+	commits        int64 // the commit that touched or put it last
+}
+
+const cohortColumns = "cohort, promise, start, changes, commits, sum"
+
+func (c *cohort) sum() int64 {
+	return tableCohort.sum(c.number, c.promise, c.start, c.changes, c.commits)
+}
+
+func readCohort(r *row) (c cohort) {
+	c = cohort{r.int(), r.int(), r.int(), r.uint(), r.int()}
+	r.check(c.sum())
+	return c
+}
+
+// cohort returns the cohort of a promise that begins at a time.
+func (tx *Tx) cohort(promise, start int64) (cohort, error) {
+	c := cohort{promise: promise, start: start}
+	_, err := tx.one(func(r *row) { c = readCohort(r) }, "SELECT "+cohortColumns+" FROM cohort WHERE promise = ? AND start = ?", promise, start)
+	return c, err
+}
+
+// eachCohort calls each with some cohorts.
+func (tx *Tx) eachCohort(each func(c *cohort) error, where string, args ...driver.Value) error {
+	var all []cohort
+	err := tx.query(func(r *row) error {
+		all = append(all, readCohort(r))
+		return nil
+	}, "SELECT "+cohortColumns+" FROM cohort WHERE "+where, args...)
+	for i := range all {
+		if err == nil {
+			err = each(&all[i])
+		}
+	}
 	return err
 }
 
-// changes returns how often a cohort was touched.
-func (tx *Tx) changes(promise, start int64) (changes uint64, err error) {
-	_, err = tx.one(func(r *row) {
-		changes = r.uint()
-		commits := r.int()
-		r.check(tableCohort.sum(promise, start, changes, commits))
-	}, "SELECT changes, commits, sum FROM cohort WHERE promise = ? AND start = ?", promise, start)
-	return changes, err
+// putCohort stores a cohort, and that this commit touched it.
+func (tx *Tx) putCohort(c *cohort) error {
+	if c.number == 0 {
+		if _, err := tx.one(func(r *row) { c.number = r.int() }, "SELECT COALESCE(MAX(cohort), 0) + 1 FROM cohort"); err != nil {
+			return err
+		}
+	}
+	c.commits = tx.commit()
+	_, err := tx.exec("INSERT INTO cohort ("+cohortColumns+") VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (cohort) DO UPDATE SET "+
+		"changes = excluded.changes, commits = excluded.commits, sum = excluded.sum",
+		c.number, c.promise, c.start, int64(c.changes), c.commits, c.sum())
+	return err
 }
 
 // Touch notes that the decisions of a cohort changed, and makes the cohort if it is new.
 func (tx *Tx) Touch(promise, start int64) error {
-	changes, err := tx.changes(promise, start)
+	c, err := tx.cohort(promise, start)
 	if err != nil {
 		return err
 	}
-	return tx.putCohort(promise, start, changes+1)
+	c.changes++
+	return tx.putCohort(&c)
 }
 
 // Cohorts returns the cohorts that a commit later than since touched or put, by promise and start.
 func (tx *Tx) Cohorts(since uint64) (all []Cohort, err error) {
-	err = tx.query(func(r *row) error {
-		c := Cohort{Promise: r.int(), Start: r.int(), Changes: r.uint()}
-		commits := r.int()
-		if r.check(tableCohort.sum(c.Promise, c.Start, c.Changes, commits)); r.damaged {
-			return errRow
-		}
-		all = append(all, c)
+	err = tx.eachCohort(func(c *cohort) error {
+		all = append(all, Cohort{Promise: c.promise, Start: c.start, Changes: c.changes})
 		return nil
-	}, "SELECT promise, start, changes, commits, sum FROM cohort WHERE commits > ? ORDER BY promise, start", int64(since))
+	}, "commits > ? ORDER BY promise, start", int64(since))
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +119,11 @@ func (tx *Tx) taken(promise, start int64) (taken bool, bets, point []byte, err e
 // PutCount stores what was counted of a cohort while it was touched so often. Where it was touched
 // since, it does nothing.
 func (tx *Tx) PutCount(promise, start int64, changes uint64, count []byte) error {
-	now, err := tx.changes(promise, start)
-	if err != nil || now != changes {
+	c, err := tx.cohort(promise, start)
+	if err != nil || c.changes != changes {
 		return err
 	}
-	if err := tx.putCohort(promise, start, changes); err != nil {
+	if err := tx.putCohort(&c); err != nil {
 		return err
 	}
 	_, err = tx.exec("INSERT INTO count (promise, start, counted, body, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (promise, start) DO UPDATE SET "+
@@ -111,11 +147,11 @@ func (tx *Tx) PutPoint(promise, start int64, point []byte) error {
 }
 
 func (tx *Tx) putTaken(promise, start int64, taken bool, bets, point []byte) error {
-	changes, err := tx.changes(promise, start)
+	c, err := tx.cohort(promise, start)
 	if err != nil {
 		return err
 	}
-	if err := tx.putCohort(promise, start, changes); err != nil {
+	if err := tx.putCohort(&c); err != nil {
 		return err
 	}
 	number := int64(0)

@@ -20,6 +20,9 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
+// pageSize is the size of the pages of a ledger.
+const pageSize = 8192
+
 // file returns the path of the ledger of a folder.
 func file(dir string) string { return filepath.Join(dir, store.FileName) }
 
@@ -79,9 +82,9 @@ func TestOpenRefuses(t *testing.T) {
 		"missing":         {nil, store.ErrMissing, "begin a new ledger: ckd outcomes begin --ledger "},
 		"empty":           {[]byte{}, store.ErrDamaged, "the file is empty: put a backup back: ckd outcomes restore"},
 		"text":            {[]byte("hello"), store.ErrDamaged, "the file has 5 bytes, which is no ledger"},
-		"zeros":           {make([]byte, 8192), store.ErrDamaged, "does not begin as a ledger does"},
+		"zeros":           {make([]byte, 2*pageSize), store.ErrDamaged, "does not begin as a ledger does"},
 		"cut in a page":   {data[:len(data)/2+100], store.ErrDamaged, "the file was cut: it has "},
-		"cut by one page": {data[:len(data)-4096], store.ErrDamaged, "the file was cut: it has "},
+		"cut by one page": {data[:len(data)-pageSize], store.ErrDamaged, "the file was cut: it has "},
 		"other program":   {header(68, 0, 0, 0, 1), store.ErrForeign, "a file of another program"},
 		"other version":   {header(60, 0, 0, 0, 99), store.ErrForeign, "its schema is version 99, expected 1"},
 		"no schema":       {append(bytes.Clone(data[:100]), make([]byte, len(data)-100)...), store.ErrDamaged, "ckd outcomes restore"},
@@ -162,7 +165,7 @@ func TestVerifyFindsFlips(t *testing.T) {
 			continue // refused
 		}
 		if found := faults(t, s); len(found) == 0 {
-			t.Errorf("bit %d of byte %d (page %d, %d) was not found", bit, at, at/4096+1, at%4096)
+			t.Errorf("bit %d of byte %d (page %d, %d) was not found", bit, at, at/pageSize+1, at%pageSize)
 		}
 		s.Close()
 	}
@@ -172,12 +175,12 @@ func TestVerifyFindsFlips(t *testing.T) {
 // the header that say nothing of the content, and the page of pointers that only freeing pages
 // needs.
 func usedBytes(data []byte) (used []int) {
-	for page := 0; page < len(data)/4096; page++ {
-		begin, header := page*4096, 0
+	for page := 0; page < len(data)/pageSize; page++ {
+		begin, header := page*pageSize, 0
 		if page == 0 {
 			header = 100
 		}
-		content := data[begin : begin+4096]
+		content := data[begin : begin+pageSize]
 		low, high := 0, 0
 		free := make(map[int]bool)
 		if kind := content[header]; kind == 2 || kind == 5 || kind == 10 || kind == 13 {
@@ -192,7 +195,7 @@ func usedBytes(data []byte) (used []int) {
 				}
 			}
 		}
-		for at := range 4096 {
+		for at := range pageSize {
 			if page == 0 && (at >= 24 && at < 28 || at >= 36 && at < 52 || at >= 60 && at < 100) || page == 1 {
 				continue
 			}

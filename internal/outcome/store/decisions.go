@@ -3,92 +3,130 @@ package store
 import (
 	"bytes"
 	"cmp"
-	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"strconv"
 
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
-// A Key is the place of a decision. Its receipt states it.
+// A Key names a decision. Its receipt states it.
 type Key struct {
 	Promise, Time int64
 	ID            receipt.ID
+	Draw          uint64
 }
 
-// The columns of a decision that readDecision reads.
+// KeyOf returns the key of a decision under a promise.
+func KeyOf(promise int64, r *receipt.Receipt, id receipt.ID) Key {
+	return Key{promise, r.Time, id, r.Draw}
+}
+
+// Compare orders keys by promise, time and ID.
+func (k *Key) Compare(o *Key) int {
+	return cmp.Or(cmp.Compare(k.Promise, o.Promise), cmp.Compare(k.Time, o.Time), bytes.Compare(k.ID[:], o.ID[:]))
+}
+
+// The columns of a decision that readDecision reads, and where its row is.
 const (
-	decisionColumns = "promise, period, sealer, number, time, draw, grp, duplicate, body, readings, sum"
-	whereDecision   = " FROM decision WHERE promise = ? AND period = ? AND sealer = ? AND number = ?"
-	selectDecision  = "SELECT " + decisionColumns + whereDecision
+	decisionColumns = "decision, promise, time, sealer, number, draw, rank, grp, duplicate, body, readings, sum"
+	selectDecisions = "SELECT " + decisionColumns + " FROM decision WHERE "
+	whereIs         = "draw = ? AND promise = ? AND rank IN (0, ?) AND sealer = ? AND number = ? AND time = ?"
 )
 
-// A place is the key of a decision's row. Decisions lie beside those of their period, by sealer and
-// number. New receipts of a sealer lie at the end of its others, so that a batch changes few pages.
-type place struct {
-	promise                *Promise
-	period, sealer, number int64
+// A slot is what the row of a decision says besides: its number, and what the file knows the promise and
+// the receipt by.
+//
+// Of the decisions with a draw, which are of equal inputs, one has rank 0: the one that counts, if one
+// does. Each other has the rank that its receipt's number gives it, as those without a draw have. So one
+// index says whether a draw is new, which of its decisions counts, and where a receipt is.
+type slot struct {
+	decision       int64 // its cohort's number, and its position in the cohort in the order of arrival
+	promise        *Promise
+	sealer, number int64
+	sealed         uint32 // checksum of the sealed receipt
 }
 
-func (p *place) key() []driver.Value {
-	return []driver.Value{p.promise.Number, p.period, p.sealer, p.number}
-}
+// positionBits is how many bits of a row's number say the position in its cohort.
+const positionBits = 32
 
-// place returns the place of a decision. The sealer is 0, which no row has, where it is not stored.
-func (tx *Tx) place(k *Key) (p place, err error) {
-	if p.promise, err = tx.promise(k.Promise); err != nil {
-		return p, err
+// numberBits is how many bits of a rank say the number of a receipt; those above say its sealer.
+const numberBits = 40
+
+// rank is the rank that the receipt's number gives.
+func (s *slot) rank() int64 { return s.sealer<<numberBits | s.number }
+
+// slot returns what the file knows a decision by. The sealer is 0, which no row has, where it is not
+// stored.
+func (tx *Tx) slot(k *Key) (s slot, err error) {
+	if s.promise, err = tx.promise(k.Promise); err != nil {
+		return s, err
 	}
-	p.period, p.number = p.promise.periodOf(k.Time), int64(k.ID.Number())
-	p.sealer, err = tx.sealer(k.ID.Sealer())
-	return p, err
+	if k.ID.Number() >= 1<<numberBits {
+		return s, fmt.Errorf("receipt %x has number %d, expected less than %d", k.ID, k.ID.Number(), int64(1)<<numberBits)
+	}
+	s.number = int64(k.ID.Number())
+	s.sealer, err = tx.sealer(k.ID.Sealer())
+	return s, err
+}
+
+// row calls each with the row of a decision, if it is stored. begin names what is done with it.
+func (tx *Tx) row(k *Key, begin string, each func(r *row) error) error {
+	s, err := tx.slot(k)
+	if err != nil || s.sealer == 0 {
+		return err
+	}
+	return tx.query(each, begin+whereIs, int64(k.Draw), k.Promise, s.rank(), s.sealer, s.number, k.Time)
 }
 
 // sum returns the checksum of a decision's row. The sealed receipt is in it by its own checksum.
-func (p *place) sum(d *truth.Decision, body, readings []byte) int64 {
+func (s *slot) sum(d *truth.Decision, body, readings []byte) int64 {
 	b := append(make([]byte, 0, 512), byte(tableDecision), byte(number(d.Duplicate)))
 	c := &d.Receipt
-	for _, x := range [...]uint64{uint64(p.promise.Number), uint64(p.period), uint64(p.sealer), uint64(p.number), uint64(c.Time), c.Draw, c.Group, uint64(len(body))} {
+	for _, x := range [...]uint64{uint64(s.decision), uint64(s.promise.Number), uint64(c.Time), uint64(s.sealer), uint64(s.number), c.Draw, c.Group,
+		uint64(len(body))} {
 		b = binary.BigEndian.AppendUint64(b, x)
 	}
 	b = append(append(b, body...), readings...)
 	return int64(crc32.Checksum(b, castagnoli))
 }
 
-// readDecision reads a row into d, and returns its place and the checksum of its sealed receipt.
-func (tx *Tx) readDecision(r *row, d *truth.Decision) (p place, sealed uint32, err error) {
-	if p.promise, err = tx.promise(r.int()); err != nil {
-		return p, 0, err
+// readDecision reads a row into d.
+func (tx *Tx) readDecision(r *row, d *truth.Decision) (s slot, err error) {
+	s.decision = r.int()
+	if s.promise, err = tx.promise(r.int()); err != nil {
+		return s, err
 	}
-	p.period, p.sealer, p.number = r.int(), r.int(), r.int()
-	sealer, err := tx.sealerName(p.sealer)
+	c := &d.Receipt
+	c.Policy, c.Version, c.Time = s.promise.Policy, s.promise.Version, r.int()
+	s.sealer, s.number = r.int(), r.int()
+	sealer, err := tx.sealerName(s.sealer)
 	if err != nil {
-		return p, 0, err
+		return s, err
 	}
 	copy(d.ID[:], sealer[:])
-	binary.BigEndian.PutUint64(d.ID[len(sealer):], uint64(p.number))
-	c := &d.Receipt
-	c.Policy, c.Version = p.promise.Policy, p.promise.Version
-	c.Time, c.Draw, c.Group, d.Duplicate = r.int(), r.uint(), r.uint(), r.bool()
+	binary.BigEndian.PutUint64(d.ID[len(sealer):], uint64(s.number))
+	c.Draw = r.uint()
+	if rank := r.int(); rank != s.rank() && (rank != 0 || c.Draw == 0) {
+		return s, errRow
+	}
+	c.Group, d.Duplicate = r.uint(), r.bool()
 	body, readings := r.bytes(), r.bytes()
-	if r.check(p.sum(d, body, readings)); r.damaged {
-		return p, 0, errRow
+	if r.check(s.sum(d, body, readings)); r.damaged {
+		return s, errRow
 	}
-	sealed, ok := decodeBody(body, d)
-	if ok {
-		d.Readings, ok = tx.texts.readings(readings, d.Readings[:0])
+	var ok bool
+	if s.sealed, ok = decodeBody(body, d); !ok {
+		return s, errRow
 	}
-	if !ok {
-		return p, 0, errRow
+	if d.Readings, ok = tx.texts.readings(readings, d.Readings[:0]); !ok {
+		return s, errRow
 	}
-	return p, sealed, nil
+	return s, nil
 }
-
-// keyOf returns the key of a decision that was read.
-func (p *place) keyOf(d *truth.Decision) Key { return Key{p.promise.Number, d.Receipt.Time, d.ID} }
 
 // promise returns a promise by its number, which rows of decisions state.
 func (tx *Tx) promise(number int64) (*Promise, error) {
@@ -113,17 +151,20 @@ func (tx *Tx) promise(number int64) (*Promise, error) {
 // day is the period of a promise that has none, in microseconds.
 const day = 86400e6
 
-// periodOf returns the number of the period that a time lies in.
-func (p *Promise) periodOf(time int64) int64 {
-	length := p.Period
-	if length <= 0 {
-		length = day
+// startOf returns when the cohort of a decision begins.
+func (p *Promise) startOf(time int64) int64 {
+	into := time % p.period()
+	if into < 0 {
+		into += p.period()
 	}
-	n := time / length
-	if time%length < 0 {
-		n--
+	return time - into
+}
+
+func (p *Promise) period() int64 {
+	if p.Period <= 0 {
+		return day
 	}
-	return n
+	return p.Period
 }
 
 // Decisions returns the decisions that are stored under some keys, with all their readings.
@@ -141,26 +182,14 @@ func (tx *Tx) Decisions(keys []Key) (map[Key]*truth.Decision, error) {
 	return found, nil
 }
 
-// A stored decision is one with what its row says besides.
-type stored struct {
-	place
-	sealed uint32 // checksum of the sealed receipt
-}
-
 // decision returns the decision that is stored under a key; nil for none.
-func (tx *Tx) decision(k *Key) (d *truth.Decision, s stored, err error) {
-	if s.place, err = tx.place(k); err != nil || s.sealer == 0 {
-		return nil, s, err
-	}
-	err = tx.query(func(r *row) (err error) {
+func (tx *Tx) decision(k *Key) (d *truth.Decision, s slot, err error) {
+	err = tx.row(k, selectDecisions, func(r *row) (err error) {
 		d = &truth.Decision{}
-		s.place, s.sealed, err = tx.readDecision(r, d)
+		s, err = tx.readDecision(r, d)
 		return err
-	}, selectDecision, s.key()...)
-	if err != nil || d == nil || d.Receipt.Time != k.Time {
-		return nil, s, err
-	}
-	return d, s, nil
+	})
+	return d, s, err
 }
 
 // Earliest returns of each draw of a promise the decision that counts; draws that none has are
@@ -173,12 +202,12 @@ func (tx *Tx) Earliest(promise int64, draws []uint64) (map[uint64]Key, error) {
 		}
 		err := tx.query(func(r *row) error {
 			d := &truth.Decision{}
-			p, _, err := tx.readDecision(r, d)
+			_, err := tx.readDecision(r, d)
 			if err == nil && truth.Reviewed(&d.Receipt) { // others never count
-				found[draw] = p.keyOf(d)
+				found[draw] = KeyOf(promise, &d.Receipt, d.ID)
 			}
 			return err
-		}, "SELECT "+decisionColumns+" FROM decision WHERE draw = ? AND draw <> 0 AND promise = ? AND duplicate = 0", int64(draw), promise)
+		}, selectDecisions+"draw = ? AND promise = ? AND rank = 0 AND duplicate = 0", int64(draw), promise)
 		if err != nil {
 			return nil, err
 		}
@@ -186,22 +215,59 @@ func (tx *Tx) Earliest(promise int64, draws []uint64) (map[uint64]Key, error) {
 	return found, nil
 }
 
-// Insert stores a decision that is not there, with its readings and its sealed receipt.
+const (
+	insertDecision = "INSERT INTO decision (" + decisionColumns + ", sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	insertFirst    = insertDecision + " ON CONFLICT DO NOTHING"
+)
+
+// InsertFirst stores a decision with its readings and its sealed receipt if nothing is stored of it, nor of
+// any other with its draw, and reports whether it did. It makes the decision's cohort if that is new.
+func (tx *Tx) InsertFirst(promise int64, d *truth.Decision, sealed []byte) (inserted bool, err error) {
+	s, err := tx.free(promise, d)
+	if err != nil {
+		return false, err
+	}
+	rank := s.rank()
+	if d.Receipt.Draw != 0 {
+		rank = 0
+	}
+	return tx.insert(insertFirst, s, rank, d, sealed)
+}
+
+// Insert stores a decision that is not there, of which nothing is to be stored or something with its draw
+// is.
 func (tx *Tx) Insert(promise int64, d *truth.Decision, sealed []byte) error {
-	c := &d.Receipt
-	p, err := tx.place(&Key{promise, c.Time, d.ID})
+	inserted, err := tx.InsertFirst(promise, d, sealed)
+	if inserted || err != nil {
+		return err
+	}
+	s, err := tx.free(promise, d)
 	if err != nil {
 		return err
 	}
-	if p.sealer == 0 {
-		if p.sealer, err = tx.addSealer(d.ID.Sealer()); err != nil {
+	rank, c := s.rank(), &d.Receipt
+	if c.Draw != 0 && truth.Reviewed(c) && !d.Duplicate {
+		rank = 0
+		if _, err := tx.exec("UPDATE decision SET rank = (sealer << "+strconv.Itoa(numberBits)+") | number WHERE draw = ? AND promise = ? AND rank = 0",
+			int64(c.Draw), promise); err != nil {
 			return err
 		}
 	}
-	body, readings := appendBody(nil, d, sealed), appendReadings(nil, d.Readings)
-	_, err = tx.exec("INSERT INTO decision ("+decisionColumns+", sealed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		promise, p.period, p.sealer, p.number, c.Time, int64(c.Draw), int64(c.Group), number(d.Duplicate), body, readings, p.sum(d, body, readings), sealed)
+	_, err = tx.insert(insertDecision, s, rank, d, sealed)
 	return err
+}
+
+// insert stores a decision in a free slot, and reports whether it did.
+func (tx *Tx) insert(query string, s slot, rank int64, d *truth.Decision, sealed []byte) (bool, error) {
+	c := &d.Receipt
+	body, readings := appendBody(nil, d, sealed), appendReadings(nil, d.Readings)
+	n, err := tx.exec(query, s.decision, s.promise.Number, c.Time, s.sealer, s.number, int64(c.Draw), rank, int64(c.Group), number(d.Duplicate),
+		body, readings, s.sum(d, body, readings), sealed)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	tx.lasts[s.decision>>positionBits] = s.decision
+	return true, nil
 }
 
 // number returns a bool as databases store it.
@@ -210,6 +276,47 @@ func number(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// free returns a slot for a decision.
+func (tx *Tx) free(promise int64, d *truth.Decision) (slot, error) {
+	k := KeyOf(promise, &d.Receipt, d.ID)
+	s, err := tx.slot(&k)
+	if err == nil && s.sealer == 0 {
+		s.sealer, err = tx.addSealer(d.ID.Sealer())
+	}
+	if err != nil {
+		return s, err
+	}
+	last, err := tx.last(promise, s.promise.startOf(k.Time))
+	s.decision = last + 1
+	return s, err
+}
+
+// last returns the number of the last row of a cohort, or that before its first.
+func (tx *Tx) last(promise, start int64) (last int64, err error) {
+	name := [2]int64{promise, start}
+	number, ok := tx.cohorts[name]
+	if ok {
+		return tx.lasts[number], nil
+	}
+	c, err := tx.cohort(promise, start)
+	if err == nil && c.number == 0 {
+		err = tx.putCohort(&c)
+	}
+	if err != nil {
+		return 0, err
+	}
+	first := c.number << positionBits
+	if _, err := tx.one(func(r *row) { last = r.int() }, "SELECT COALESCE(MAX(decision), ?) FROM decision WHERE decision >= ? AND decision < ?",
+		first, first, (c.number+1)<<positionBits); err != nil {
+		return 0, err
+	}
+	if tx.cohorts == nil {
+		tx.cohorts, tx.lasts = make(map[[2]int64]int64), make(map[int64]int64)
+	}
+	tx.cohorts[name], tx.lasts[c.number] = c.number, last
+	return last, nil
 }
 
 // change has f change a stored decision, and stores its flags and readings.
@@ -225,8 +332,7 @@ func (tx *Tx) change(k Key, f func(d *truth.Decision)) error {
 	body := appendBody(nil, d, nil)
 	binary.BigEndian.PutUint32(body[len(body)-4:], s.sealed)
 	readings := appendReadings(nil, d.Readings)
-	_, err = tx.exec("UPDATE decision SET duplicate = ?, readings = ?, sum = ? WHERE promise = ? AND period = ? AND sealer = ? AND number = ?",
-		append([]driver.Value{number(d.Duplicate), readings, s.sum(d, body, readings)}, s.key()...)...)
+	_, err = tx.exec("UPDATE decision SET duplicate = ?, readings = ?, sum = ? WHERE decision = ?", number(d.Duplicate), readings, s.sum(d, body, readings), s.decision)
 	return err
 }
 
@@ -252,38 +358,31 @@ func (tx *Tx) SetDuplicate(k Key) error {
 }
 
 // Scan calls each with the decisions of a promise with from <= time < before, in the order of time
-// and ID. The decision is valid until each returns. It holds those of one period in memory.
+// and ID. The decision is valid until each returns. It holds those of one cohort in memory.
 func (tx *Tx) Scan(promise, from, before int64, each func(d *truth.Decision) error) error {
 	p, err := tx.promise(promise)
 	if err != nil || from >= before {
 		return err
 	}
-	var (
-		held   inOrder
-		period int64
-	)
-	err = tx.query(func(r *row) error {
-		d := held.next()
-		at, _, err := tx.readDecision(r, d)
-		if err != nil {
-			return err
-		}
-		if at.period != period {
-			period = at.period
-			if err := held.flush(each); err != nil {
+	var held inOrder
+	return tx.eachCohort(func(c *cohort) error {
+		err := tx.eachOf(c, func(r *row) error {
+			d := held.next()
+			if _, err := tx.readDecision(r, d); err != nil {
 				return err
 			}
-		}
-		if d.Receipt.Time >= from && d.Receipt.Time < before {
-			held.keep(d)
-		}
-		return nil
-	}, "SELECT "+decisionColumns+" FROM decision WHERE promise = ? AND period >= ? AND period <= ? ORDER BY period, sealer, number",
-		promise, p.periodOf(from), p.periodOf(before-1))
-	if err != nil {
-		return err
-	}
-	return held.flush(each)
+			if d.Receipt.Time >= from && d.Receipt.Time < before {
+				held.keep(d)
+			}
+			return nil
+		})
+		return cmp.Or(err, held.flush(each))
+	}, "promise = ? AND start >= ? AND start < ? ORDER BY start", promise, p.startOf(from), before)
+}
+
+// eachOf calls each with the rows of a cohort's decisions, in the order of their arrival.
+func (tx *Tx) eachOf(c *cohort, each func(r *row) error) error {
+	return tx.query(each, selectDecisions+"decision >= ? AND decision < ? ORDER BY decision", c.number<<positionBits, (c.number+1)<<positionBits)
 }
 
 // inOrder holds decisions to sort them. Those of one flush are valid until the next.
@@ -321,17 +420,13 @@ func (o *inOrder) flush(each func(d *truth.Decision) error) error {
 
 // Sealed returns the sealed receipt of a decision; nil for none.
 func (tx *Tx) Sealed(k Key) (sealed []byte, err error) {
-	p, err := tx.place(&k)
-	if err != nil {
-		return nil, err
-	}
-	err = tx.query(func(r *row) error {
+	err = tx.row(&k, "SELECT sealed, body FROM decision WHERE ", func(r *row) error {
 		sealed = r.bytes()
 		if body := r.bytes(); len(body) < 4 || binary.BigEndian.Uint32(body[len(body)-4:]) != sealedSum(sealed) {
 			return errRow
 		}
 		return nil
-	}, "SELECT sealed, body"+whereDecision, p.key()...)
+	})
 	return sealed, err
 }
 
@@ -342,44 +437,54 @@ type Choice struct {
 	Group, Draw uint64
 }
 
-// Chosen calls each with the decisions of a choice, by promise and period. The decision is
-// valid until each returns.
+func (c *Choice) has(k *Key, r *receipt.Receipt) bool {
+	return (c.Promise == 0 || c.Promise == k.Promise) && (c.Before == 0 || k.Time < c.Before) && (c.Group == 0 || c.Group == r.Group) &&
+		(c.Draw == 0 || c.Draw == k.Draw)
+}
+
+// Chosen calls each with the decisions of a choice. The decision is valid until each returns.
 func (tx *Tx) Chosen(c Choice, each func(k Key, d *truth.Decision) error) error {
-	where, args := "1 = 1", []driver.Value(nil)
-	and := func(condition string, arg int64) {
-		where += " AND " + condition
-		args = append(args, arg)
-	}
-	if c.Promise != 0 {
-		and("promise = ?", c.Promise)
-	}
-	if c.Before != 0 {
-		and("time < ?", c.Before)
-	}
-	if c.Group != 0 {
-		and("grp <> 0 AND grp = ?", int64(c.Group))
-	}
-	if c.Draw != 0 {
-		and("draw <> 0 AND draw = ?", int64(c.Draw))
-	}
 	var d truth.Decision
-	return tx.query(func(r *row) error {
-		p, _, err := tx.readDecision(r, &d)
+	read := func(r *row) error {
+		s, err := tx.readDecision(r, &d)
 		if err != nil {
 			return err
 		}
-		return each(p.keyOf(&d), &d)
-	}, "SELECT "+decisionColumns+" FROM decision WHERE "+where+" ORDER BY promise, period, sealer, number", args...)
+		if k := KeyOf(s.promise.Number, &d.Receipt, d.ID); c.has(&k, &d.Receipt) {
+			return each(k, &d)
+		}
+		return nil
+	}
+	switch {
+	case c.Draw != 0:
+		return tx.query(read, selectDecisions+"draw = ?", int64(c.Draw))
+	case c.Group != 0:
+		return tx.query(read, selectDecisions+"grp = ? AND grp <> 0", int64(c.Group))
+	case c.Before != 0:
+		return tx.eachCohort(func(k *cohort) error { return tx.eachOf(k, read) }, "start < ? ORDER BY cohort", c.Before)
+	}
+	return tx.query(read, selectDecisions+"1 = 1")
 }
 
 // Delete deletes decisions with their readings. Purge has nothing remain of them.
 func (tx *Tx) Delete(keys []Key) error {
 	for i := range keys {
-		p, err := tx.place(&keys[i])
-		if err != nil {
+		k := &keys[i]
+		var decision, rank int64
+		if err := tx.row(k, "SELECT decision, rank FROM decision WHERE ", func(r *row) error {
+			decision, rank = r.int(), r.int()
+			return nil
+		}); err != nil {
 			return err
 		}
-		if _, err := tx.exec("DELETE"+whereDecision, p.key()...); err != nil {
+		if _, err := tx.exec("DELETE FROM decision WHERE decision = ?", decision); err != nil {
+			return err
+		}
+		if decision == 0 || rank != 0 {
+			continue
+		}
+		if _, err := tx.exec("UPDATE decision SET rank = 0 WHERE decision = (SELECT decision FROM decision WHERE draw = ? AND promise = ? ORDER BY rank LIMIT 1)",
+			int64(k.Draw), k.Promise); err != nil {
 			return err
 		}
 	}

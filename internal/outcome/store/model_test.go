@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -245,18 +244,29 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 			if (found[k] != nil) != (s.Decisions[k] != nil) {
 				t.Fatalf("%v is stored: %v", k, found[k])
 			}
+			p := s.Promises[promise-1]
+			d.Receipt.Policy, d.Receipt.Version = p.Policy, p.Version
+			some, counts := found[k] != nil, false // of the same draw
+			for other, o := range s.Decisions {
+				if other.Promise == promise && d.Receipt.Draw != 0 && o.Receipt.Draw == d.Receipt.Draw {
+					some, counts = true, counts || !o.Duplicate
+				}
+			}
+			inserted, err := tx.InsertFirst(promise, d, []byte(body))
+			if inserted == some || err != nil {
+				t.Fatalf("inserted: %v: %v", inserted, err)
+			}
+			if made := (cohort{promise, startOf(&p, d.Receipt.Time)}); s.Cohorts[made].Promise == 0 {
+				s.Cohorts[made], s.Touched[made] = store.Cohort{Promise: made.promise, Start: made.start}, now
+			}
 			if found[k] != nil {
 				continue
 			}
-			p := s.Promises[promise-1]
-			d.Receipt.Policy, d.Receipt.Version = p.Policy, p.Version
-			for other, o := range s.Decisions { // of equal draws one counts
-				if other.Promise == promise && o.Receipt.Draw == d.Receipt.Draw && !o.Duplicate {
-					d.Duplicate = true
+			if some {
+				d.Duplicate = counts
+				if err := tx.Insert(promise, d, []byte(body)); err != nil {
+					return err
 				}
-			}
-			if err := tx.Insert(promise, d, []byte(body)); err != nil {
-				return err
 			}
 			s.Decisions[k], s.Sealed[k] = d, body
 		case 1:
@@ -345,9 +355,12 @@ func change(t *rapid.T, tx *store.Tx, s *state) error {
 	return nil
 }
 
-func compareKeys(a, b store.Key) int {
-	return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Time, b.Time), bytes.Compare(a.ID[:], b.ID[:]))
+func startOf(p *store.Promise, time int64) int64 {
+	period := cmp.Or(p.Period, 86400e6)
+	return time - (time%period+period)%period
 }
+
+func compareKeys(a, b store.Key) int { return a.Compare(&b) }
 
 // check compares all that a store says with the state.
 func (m *model) check(t *rapid.T) {

@@ -17,12 +17,12 @@ CREATE TABLE identity (one SMALLINT PRIMARY KEY, id TEXT, generation BIGINT, bra
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT, sum BIGINT)` + clustered + `;
 CREATE TABLE policy (hash BLOB PRIMARY KEY, body BLOB, sum BIGINT);
 CREATE TABLE promise (promise INTEGER PRIMARY KEY, policy BLOB, version BIGINT, name TEXT, period BIGINT, sum BIGINT, UNIQUE (policy, version));
-CREATE TABLE decision (promise BIGINT, period BIGINT, sealer BIGINT, number BIGINT, time BIGINT, draw BIGINT, grp BIGINT, duplicate SMALLINT,
-	body BLOB, readings BLOB, sum BIGINT, sealed BLOB, PRIMARY KEY (promise, period, sealer, number))` + clustered + `;
-CREATE INDEX decision_draw ON decision (draw) WHERE draw <> 0;
-CREATE INDEX decision_grp ON decision (grp) WHERE grp <> 0;
-CREATE TABLE cohort (promise BIGINT, start BIGINT, changes BIGINT, commits BIGINT, sum BIGINT, PRIMARY KEY (promise, start))` + clustered + `;
+CREATE TABLE cohort (cohort INTEGER PRIMARY KEY, promise BIGINT, start BIGINT, changes BIGINT, commits BIGINT, sum BIGINT, UNIQUE (promise, start));
 CREATE INDEX cohort_commits ON cohort (commits);
+CREATE TABLE decision (decision INTEGER PRIMARY KEY, promise BIGINT, time BIGINT, sealer BIGINT, number BIGINT, draw BIGINT, rank BIGINT, grp BIGINT, duplicate SMALLINT,
+	body BLOB, readings BLOB, sum BIGINT, sealed BLOB);
+CREATE UNIQUE INDEX decision_input ON decision (draw, promise, rank);
+CREATE INDEX decision_grp ON decision (grp) WHERE grp <> 0;
 CREATE TABLE count (promise BIGINT, start BIGINT, counted BIGINT, body BLOB, sum BIGINT, PRIMARY KEY (promise, start));
 CREATE TABLE taken (promise BIGINT, start BIGINT, taken SMALLINT, bets BLOB, point BLOB, sum BIGINT, PRIMARY KEY (promise, start));
 CREATE TABLE issued (promise BIGINT, cohort BIGINT, start BIGINT, stratum SMALLINT, process TEXT, decisions BIGINT, eligible BIGINT,

@@ -37,7 +37,7 @@ func (o Options) now() time.Time {
 
 // How large things may become.
 const (
-	pageSize = 4096
+	pageSize = 8192
 	// softLog is the size of the log from which an Update waits for the Views to end, so that the
 	// log can begin anew; where it cannot, by how much it grows before the next attempt.
 	softLog = 64 << 20
@@ -453,6 +453,8 @@ type Tx struct {
 	log      int64 // bytes when the View began
 	rows     int
 	promises map[int64]*Promise // those that were asked for
+	cohorts  map[[2]int64]int64 // the numbers of those that were added to, by promise and start
+	lasts    map[int64]int64    // the numbers of their last rows
 	sealers  sealers
 	texts    texts
 	ctx      context.Context // nil for one that does not end

@@ -61,7 +61,7 @@ func decision(n int) *truth.Decision {
 }
 
 func key(promise int64, d *truth.Decision) store.Key {
-	return store.Key{Promise: promise, Time: d.Receipt.Time, ID: d.ID}
+	return store.KeyOf(promise, &d.Receipt, d.ID)
 }
 
 func TestDecisions(t *testing.T) {

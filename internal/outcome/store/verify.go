@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math"
@@ -77,10 +76,7 @@ func (v *verifier) structure() error {
 // decisions reads some decisions in each View, so that the log can begin anew between them.
 func (v *verifier) decisions() error {
 	const some = 50_000
-	last := make([]driver.Value, 4)
-	for i := range last {
-		last[i] = int64(math.MinInt64)
-	}
+	last := int64(math.MinInt64)
 	for read := some; read == some; {
 		read = 0
 		if err := v.view(func(tx *Tx) error {
@@ -88,12 +84,11 @@ func (v *verifier) decisions() error {
 			return tx.query(func(r *row) error {
 				read++
 				v.checked.Decisions++
-				copy(last, r.values)
+				last, _ = r.values[0].(int64)
 				v.decision(tx, r, &d)
 				r.damaged = false
 				return nil
-			}, "SELECT "+decisionColumns+", sealed FROM decision WHERE (promise, period, sealer, number) > (?, ?, ?, ?) "+
-				"ORDER BY promise, period, sealer, number LIMIT ?", append(last[:4:4], int64(some))...)
+			}, "SELECT "+decisionColumns+", sealed FROM decision WHERE decision > ? ORDER BY decision LIMIT ?", last, int64(some))
 		}); err != nil {
 			return err
 		}
@@ -102,7 +97,7 @@ func (v *verifier) decisions() error {
 }
 
 func (v *verifier) decision(tx *Tx, r *row, d *truth.Decision) {
-	p, sum, err := tx.readDecision(r, d)
+	s, err := tx.readDecision(r, d)
 	name := func() string {
 		return fmt.Sprintf("decision %x of %s", d.ID, time.UnixMicro(d.Receipt.Time).UTC().Format(time.RFC3339))
 	}
@@ -112,11 +107,11 @@ func (v *verifier) decision(tx *Tx, r *row, d *truth.Decision) {
 	}
 	sealed := r.bytes()
 	v.checked.Readings += uint64(len(d.Readings))
-	if sealedSum(sealed) != sum {
+	if sealedSum(sealed) != s.sealed {
 		v.fault("%s: its sealed receipt does not have its checksum", name())
 	}
-	if p.period != p.promise.periodOf(d.Receipt.Time) {
-		v.fault("%s: it lies in another period", name())
+	if c, err := tx.cohort(s.promise.Number, s.promise.startOf(d.Receipt.Time)); err != nil || c.number != s.decision>>positionBits {
+		v.fault("%s: it lies in another cohort", name())
 	}
 	v.open(name, sealed, d)
 }
@@ -170,10 +165,9 @@ func (v *verifier) rows(tx *Tx, table string, read func(r *row) (name string), q
 func (v *verifier) cohorts() error {
 	return v.view(func(tx *Tx) error {
 		if err := v.rows(tx, "cohort", func(r *row) string {
-			promise, start, changes, commits := r.int(), r.int(), r.uint(), r.int()
-			r.check(tableCohort.sum(promise, start, changes, commits))
-			return cohortName(promise, start)
-		}, "SELECT promise, start, changes, commits, sum FROM cohort"); err != nil {
+			c := readCohort(r)
+			return cohortName(c.promise, c.start)
+		}, "SELECT "+cohortColumns+" FROM cohort"); err != nil {
 			return err
 		}
 		if err := v.rows(tx, "count", func(r *row) string {
