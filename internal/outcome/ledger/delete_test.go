@@ -82,6 +82,31 @@ func TestDeleteReceipts(t *testing.T) {
 	}
 }
 
+// TestDuplicateOutlivesFirst deletes the outcomes up to the one that counts of equal inputs: a later one that is sent
+// again is still a duplicate, and is held once.
+func TestDuplicateOutlivesFirst(t *testing.T) {
+	b := openBench(t, ledger.Options{})
+	b.now = day0.Add(20 * oneDay)
+	drawn := audited(.1)
+	drawn.Draw = 77
+	var later ledger.Outcome
+	for day := range 2 {
+		later = ledger.Outcome{Receipt: b.seal(receiptAt(drawn, day0.Add(time.Duration(day)*oneDay))), Truth: "c", Source: "ann", At: day0.Add(2 * oneDay)}
+		b.report(later)
+	}
+	if d, err := b.Delete("dpo", "kept for a day", ledger.Choice{Before: day0.Add(oneDay)}); err != nil || d.Decisions != 1 {
+		t.Fatalf("%+v, %v; want 1 deleted", d, err)
+	}
+	for range 2 {
+		if a := b.report(later)[0]; a.Status != ledger.Duplicate {
+			t.Errorf("sent again: %+v, want a duplicate", a)
+		}
+	}
+	if held := b.held(); len(held) != 1 {
+		t.Errorf("%d are held, want 1", len(held))
+	}
+}
+
 // TestReviews says of receipts what is missing of them.
 func TestReviews(t *testing.T) {
 	b := openBench(t, ledger.Options{})

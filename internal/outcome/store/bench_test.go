@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -119,8 +118,6 @@ func filled(tb testing.TB, n int, sync bool) *store.Store {
 	return s
 }
 
-var sizes = []int{0, 1_000_000, 5_000_000}
-
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -129,89 +126,9 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkReport stores outcomes in batches of 1,000, each on the disk.
-func BenchmarkReport(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
-			if n > 0 && testing.Short() {
-				b.Skip("takes minutes")
-			}
-			s := filled(b, n, true)
-			o := newOutcomes(uint64(time.Now().UnixNano())) // other sealers: the store may be kept
-			batch := make([]*truth.Decision, b.N)
-			for i := range batch {
-				batch[i] = o.next()
-			}
-			before := s.Status().FileBytes
-			b.ResetTimer()
-			began, used := time.Now(), processorTime()
-			for rest := batch; len(rest) > 0; {
-				k := min(1000, len(rest))
-				o.report(b, s, rest[:k])
-				rest = rest[k:]
-			}
-			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "outcomes/s")
-			b.ReportMetric(float64(b.N)/(processorTime()-used).Seconds(), "outcomes/cpu-s")
-			b.StopTimer()
-			if n == 0 {
-				s.Close()
-				b.ReportMetric(float64(s.Status().FileBytes-before)/float64(b.N), "bytes/outcome")
-			}
-		})
-	}
-}
-
-// BenchmarkOne stores outcomes one at a time, and states the 99th percentile of its time.
-func BenchmarkOne(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
-			if n > 0 && testing.Short() {
-				b.Skip("takes minutes")
-			}
-			s := filled(b, n, true)
-			o := newOutcomes(uint64(time.Now().UnixNano())) // other sealers: the store may be kept
-			var times []time.Duration
-			for b.Loop() {
-				d := o.next()
-				began := time.Now()
-				o.report(b, s, []*truth.Decision{d})
-				times = append(times, time.Since(began))
-			}
-			slices.Sort(times)
-			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
-		})
-	}
-}
-
-// BenchmarkScan reads all outcomes by cohorts of a day.
-func BenchmarkScan(b *testing.B) {
-	for _, n := range sizes[1:] {
-		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
-			if testing.Short() {
-				b.Skip("takes minutes")
-			}
-			s := filled(b, n, false)
-			used := processorTime()
-			for b.Loop() {
-				read := 0
-				for day := range days {
-					from := day0.AddDate(0, 0, day)
-					view(b, s, func(tx *store.Tx) error {
-						return tx.Scan(1, from.UnixMicro(), from.AddDate(0, 0, 1).UnixMicro(), func(*truth.Decision) error { read++; return nil })
-					})
-				}
-				if read < n {
-					b.Fatalf("%d read", read)
-				}
-			}
-			b.ReportMetric((processorTime()-used).Seconds()/float64(b.N), "cpu-s/op")
-		})
-	}
-}
-
 // BenchmarkOpen opens a ledger, and reads its identity.
 func BenchmarkOpen(b *testing.B) {
-	for _, n := range []int{0, 5_000_000} {
+	for _, n := range []int{0, 10_000_000} {
 		b.Run(fmt.Sprintf("stored=%d", n), func(b *testing.B) {
 			if n > 0 && testing.Short() {
 				b.Skip("takes minutes")
