@@ -18,9 +18,11 @@
 //
 // # Tables
 //
-// A promise is a policy with a version of the model. Its decisions lie by period, sealer and
-// number, each in one row with its readings: a cohort is read in one pass, and a sealer's new
-// receipts lie together. Scan sorts each period by time. Draws and groups have an index each.
+// A promise is a policy with a version of the model, and a cohort one period of it. The decisions of a
+// cohort lie together, in the order of their arrival, each in one row with its readings: a cohort is
+// read in one pass, which Scan sorts by time, and what arrives changes the end of each cohort. One
+// index knows draws and receipts: storing a decision says whether one of its input was there. Groups
+// have another.
 //
 // A cohort has three rows, since they change at different times: how often its decisions changed,
 // what was counted of them, and what evidence took. What was told of issued receipts stands by
