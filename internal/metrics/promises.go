@@ -18,7 +18,7 @@ import (
 type promises struct {
 	outcomes *prometheus.CounterVec
 
-	share, evidence, state, reviews, overdue, age, raised, ended, fault *computed
+	share, evidence, since, state, reviews, overdue, age, raised, ended, fault *computed
 	bytes, free, failed, backup                                         *computed
 }
 
@@ -31,11 +31,15 @@ func declarePromises(t *table) promises {
 		share: t.computed("ckd_promise",
 			"A risk that outcomes show, on average since the policy came into force: the estimate, the ends "+
 				"low and high of its 95% interval, valid at all times at once, and the line that it is held "+
-				"against. Absent while nothing is known.",
+				"against; while an alarm is up also the rate since the risk seems to have risen. Absent while "+
+				"nothing is known.",
 			"model", "policy", "version", "figure", "class", "bound"),
 		evidence: t.computed("ckd_promise_evidence",
 			"Evidence that the risk is above its line, on a scale where 1 raises the alarm: its logarithm "+
 				"over that of its limit. Absent without a line.",
+			"model", "policy", "version", "figure", "class"),
+		since: t.computed("ckd_promise_since_timestamp_seconds",
+			"When the risk seems to have risen above its line, while an alarm is up: chosen by looking.",
 			"model", "policy", "version", "figure", "class"),
 		state: t.computed("ckd_promise_state",
 			"1 for the verdict on a policy and model version, 0 for the others.",
@@ -114,6 +118,12 @@ func (f *promises) collectFigure(figure *ckdv1.RiskFigure, labels []string, to c
 	}
 	if m := figure.GetMonitor(); m != nil {
 		f.evidence.send(to, m.GetLogEvidence(), labels...)
+		if m.GetSince() != nil {
+			f.since.send(to, seconds(m.GetSince().AsTime()), labels...)
+		}
+		if rate := m.GetSinceRate().GetShare(); rate != nil {
+			bound("since", rate.GetValue())
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/store"
@@ -36,7 +37,12 @@ func TestPromises(t *testing.T) {
 		}
 	}
 	verdict := ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES
-	d.ReadPromises(func() []*ckdv1.PromiseFigures { return []*ckdv1.PromiseFigures{tooFew(verdict)} })
+	var monitor ckdv1.RiskMonitor
+	d.ReadPromises(func() []*ckdv1.PromiseFigures {
+		p := tooFew(verdict)
+		proto.Merge(p.GetMature().GetFigures()[0].GetMonitor(), &monitor)
+		return []*ckdv1.PromiseFigures{p}
+	})
 	d.ReadStateTime(func() time.Time { return time.Now().Add(-time.Minute) })
 	d.ReadStore(func() store.Status {
 		return store.Status{FileBytes: 900, LogBytes: 100, FreeBytes: 5000, FailedWrites: 3, LastBackup: time.Unix(1_700_000_000, 0)}
@@ -71,6 +77,11 @@ func TestPromises(t *testing.T) {
 	}
 	if names := namesOf(got, "ckd_promise_reviews{"); len(names) != 5 {
 		t.Errorf("%d counts of reviews, want 3 and the 2 of a stratum of which no daemon told: %v", len(names), names)
+	}
+	monitor.Since, monitor.SinceRate = timestamppb.New(time.Unix(1_700_000_000, 0)), &ckdv1.CountedShare{Share: &ckdv1.Share{Value: 0.66}}
+	const labels = `class="",figure="critical_fnr",` + of + `,version="v1"}`
+	if v := d.values(t); v["ckd_promise_since_timestamp_seconds{"+labels] != 1_700_000_000 || v[`ckd_promise{bound="since",`+labels] != 0.66 {
+		t.Errorf("at an alarm: %v", namesOf(v, "ckd_promise"))
 	}
 	verdict = ckdv1.Verdict_VERDICT_IN_DOUBT
 	if states := namesOf(d.values(t), "ckd_promise_state{"); len(states) != 5 || d.values(t)[`ckd_promise_state{`+of+`,verdict="in_doubt",version="v1"}`] != 1 {
