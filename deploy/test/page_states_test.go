@@ -140,6 +140,7 @@ func TestPagePromise(t *testing.T) {
 
 	const promise = `{
 		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t, "statement": "What outcomes say."}, "why": ["the upper limit lies above the line"],
+		"expected": {"statement": "Earlier outcomes say 3.1%%."},
 		"cohort_period": "86400s", "due": "1209600s", "mature_cohorts": 2, "open_cohorts": 0, "provisional": {"decided": "12", "figures": []},
 		"mature": {"readers": {"missed": "40", "unconfirmed": "7", "withdrawn": "3", "disputed": "2"}, "yield_by_reason": [], "figures": [
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
@@ -173,7 +174,7 @@ func TestPagePromise(t *testing.T) {
 	d.show(state)
 	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
 	b.equals(`[data-key="critical_fnr "] td:nth-child(2) b data`, 0.2)
-	for _, want := range []string{"What outcomes say.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
+	for _, want := range []string{"What outcomes say.", "Earlier outcomes say 3.1%.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
 		"7 lack a second source, 3 were withdrawn", "of the retained critical inputs"} {
 		if got := b.text("#promise"); !strings.Contains(got, want) {
 			t.Errorf("it says %q, expected %q", got, want)
