@@ -189,6 +189,37 @@ func TestPagePromise(t *testing.T) {
 	b.clean(d.Daemon)
 }
 
+// TestPagePrevalence looks at the share of critical inputs that live traffic suggests, beside the policy's: what
+// to do is said only where the two differ.
+func TestPagePrevalence(t *testing.T) {
+	state := acted("a", "b")
+	state.Model.Message = json.RawMessage(strings.Replace(string(state.Model.Message), `"kind"`, `"risk_prevalence": 0.1, "kind"`, 1))
+	d := serveState(t, state)
+	b := open(t, d.Admin)
+	b.until(`document.querySelector("#policy").innerText.includes("for traffic of which 10.0% is critical")`, "the policy's share is shown")
+	if got := b.text("#policy"); strings.Contains(got, "suggestion") {
+		t.Errorf("of nothing it suggests %q", got)
+	}
+	for _, c := range []struct {
+		suggested pagestate.Interval
+		want      string
+	}{
+		{pagestate.Interval{Value: 0.021, Low: 0.016, High: 0.027}, "; live traffic looks like 2.1% (1.6 to 2.7%), by the last 40,000 inputs at most, without labels: a suggestion. " +
+			"If it is so, risks are too high: ckd calibrate --prevalence fits them to it"},
+		{pagestate.Interval{Value: 0.3, Low: 0.2, High: 0.4}, "; live traffic looks like 30.0% (20.0 to 40.0%), by the last 40,000 inputs at most, without labels: a suggestion. " +
+			"If it is so, risks are too low: ckd calibrate --prevalence fits them to it"},
+		{pagestate.Interval{Value: 0.11, Low: 0.09, High: 0.13}, "; live traffic looks like 11.0% (9.0 to 13.0%), by the last 40,000 inputs at most, without labels: a suggestion"},
+	} {
+		state.Model.Suggested = &pagestate.Suggested{Interval: c.suggested, Inputs: 40_000}
+		d.show(state)
+		b.until(fmt.Sprintf(`document.querySelector("#suggested-prevalence data")?.value === "%v"`, c.suggested.Value), "the suggestion is shown")
+		if got := strings.TrimSpace(b.text("#suggested-prevalence")); got != c.want {
+			t.Errorf("it says %q, expected %q", got, c.want)
+		}
+	}
+	b.clean(d.Daemon)
+}
+
 // TestPagePhone checks that a phone shows all of each deferred input, even long names, with a
 // heading for each column.
 func TestPagePhone(t *testing.T) {

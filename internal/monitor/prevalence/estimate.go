@@ -130,15 +130,16 @@ func (s *sample) score(p float64, c Calibration) float64 {
 	var mean, ofCritical, ofOthers, critical, critical2, others, others2 float64
 	for i := range s.atoms {
 		a := &s.atoms[i]
-		d := 1 - p + p*a.w
-		score := (a.w - 1) / d
+		d := 1 / (1 - p + p*a.w)
+		wd := a.w * d
+		score := wd - d
 		mean += a.n * score
 		ofCritical += a.critical * score * score
 		ofOthers += a.others * score * score
-		critical += a.critical / d
-		critical2 += a.critical / (d * d)
-		others += a.others * a.w / d
-		others2 += a.others * a.w / d * a.w / d
+		critical += a.critical * d
+		critical2 += a.critical * d * d
+		others += a.others * wd
+		others2 += a.others * wd * wd
 	}
 	variance := (p*ofCritical+(1-p)*ofOthers)/s.inputs +
 		max(0, critical2-critical*critical)/float64(c.Critical) + max(0, others2-others*others)/float64(c.Others)
