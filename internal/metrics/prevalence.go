@@ -48,9 +48,12 @@ func (f *prevalenceWatches) model(p *policy.Policy) *prevalenceWatch {
 		delete(f.watches, p.Name)
 		return nil
 	}
-	recording := &p.Calibration.Recording
+	recording, fitted := &p.Calibration.Recording, 1
+	if p.Calibration.Certificate != nil {
+		fitted = 3 // a third of the recording has fitted, and the others certified
+	}
 	on := prevalence.Calibration{
-		Prevalence: p.Risk.Prevalence, Critical: recording.CriticalInputs, Others: recording.Inputs - recording.CriticalInputs,
+		Prevalence: p.Risk.Prevalence, Critical: recording.CriticalInputs / fitted, Others: (recording.Inputs - recording.CriticalInputs) / fitted,
 	}
 	if w := f.watches[p.Name]; w != nil && w.hash == p.Hash && w.on == on {
 		return w

@@ -63,6 +63,13 @@ func TestPrevalence(t *testing.T) {
 		t.Errorf("under another policy: %v", shown())
 	}
 
+	certified := risky
+	certified.Calibration = &policy.Calibration{Recording: risky.Calibration.Recording, Certificate: &policy.Certificate{}}
+	feed(d.put(&certified, m), 1000)
+	if wider := shown()[`ckd_prevalence_suggested{bound="high",model="m"}`]; wider <= high {
+		t.Errorf("priorities fitted on a third of the recording: the upper end is %v, expected more than %v", wider, high)
+	}
+
 	unknown := risky
 	unknown.Calibration = nil
 	if feed(d.put(&unknown, m), 1000); len(shown()) != 0 {
