@@ -138,12 +138,14 @@ type Assessment struct {
 	// is 1 for unfamiliar and degenerate inputs, whose probability cannot be trusted: they come first
 	// in work lists. It is NaN without a risk model.
 	Percentile float64
+	// Trusted says that there is a probability, and that the input is neither unfamiliar nor degenerate.
+	Trusted bool
 }
 
 // Unassessed returns the assessment of an input without a risk model: NaN throughout.
 func Unassessed() Assessment {
 	nan := math.NaN()
-	return Assessment{nan, nan, nan}
+	return Assessment{Risk: nan, Priority: nan, Percentile: nan}
 }
 
 // NewOutcome creates an Outcome for inputs of the model.
@@ -199,7 +201,8 @@ func (m *Model) assess(o *Outcome, guarded float64) {
 	logOdds := form.Intercept + form.Slope*risk.LogOdds(o.Scores[decomp.PCritical])
 	o.Priority = risk.Logistic(logOdds)
 	o.Risk = o.Priority + addedToRisk[side]
-	if o.Percentile = 1; !o.Degenerate && !p.Guard.Finds(guarded) {
+	o.Trusted = !o.Degenerate && !p.Guard.Finds(guarded)
+	if o.Percentile = 1; o.Trusted {
 		o.Percentile = f.percentiles.Of(o.Priority)
 	}
 }

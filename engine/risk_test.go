@@ -49,7 +49,7 @@ func TestAssessment(t *testing.T) {
 			reason = policy.AboveThreshold
 		}
 		want.Percentile = want.Priority
-		if o.Degenerate || o.MI > 0.3 {
+		if want.Trusted = !o.Degenerate && o.MI <= 0.3; !want.Trusted {
 			want.Percentile = 1
 		}
 		if o.MI > 0.3 {
@@ -61,6 +61,9 @@ func TestAssessment(t *testing.T) {
 			if !(math.Abs(c[0]-c[1]) < 1e-12) && !(math.IsNaN(c[0]) && math.IsNaN(c[1])) { // both are rounded
 				t.Fatalf("input %d: %s %v, want %v", i, name, c[0], c[1])
 			}
+		}
+		if o.Trusted != want.Trusted {
+			t.Fatalf("input %d: trusted %v, want %v", i, o.Trusted, want.Trusted)
 		}
 		if o.Decision.Reason != reason {
 			t.Fatalf("input %d: %+v, want %s", i, o.Decision, reason)

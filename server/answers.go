@@ -72,6 +72,9 @@ func (a *answerer) count(m *model, o *engine.Outcome, sampled bool, drawn *issue
 	}
 	if sampled {
 		a.record.Observe(o.Result, &o.Decision)
+		if o.Trusted {
+			a.record.ObservePriority(o.Priority)
+		}
 	} else {
 		a.record.ObserveUnsampled(o.Result, &o.Decision)
 	}

@@ -338,6 +338,7 @@ func risky(t testing.TB, s, k int) *policy.Policy {
 		d.Risk.Quantiles[i] = float64(i) / (policy.Levels - 1)
 	}
 	d.Guard = &policy.Guard{Score: policy.MI, Threshold: 0.3}
+	d.Calibration = &policy.Calibration{Recording: policy.Recording{Inputs: 500, CriticalInputs: 50}}
 	p, err := policy.Build(d)
 	if err != nil {
 		t.Fatal(err)

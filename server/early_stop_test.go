@@ -129,6 +129,40 @@ func TestDriftIgnoresEarlyDecisions(t *testing.T) {
 	}
 }
 
+// TestPrevalenceOfTrusted checks that a prevalence is suggested by inputs that are a fair sample, as for
+// drift, and whose priority can be trusted: not by unfamiliar ones.
+func TestPrevalenceOfTrusted(t *testing.T) {
+	const n = 1000
+	for name, c := range map[string]struct {
+		accepts   bool
+		share     float64
+		guard     float64
+		suggested bool
+	}{"followed": {true, 0, 10, false}, "checked": {true, 1, 10, true}, "not accepted": {false, 0, 10, true}, "unfamiliar": {false, 0, 0, false}} {
+		t.Run(name, func(t *testing.T) {
+			p := stoppingPolicy(t, 0, -4, 1.5)
+			p.Risk = &policy.Risk{
+				CalledSafe: policy.Logistic{Slope: 1}, CalledCritical: policy.Logistic{Slope: 1}, Quantiles: make([]float64, policy.Levels), Prevalence: 0.2,
+			}
+			p.Guard = &policy.Guard{Score: policy.MI, Threshold: c.guard}
+			p.Calibration = &policy.Calibration{Recording: policy.Recording{Inputs: 1000, CriticalInputs: 200}}
+			p.EarlyStopping.PolicyHash = parsePolicies(t, string(p.Marshal())).All()[0].HashWithoutEarlyStop()
+			h := newHarness(t)
+			h.put(t, p)
+			h.checkShare(0, c.share)
+			s := h.open(t, &ckdv1.StreamHeader{Model: "ctg", AcceptSettled: c.accepts})
+			s.sendPasses(segment{n: n}, 0, 30)
+			if early := stoppedEarly(s.rest()); (early > 0) != (c.accepts && c.share == 0) {
+				t.Fatalf("%d stop early", early)
+			}
+			h.eventually(t, n, "ckd_decisions_total")
+			if got := h.metric(t, "ckd_prevalence_suggested", "bound", "estimate"); (got != 0) != c.suggested {
+				t.Errorf("it suggests %v, expected something: %v", got, c.suggested)
+			}
+		})
+	}
+}
+
 // feedCTG streams inputs of the recording in groups of 100, and counts early decisions.
 func (h *harness) feedCTG(t *testing.T, n int) (early int) {
 	t.Helper()

@@ -78,7 +78,7 @@ func figuresText(all []*ckdv1.PromiseFigures, whole bool) string {
 	var b strings.Builder
 	stated := len(all)
 	if !whole {
-		stated = min(stated, mostLines-28) // a promise has 25 lines and a title
+		stated = min(stated, mostLines-29) // a promise has 26 lines and a title
 	}
 	for _, p := range all[:stated] {
 		fmt.Fprintf(&b, "%s: %s\n", promiseTitle(p), p.GetPromise().GetStatement())
@@ -108,7 +108,7 @@ func promiseTitle(p *ckdv1.PromiseFigures) string {
 	return fmt.Sprintf("%s, version %s, policy %.12s", promise.GetPolicy().GetModel(), cmp.Or(promise.GetModelVersion(), "not stated"), promise.GetPolicy().GetHash())
 }
 
-// promiseText returns the figures of a promise, in 25 lines at most.
+// promiseText returns the figures of a promise, in 26 lines at most.
 func promiseText(p *ckdv1.PromiseFigures) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n", promiseTitle(p))
@@ -118,6 +118,9 @@ func promiseText(p *ckdv1.PromiseFigures) string {
 	table(&b, riskRows(p))
 	if f := figuresShown(p); len(f) > 0 {
 		writeFirst(&b, p, f[0])
+	}
+	if said := p.GetExpected().GetStatement(); said != "" && !strings.HasSuffix(p.GetPromise().GetStatement(), said) {
+		fmt.Fprintf(&b, "  %s\n", said)
 	}
 	table(&b, strataRows(p))
 	fmt.Fprintf(&b, "  %s\n", dueText(p))

@@ -21,7 +21,8 @@ func figuresOf(model string, verdict ckdv1.Verdict) *ckdv1.PromiseFigures {
 		Why:     []string{"one", "two", "three", "four"},
 		Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, ""), risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, "")},
 			YieldWrong: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .3, Low: .2, High: .4}}, Readers: &ckdv1.ReaderAgreement{Missed: 17, Unconfirmed: 3}},
-		Traffic: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .5}},
+		Expected: &ckdv1.Expectation{Statement: "Outcomes of earlier policies say 3.1%."},
+		Traffic:  &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .5}},
 	}
 	for n := range 8 {
 		p.Mature.Figures = append(p.Mature.Figures, risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, fmt.Sprint("class", n)))
@@ -33,15 +34,20 @@ func figuresOf(model string, verdict ckdv1.Verdict) *ckdv1.PromiseFigures {
 }
 
 // TestFiguresText checks that the sentence to decide by comes first, that of the worst before the others; that the
-// figures of one promise take 25 lines, and all of it 40 unless asked for more.
+// figures of one promise take 26 lines, and all of it 40 unless asked for more.
 func TestFiguresText(t *testing.T) {
 	one := figuresOf("one", ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES)
 	text := promiseText(one)
-	if n := strings.Count(text, "\n"); n > 25 {
-		t.Errorf("%d lines, expected 25 at most:\n%s", n, text)
+	if n := strings.Count(text, "\n"); n > 26 {
+		t.Errorf("%d lines, expected 26 at most:\n%s", n, text)
 	}
 	wantFragments(t, text, " critical FNR 13.6% (10% to 20%) not known 12% 50% 812 ", " called critical 900 0 40 0 2 (5%) ", "Naive average of the outcomes (wrong): 0.3%.",
 		"About 42 more outcomes", "if all were 30%", "Only 50% of the inputs", "17 inputs called safe and read as critical, 3 are unconfirmed")
+	wantFragments(t, text, "earlier policies say 3.1%")
+	one.Promise.Statement += " " + one.Expected.Statement
+	if strings.Contains(promiseText(one), "earlier policies") {
+		t.Error("what the statement has is printed again")
+	}
 	holding := figuresOf("well", ckdv1.Verdict_VERDICT_HOLDING)
 	violated := figuresOf("ill", ckdv1.Verdict_VERDICT_VIOLATED)
 	violated.Mature.Figures[0].Monitor.Raised = true
@@ -62,7 +68,7 @@ func TestFiguresText(t *testing.T) {
 	for n := range 100 {
 		many = append(many, figuresOf(fmt.Sprint("m", n), ckdv1.Verdict_VERDICT_HOLDING))
 	}
-	if text := figuresText(many, false); strings.Count(text, "\n") > mostLines || !strings.Contains(text, "... and 88 more") {
+	if text := figuresText(many, false); strings.Count(text, "\n") > mostLines || !strings.Contains(text, "... and 89 more") {
 		t.Errorf("%s", text)
 	}
 	wantFragment(t, figuresText(nil, false), "Nothing is known")

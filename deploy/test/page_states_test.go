@@ -140,6 +140,7 @@ func TestPagePromise(t *testing.T) {
 
 	const promise = `{
 		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t, "statement": "What outcomes say."}, "why": ["the upper limit lies above the line"],
+		"expected": {"statement": "Earlier outcomes say 3.1%%."},
 		"cohort_period": "86400s", "due": "1209600s", "mature_cohorts": 2, "open_cohorts": 0, "provisional": {"decided": "12", "figures": []},
 		"mature": {"readers": {"missed": "40", "unconfirmed": "7", "withdrawn": "3", "disputed": "2"}, "yield_by_reason": [], "figures": [
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
@@ -173,7 +174,7 @@ func TestPagePromise(t *testing.T) {
 	d.show(state)
 	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
 	b.equals(`[data-key="critical_fnr "] td:nth-child(2) b data`, 0.2)
-	for _, want := range []string{"What outcomes say.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
+	for _, want := range []string{"What outcomes say.", "Earlier outcomes say 3.1%.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
 		"7 lack a second source, 3 were withdrawn", "of the retained critical inputs"} {
 		if got := b.text("#promise"); !strings.Contains(got, want) {
 			t.Errorf("it says %q, expected %q", got, want)
@@ -185,6 +186,37 @@ func TestPagePromise(t *testing.T) {
 	}
 	b.screenshot("triage-promise.png")
 	b.narrow()
+	b.clean(d.Daemon)
+}
+
+// TestPagePrevalence looks at the share of critical inputs that live traffic suggests, beside the policy's: what
+// to do is said only where the two differ.
+func TestPagePrevalence(t *testing.T) {
+	state := acted("a", "b")
+	state.Model.Message = json.RawMessage(strings.Replace(string(state.Model.Message), `"kind"`, `"risk_prevalence": 0.1, "kind"`, 1))
+	d := serveState(t, state)
+	b := open(t, d.Admin)
+	b.until(`document.querySelector("#policy").innerText.includes("for traffic of which 10.0% is critical")`, "the policy's share is shown")
+	if got := b.text("#policy"); strings.Contains(got, "suggestion") {
+		t.Errorf("of nothing it suggests %q", got)
+	}
+	for _, c := range []struct {
+		suggested pagestate.Interval
+		want      string
+	}{
+		{pagestate.Interval{Value: 0.021, Low: 0.016, High: 0.027}, "; live traffic looks like 2.1% (1.6 to 2.7%), by the last 40,000 inputs at most, without labels: a suggestion. " +
+			"If it is so, risks are too high: ckd calibrate --prevalence fits them to it"},
+		{pagestate.Interval{Value: 0.3, Low: 0.2, High: 0.4}, "; live traffic looks like 30.0% (20.0 to 40.0%), by the last 40,000 inputs at most, without labels: a suggestion. " +
+			"If it is so, risks are too low: ckd calibrate --prevalence fits them to it"},
+		{pagestate.Interval{Value: 0.11, Low: 0.09, High: 0.13}, "; live traffic looks like 11.0% (9.0 to 13.0%), by the last 40,000 inputs at most, without labels: a suggestion"},
+	} {
+		state.Model.Suggested = &pagestate.Suggested{Interval: c.suggested, Inputs: 40_000}
+		d.show(state)
+		b.until(fmt.Sprintf(`document.querySelector("#suggested-prevalence data")?.value === "%v"`, c.suggested.Value), "the suggestion is shown")
+		if got := strings.TrimSpace(b.text("#suggested-prevalence")); got != c.want {
+			t.Errorf("it says %q, expected %q", got, c.want)
+		}
+	}
 	b.clean(d.Daemon)
 }
 

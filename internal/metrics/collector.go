@@ -24,6 +24,7 @@ type collector struct {
 	reviews    reviews
 	classes    classes
 	drift      driftWatches
+	prevalence prevalenceWatches
 	traffic    traffic
 	earlyStop  earlyStops
 	policies   policies
@@ -54,6 +55,7 @@ func newCollector(o Options) *collector {
 	c.reviews = declareReviews(t)
 	c.classes = declareClasses(t)
 	c.drift = declareDrift(t, len(shards))
+	c.prevalence = declarePrevalence(t, len(shards))
 	c.traffic = declareTraffic(t, o.RejectReasons)
 	c.earlyStop = declareEarlyStops(t)
 	c.policies = declarePolicies(t)
@@ -96,12 +98,18 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		for _, w := range c.drift.watches {
 			w.collectShard(i)
 		}
+		for _, w := range c.prevalence.watches {
+			w.collectShard(i)
+		}
 		c.shards[i].Unlock()
 	}
 	for _, s := range scrapes {
 		s.Collect(to)
 	}
 	for _, w := range c.drift.watches {
+		w.collect(to)
+	}
+	for _, w := range c.prevalence.watches {
 		w.collect(to)
 	}
 	for _, send := range sends {
@@ -126,6 +134,7 @@ func (c *collector) newModel(p *policy.Policy, plan *decomp.Plan, o Options) *Mo
 		reviews:      c.reviews.model(p, &o),
 		classes:      c.classes.model(p, labels, plan.Pairs()),
 		drift:        c.drift.model(p, &labels),
+		prevalence:   c.prevalence.model(p),
 		modelTraffic: traffic,
 		earlyStop:    c.earlyStop.model(p),
 	}
@@ -149,6 +158,7 @@ func (c *collector) dropStale(before, next *Model) {
 // remove deletes all series of a model.
 func (c *collector) remove(name string) {
 	c.drift.remove(name)
+	delete(c.prevalence.watches, name)
 	c.traffic.remove(name)
 	c.earlyStop.remove(name)
 	c.deleteModel(name)

@@ -47,6 +47,8 @@ type Model struct {
 	reviews *modelReviews // nil without receipts
 	classes *modelClasses
 	drift   *driftWatch // nil without a reference
+	// prevalence is nil without a risk model, or where it is not known what that was fitted on.
+	prevalence *prevalenceWatch
 	modelTraffic
 	earlyStop *modelEarlyStop // nil without a rule in force
 }

@@ -55,6 +55,8 @@ type Model struct {
 	// that are new or have changed. The last one changes until it is over. At identifies a step.
 	History []Step `json:"history"`
 	Drift   *Drift `json:"drift"` // null if the policy has no reference
+	// Suggested is the share of critical inputs that priorities suggest; null while it is not known.
+	Suggested *Suggested `json:"suggested_prevalence"`
 	// EarlyStop is about inputs decided before their last pass; null if the policy has no rule in
 	// force.
 	EarlyStop *EarlyStop `json:"settling"`
@@ -89,6 +91,12 @@ type Interval struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
+}
+
+// Suggested is a share of critical inputs that live priorities suggest, without labels.
+type Suggested struct {
+	Interval
+	Inputs int `json:"inputs"` // the last ones, so many at most
 }
 
 // Class is one class, or several that share a label: critical or safe if all of them are.

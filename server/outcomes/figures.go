@@ -51,6 +51,7 @@ func DueFigures(p *promise.Promise) *ckdv1.PromiseFigures {
 	if e := p.Expected; e != nil {
 		m.Expected = &ckdv1.Expectation{
 			From: timeMessage(e.From), Until: timeMessage(e.Until), CriticalFnr: countedMessage(e.FNR), CriticalMissRate: countedMessage(e.MissRate),
+			Statement: expectedStatement(p),
 		}
 	}
 	for _, s := range p.Strata {

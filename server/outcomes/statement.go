@@ -20,6 +20,9 @@ func Statement(p *promise.Promise) string {
 		said = append(said, since, averageAfter(p, f))
 	} else {
 		said = append(said, averageSentence(p, f), modelSentence(p, f))
+		if p.Verdict == promise.TooFew && f.Verdict == promise.TooFew {
+			said = append(said, expectedSentence(p, f))
+		}
 	}
 	var b strings.Builder
 	for _, sentence := range said {
@@ -146,6 +149,31 @@ func modelSentence(p *promise.Promise, f *promise.Figure) string {
 	}
 	return fmt.Sprintf("Over all policies of the model since %s the %s is %s (95%%: %s to %s)", dateOf(p, p.Since), nameOf(f),
 		percent(f.Model.Value), percent(f.Model.Low), percent(f.Model.High))
+}
+
+// expectedSentence says what outcomes of earlier policies say of this one. It is empty where these say
+// nothing.
+func expectedSentence(p *promise.Promise, f *promise.Figure) string {
+	if p.Expected == nil {
+		return ""
+	}
+	risk, s := promise.Figure{Risk: f.Risk}, p.Expected.FNR // no class has an estimate of its own
+	if f.Risk == evidence.MissRate {
+		s = p.Expected.MissRate
+	}
+	if !s.Known() {
+		return ""
+	}
+	return fmt.Sprintf("Decided again by this policy's rule, outcomes of earlier policies until %s say that %s of %s %s (95%%: %s to %s), by %d misses among %d: an estimate, no evidence",
+		dateOf(p, p.Expected.Until), percent(s.Value), wholeOf(&risk), missedOf(&risk), percent(s.Low), percent(s.High), s.Events, s.Total)
+}
+
+// expectedStatement is expectedSentence as a sentence of its own.
+func expectedStatement(p *promise.Promise) string {
+	if said := expectedSentence(p, deciding(p)); said != "" {
+		return said + "."
+	}
+	return ""
 }
 
 // cleared returns when an alarm was last cleared; zero for never.

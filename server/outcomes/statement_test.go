@@ -37,6 +37,29 @@ func violate(f *promise.Figure) {
 	}}
 }
 
+// earlier returns what outcomes of earlier policies say.
+func earlier() *promise.Expected {
+	return &promise.Expected{
+		From: date(time.January, 1), Until: date(time.February, 28),
+		FNR:      promise.Share{Value: 0.031, Low: 0.019, High: 0.046, Events: 25, Total: 812},
+		MissRate: promise.Share{Value: 0.02, Low: 0.01, High: 0.03, Events: 25, Total: 1000},
+	}
+}
+
+// TestExpectedFigures checks that the estimate is a sentence beside the figures whatever the verdict.
+func TestExpectedFigures(t *testing.T) {
+	p := said(promise.Holding, func(p *promise.Promise, _ *promise.Figure) { p.Expected = earlier() })
+	const want = "Decided again by this policy's rule, outcomes of earlier policies until 2026-02-28 say that 3.1% of the retained critical inputs are called safe " +
+		"(95%: 1.9% to 4.6%), by 25 misses among 812: an estimate, no evidence."
+	if got := outcomes.DueFigures(p).GetExpected().GetStatement(); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	p.Expected.FNR.Value = math.NaN()
+	if got := outcomes.DueFigures(p).GetExpected(); got.GetStatement() != "" || got.GetCriticalFnr().GetShare() != nil {
+		t.Errorf("of nothing: %v", got)
+	}
+}
+
 // TestStatement checks the words of a promise by verdict and by the origin of its line.
 func TestStatement(t *testing.T) {
 	const average = " On average since 2026-03-01, 5% of the retained critical inputs are called safe (95%: 2% to 8%), by 900 outcomes, 90 of them critical"
@@ -112,6 +135,25 @@ func TestStatement(t *testing.T) {
 				f.Verdict, p.Why = promise.Holding, []string{"9 of 90 outcomes of stratum called_safe are overdue, at most 5% may be"}
 			}),
 			"Whether the promise holds is not known: 9 of 90 outcomes of stratum called_safe are overdue, at most 5% may be." + average + "; the line is 10%, certified.",
+		},
+		"expected of a new policy": {
+			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
+				f.Value, p.Expected = math.NaN(), earlier()
+			}),
+			"Too few outcomes to tell whether the promise holds. No critical input has come back yet, of outcomes that are due; the line is 10%, certified. " +
+				"Decided again by this policy's rule, outcomes of earlier policies until 2026-02-28 say that 3.1% of the retained critical inputs are called safe " +
+				"(95%: 1.9% to 4.6%), by 25 misses among 812: an estimate, no evidence.",
+		},
+		"expected where nothing was seen": {
+			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
+				f.Value, p.Expected = math.NaN(), earlier()
+				p.Expected.FNR.Value = math.NaN()
+			}),
+			"Too few outcomes to tell whether the promise holds. No critical input has come back yet, of outcomes that are due; the line is 10%, certified.",
+		},
+		"expected of a policy with outcomes": {
+			said(promise.Holding, func(p *promise.Promise, _ *promise.Figure) { p.Expected = earlier() }),
+			"The promise holds." + average + "; the line is 10%, certified.",
 		},
 		"cleared": {
 			said(promise.TooFew, func(_ *promise.Promise, f *promise.Figure) {

@@ -255,6 +255,9 @@ func (s *served) each(t testing.TB, inputs [][][]float32, do func(*engine.Outcom
 func (d *daemon) count(s *served, id string, o *engine.Outcome) {
 	r := s.metrics.Record(0)
 	r.Observe(o.Result, &o.Decision)
+	if o.Trusted {
+		r.ObservePriority(o.Priority)
+	}
 	r.ObserveRisk(o.Risk, o.Decision.Action)
 	r.Done()
 	if o.Decision.Action == policy.Defer {

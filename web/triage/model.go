@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/monitor/drift"
+	"github.com/ckd-project/ckd/internal/monitor/prevalence"
 	"github.com/ckd-project/ckd/internal/pagestate"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -22,7 +23,7 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	m := &pagestate.Model{
 		Name: p.Name, Policy: h.about, Classes: h.classes, ClassesCut: h.rest,
 		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}),
-		History:    []pagestate.Step{}, Drift: h.drift(), EarlyStop: h.describeEarlyStop(),
+		History:    []pagestate.Step{}, Drift: h.drift(), Suggested: h.gauges.suggested(), EarlyStop: h.describeEarlyStop(),
 	}
 	expectsMisses := h.policy.Risk != nil && !h.policy.Observes() && !inAlarm(m.Drift)
 	sum, next := h.counters.newSums(), 0
@@ -200,6 +201,15 @@ func (g gauges) filled(window string) bool {
 		}
 	}
 	return false
+}
+
+// suggested returns the suggested prevalence; nil while there is none.
+func (g gauges) suggested() *pagestate.Suggested {
+	bound := func(name string) float64 { return g.value(seriesOf{name: suggested, a: name}) }
+	if _, known := g[seriesOf{name: suggested, a: "estimate"}]; !known {
+		return nil
+	}
+	return &pagestate.Suggested{Interval: pagestate.Interval{Value: bound("estimate"), Low: bound("low"), High: bound("high")}, Inputs: prevalence.Inputs}
 }
 
 // inAlarm reports whether some signal of some class is in alarm.

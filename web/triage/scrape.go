@@ -18,6 +18,9 @@ const epistemic, passesUsed = "ckd_class_epistemic_nats", "ckd_passes_used"
 // driftPrefix begins the names of what the page shows as it stands, counters or not.
 const driftPrefix = "ckd_drift_"
 
+// suggested names the share of critical inputs that priorities suggest.
+const suggested = "ckd_prevalence_suggested"
+
 // pairConfusion names the counters of the confusion of pairs of classes.
 const pairConfusion = "ckd_pair_confusion_nats_total"
 
@@ -48,6 +51,7 @@ var families = map[string]family{
 	"ckd_drift_shift":                  {labels: []string{"class", "signal", "window"}},
 	"ckd_drift_alarm":                  {labels: []string{"class", "signal"}},
 	"ckd_drift_alarms_total":           {labels: []string{"class", "signal"}},
+	suggested:                          {labels: []string{"bound"}},
 
 	epistemic + "_sum":           {class: func(c *pagestate.ClassSpan) *float64 { return &c.MeanC }},
 	epistemic + "_count":         {class: func(c *pagestate.ClassSpan) *float64 { return &c.Observations }},

@@ -68,6 +68,11 @@ audit: {rate: 0.1, on_breach: defer, surge: 100}
 	d.feed(t, "m", randomInputs(7, 70, 5, 10))
 	d.inputs.Add(d.models["m"].policy, []byte("unread"), outcome(10), sealedAs(1))
 	m := d.models["m"].metrics
+	for i := range 600 {
+		r := m.Record(0)
+		r.ObservePriority([]float64{0.95, 0.05, 0.05}[i%3])
+		r.Done()
+	}
 	m.Rejected("not_finite", 1)
 	m.Late(2)
 	m.Abandoned(3)
@@ -159,7 +164,7 @@ func TestEmpty(t *testing.T) {
 	}
 	d = newDaemon(t, Options{Inputs: NewInputs(1)}, 0, manyClasses("m", 3, 1))
 	got := d.get(t, "/triage/state").Body.String()
-	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+4 { // in spans: share, expected misses, early stopping, quantiles; then drift, early stopping, promises, certificate
+	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+5 { // in spans: share, expected misses, early stopping, quantiles; then drift, prevalence, early stopping, promises, certificate
 		t.Errorf("%s", got)
 	}
 }

@@ -1731,8 +1731,11 @@ type Expectation struct {
 	// The risks.
 	CriticalFnr      *CountedShare `protobuf:"bytes,3,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
 	CriticalMissRate *CountedShare `protobuf:"bytes,4,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What it says, in one sentence, which Promise.statement has too while the policy's own
+	// outcomes are too few; empty where no outcome says anything.
+	Statement     string `protobuf:"bytes,5,opt,name=statement,proto3" json:"statement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Expectation) Reset() {
@@ -1791,6 +1794,13 @@ func (x *Expectation) GetCriticalMissRate() *CountedShare {
 		return x.CriticalMissRate
 	}
 	return nil
+}
+
+func (x *Expectation) GetStatement() string {
+	if x != nil {
+		return x.Statement
+	}
+	return ""
 }
 
 // OutcomeSummary says what the outcomes of some cohorts add up to.
@@ -4083,12 +4093,13 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"nextMature\x12;\n" +
 	"\vmodel_since\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"modelSince\x12/\n" +
-	"\bexpected\x18\x0e \x01(\v2\x13.ckd.v1.ExpectationR\bexpected\"\xec\x01\n" +
+	"\bexpected\x18\x0e \x01(\v2\x13.ckd.v1.ExpectationR\bexpected\"\x8a\x02\n" +
 	"\vExpectation\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x127\n" +
 	"\fcritical_fnr\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\vcriticalFnr\x12B\n" +
-	"\x12critical_miss_rate\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\x10criticalMissRate\"\xe0\x04\n" +
+	"\x12critical_miss_rate\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\x10criticalMissRate\x12\x1c\n" +
+	"\tstatement\x18\x05 \x01(\tR\tstatement\"\xe0\x04\n" +
 	"\x0eOutcomeSummary\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x04R\adecided\x12,\n" +
 	"\afigures\x18\x02 \x03(\v2\x12.ckd.v1.RiskFigureR\afigures\x12*\n" +

@@ -27,7 +27,7 @@ export function renderPolicy(model) {
       ["Primary", rule(policy.primary)],
       ["Fallback", gate === "never" ? "never decides" : rule(policy.fallback)],
       policy.guard ? ["Guard", [rule(policy.guard), ", else deferred as unfamiliar"]] : null,
-      policy.risk_prevalence === undefined ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`]],
+      policy.risk_prevalence === undefined ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`, suggestion(policy.risk_prevalence, model.suggested_prevalence)]],
       ["Gate", [h("b", null, gate), `: ${GATES[gate] ?? ""}`, gate === "any-critical" ? ` ${plain(policy.reliability_threshold)}` : ""]],
       ["Scope", [h("b", null, scope), `: ${SCOPES[scope] ?? ""}`]],
       ["Passes", policy.kind === "KIND_DIRICHLET" ? "concentrations of a Dirichlet" : passes > 0 ? `${passes} expected, ${fewest} at least` : `${fewest} at least`],
@@ -42,6 +42,21 @@ function pairsOf({ pairs, classes, pairs_cut: cut }) {
   if (pairs === "all") return "all";
   const [critical, safe] = [classes.some((c) => c.critical), classes.some((c) => c.safe)];
   return (critical && safe) || cut > 0 ? "safe and critical" : `none: no class is ${critical ? "safe" : "critical"}`;
+}
+
+// suggestion says which share of critical inputs the last priorities suggest, and what to do where the
+// policy's is not among what that may be.
+function suggestion(prevalence, s) {
+  if (!s) return null;
+  const off = prevalence > s.high ? "high" : prevalence < s.low ? "low" : null;
+  return h(
+    "span",
+    { id: "suggested-prevalence" },
+    "; live traffic looks like ",
+    data(share(s.value), s.value),
+    ` (${interval(s)}), by the last ${count(s.inputs)} inputs at most, without labels: a suggestion`,
+    off ? [`. If it is so, risks are too ${off}: `, h("code", null, "ckd calibrate --prevalence"), " fits them to it"] : null,
+  );
 }
 
 // renderDaemon shows the state of the daemon.

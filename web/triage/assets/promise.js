@@ -76,6 +76,7 @@ function renderVerdict(p, { defers_on_alarm: defers, promises: { length: version
           p.promise.alarm && defers ? ". All that is called safe is deferred until then." : ".",
         )
       : null,
+    p.expected?.statement && !p.promise.statement?.endsWith(p.expected.statement) ? h("p", { class: "quiet" }, visible(p.expected.statement)) : null,
     p.why.length ? h("p", null, "Against holding: ", p.why.map(visible).join("; "), ".") : null,
     versions > 1 ? h("p", { class: "quiet" }, `${versions} model versions have outcomes under this policy; this is the one that ${{ violated: "is violated", in_doubt: "is in doubt" }[verdict] ?? "has the most"}.`) : null,
   );
