@@ -123,10 +123,18 @@ type Deleted struct {
 // these cohorts are refused from then on: a count whose decisions are gone must not be made anew. by and
 // reason are recorded in the trail.
 func (l *Ledger) Delete(who, reason string, c Choice) (Deleted, error) {
-	var d Deleted
 	if who == "" || reason == "" {
-		return d, errors.New("delete: expected who deletes the outcomes, and why")
+		return Deleted{}, errors.New("delete: expected who deletes the outcomes, and why")
 	}
+	d, err := l.deleteChosen(who, reason, c)
+	if err != nil {
+		return d, err
+	}
+	return d, l.store.Purge()
+}
+
+func (l *Ledger) deleteChosen(who, reason string, c Choice) (Deleted, error) {
+	var d Deleted
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.compute(); err != nil {
@@ -152,7 +160,7 @@ func (l *Ledger) Delete(who, reason string, c Choice) (Deleted, error) {
 	err = l.store.Update(func(tx *store.Tx) error {
 		return l.note(tx, Event{Kind: EventDeleted, By: who, Reason: reason, Detail: detail})
 	})
-	return d, errors.Join(err, l.store.Purge())
+	return d, err
 }
 
 // chosen is what a Choice means to the store.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 )
@@ -13,80 +14,74 @@ import (
 const metaLastBackup = "last_backup"
 
 // Purge has nothing remain of what was deleted, in the file or in its log, and gives its room back.
-// The error is ErrBusy where a View, of this process or another, still reads what was deleted.
+// It reads the whole file, a piece at a time, between which Updates go on. The error is ErrBusy where a
+// View, of this process or another, still reads what was deleted.
 func (s *Store) Purge() error {
+	for first := int64(1); first > 0; {
+		if err := s.exclusively(func() (err error) {
+			first, err = s.wipe(first)
+			return err
+		}); err != nil {
+			return explain(s.path, err)
+		}
+	}
+	return explain(s.path, s.giveRoomBack())
+}
+
+// giveRoomBack shortens the file by its free pages, and begins the log anew.
+func (s *Store) giveRoomBack() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.writer == nil {
 		return errClosed
 	}
-	if err := s.giveRoomBack(); err != nil {
-		return explain(s.path, err)
+	if _, err := s.writer.exec("PRAGMA incremental_vacuum"); err != nil {
+		return err
 	}
-	return explain(s.path, errors.Join(s.wipe(), s.restartLog()))
+	return s.restartLog()
 }
 
-func (s *Store) giveRoomBack() error {
-	_, err := s.writer.exec("PRAGMA incremental_vacuum")
-	return err
-}
-
-// wipe overwrites the gaps of pages with zeros. SQLite overwrites a row that is deleted, but not the copies
-// that it left in the gap of a page when it moved rows from there to the next.
-func (s *Store) wipe() error {
-	const most = 1000 // pages in one transaction
-	for again := true; again; {
-		again = false
-		var pages []int64
-		var listed Identity
-		if err := s.exclusively(func(i *Identity) error {
-			listed = *i
-			return s.writer.query(func(r *row) error {
-				pages = append(pages, r.int())
-				return nil
-			}, "SELECT pageno FROM dbstat WHERE pagetype IN ('leaf', 'internal')")
-		}); err != nil {
-			return err
-		}
-		for ; len(pages) > 0 && !again; pages = pages[min(most, len(pages)):] {
-			if err := s.exclusively(func(i *Identity) error {
-				if again = *i != listed; again {
-					return nil // another process wrote: a page may hold something else
-				}
-				return s.wipePages(pages[:min(most, len(pages))])
-			}); err != nil {
-				return err
-			}
-			if s.logBytes() > softLog {
-				_ = s.restartLog() // what was written stays in the log
-			}
-		}
+// exclusively calls f in a transaction that counts as no Update: what the tables say stays.
+func (s *Store) exclusively(f func() error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer == nil {
+		return errClosed
 	}
-	return nil
-}
-
-// exclusively calls f with the identity of the ledger, in a transaction beside which nothing is written.
-func (s *Store) exclusively(f func(i *Identity) error) error {
 	if _, err := s.writer.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	i, err := readIdentity(s.writer)
-	if err == nil {
-		err = f(i)
-	}
-	end := "COMMIT"
+	err, end := f(), "COMMIT"
 	if err != nil {
 		end = "ROLLBACK"
 	}
 	_, ended := s.writer.exec(end)
+	if s.logBytes() > s.restartAt {
+		_ = s.restartLog() // what was written stays in the log
+	}
 	return errors.Join(err, ended)
 }
 
-func (s *Store) wipePages(pages []int64) error {
-	for _, number := range pages {
+// wipe overwrites the gaps of some pages with zeros, and returns the page to go on with; 0 after the last.
+// SQLite overwrites a row that is deleted, but not the copies that it left in the gap of a page when it
+// moved rows from there to the next.
+func (s *Store) wipe(first int64) (next int64, err error) {
+	const most = 1000
+	var pages int64
+	if _, err := s.writer.one(func(r *row) { pages = r.int() }, "PRAGMA page_count"); err != nil {
+		return 0, err
+	}
+	if pages > mostPages {
+		return 0, fmt.Errorf("the file has %d pages, expected at most %d", pages, int64(mostPages))
+	}
+	next = first + most
+	for number := first; number < next && number <= pages; number++ {
+		if number%pointerPages == 2 {
+			continue
+		}
 		var page []byte
 		if _, err := s.writer.one(func(r *row) { page = r.bytes() }, "SELECT data FROM sqlite_dbpage WHERE pgno = ?", number); err != nil {
-			return err
+			return 0, err
 		}
 		gap := gapOf(number, page)
 		if len(bytes.Trim(gap, "\x00")) == 0 {
@@ -94,27 +89,56 @@ func (s *Store) wipePages(pages []int64) error {
 		}
 		clear(gap)
 		if _, err := s.writer.exec("UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?", page, number); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	if next > pages {
+		next = 0
+	}
+	return next, nil
 }
 
-// gapOf returns the bytes of a page of a tree between the places of its cells and the cells.
+const (
+	// pointerPages is the distance of the pages that say where others are pointed to, from page 2 on:
+	// each has 5 bytes for each page up to the next.
+	pointerPages = pageSize/5 + 1
+	// mostPages bounds the pages of a file whose gaps can be told: below it, the first byte of a page
+	// that is not of a tree, which begins with the number of another, is 0.
+	mostPages = 1<<24 - 1
+)
+
+// The kinds of pages of a tree, which are their first byte, or in page 1 the first after the header of the
+// file.
+const (
+	interiorIndex = 2
+	interiorTable = 5
+	leafIndex     = 10
+	leafTable     = 13
+)
+
+// gapOf returns the bytes between the places of the cells and the cells of a page; nil for a page that is
+// not of a tree.
 func gapOf(number int64, page []byte) []byte {
 	header := 0
 	if number == 1 {
 		header = headerBytes
 	}
-	if len(page) < header+12 {
+	low := header + 8
+	switch page[header] {
+	case leafIndex, leafTable:
+	case interiorIndex, interiorTable:
+		low += 4
+	default:
 		return nil
 	}
-	low := header + 8 + 2*int(binary.BigEndian.Uint16(page[header+3:]))
-	if kind := page[header]; kind == 2 || kind == 5 { // these have children
-		low += 4
+	cells, high := int(binary.BigEndian.Uint16(page[header+3:])), int(binary.BigEndian.Uint16(page[header+5:]))
+	for range cells {
+		if low+2 > high || int(binary.BigEndian.Uint16(page[low:])) < high {
+			return nil
+		}
+		low += 2
 	}
-	high := int(binary.BigEndian.Uint16(page[header+5:]))
-	if low >= high || high > len(page) {
+	if low > high || high > len(page) {
 		return nil
 	}
 	return page[low:high]
@@ -149,12 +173,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.Update(func(tx *Tx) error { return tx.SetMeta(metaLastBackup, now) }); err != nil {
 		return err
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if s.writer == nil {
-		return errClosed
-	}
-	if err := errors.Join(s.giveRoomBack(), s.restartLog()); !errors.Is(err, ErrBusy) {
+	if err := s.giveRoomBack(); !errors.Is(err, ErrBusy) {
 		return explain(s.path, err)
 	}
 	return nil // the next Update begins the log anew
