@@ -28,6 +28,16 @@ func (w Watch) String() string {
 	return w.Risk.String()
 }
 
+// classIn returns the position of the watched class in a policy, -1 for all classes, and whether the
+// policy has it.
+func (w Watch) classIn(t *truth.Terms) (class int, known bool) {
+	if w.Class == "" {
+		return -1, true
+	}
+	class, known = t.Classes[w.Class]
+	return class, known
+}
+
 func (w Watch) compare(o Watch) int {
 	if w.Risk != o.Risk {
 		return int(w.Risk) - int(o.Risk)
@@ -241,10 +251,7 @@ func (a *Alarms) take(t *truth.Terms, at Place, bets *Bets, taken steps) error {
 			watched = &alarm{Alarm: evidence.NewAlarm(w.Risk, line, bets.Lines.runLength(w, bets.RunLength)), began: Place{Start: math.MinInt64}}
 			a.byWatch[w] = watched
 		}
-		class, known := -1, true
-		if w.Class != "" {
-			class, known = t.Classes[w.Class]
-		}
+		class, known := w.classIn(t)
 		if !known || at.Compare(watched.began) <= 0 {
 			continue
 		}
@@ -267,7 +274,7 @@ func (a *Alarms) take(t *truth.Terms, at Place, bets *Bets, taken steps) error {
 		}
 	}, func(s *step) {
 		for _, one := range held {
-			observe(one, s.observation(one.class, false))
+			observe(one, s.Observation(one.class, false))
 		}
 	})
 }

@@ -43,7 +43,7 @@ func (a *Alarms) Hear(t *truth.Terms, now time.Time) (held map[Watch]float64, is
 	own := linesOf(t)
 	held = make(map[Watch]float64)
 	for w, standing := range a.standing() {
-		if _, known := t.Classes[w.Class]; w.Class != "" && !known {
+		if _, known := w.classIn(t); !known {
 			continue
 		}
 		i := slices.IndexFunc(own, func(l Line) bool { return l.Watch == w })

@@ -322,15 +322,12 @@ func (m *Model) since(w Watch) (*Since, error) {
 		if held {
 			line, held = s.Cohort.Bets.Lines[w]
 		}
-		class, known := -1, true
-		if w.Class != "" {
-			class, known = s.Run.Terms.Classes[w.Class]
-		}
+		class, known := w.classIn(s.Run.Terms)
 		if !held || !known || s.Place().Compare(watched.began) <= 0 {
 			continue
 		}
-		err := s.Cohort.Count.steps.each(func(bool, uint64) {}, func(one *step) {
-			gains.Add(w.Risk, line, s.Cohort.Bets.Hit, one.observation(class, false))
+		err := s.Cohort.Count.steps.each(func(bool, uint64) {}, func(critical *step) {
+			gains.Add(w.Risk, line, s.Cohort.Bets.Hit, critical.Observation(class, false))
 		})
 		if err != nil {
 			return nil, err

@@ -4,9 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/ckd-project/ckd/internal/outcome/evidence"
-	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
 // Want says which further reading is wanted.
@@ -294,24 +291,4 @@ func mostNamed(readings []*Reading, counts func(*Reading) bool) (class int, othe
 		}
 	}
 	return class, others
-}
-
-// Observe returns the observation of a decision for the pooled risks (class -1) or for one critical
-// class. Where sources disagree it takes the way that makes the risk as large as possible, or as
-// small.
-func (t *Terms) Observe(d *Decision, f *Finding, class int, worst bool) evidence.Observation {
-	c := &d.Receipt
-	o := evidence.Observation{
-		Retained:   c.Stratum != receipt.Deferred,
-		Propensity: float64(c.Propensity),
-	}
-	could, must := f.Critical >= 0, f.Safe < 0
-	if class >= 0 {
-		must = must && f.Critical == class && len(f.Others) == 0
-		could = f.Critical == class || slices.Contains(f.Others, class)
-	}
-	o.Missed = o.Retained && !t.CalledCritical(c)
-	o.Critical = could && (must || o.Missed == worst) // a hit makes the risk smaller
-	o.Missed = o.Missed && o.Critical
-	return o
 }
