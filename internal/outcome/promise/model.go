@@ -345,11 +345,11 @@ func (m *Model) since(w Watch) (*Since, error) {
 func (t *tally) rate(w Watch, class int) Share {
 	switch {
 	case class >= 0 && t.Classes[class] != nil:
-		return t.latest(&t.Classes[class].FNR, t.Classes[class].Squares)
+		return t.latest(&t.Classes[class].FNR)
 	case class >= 0:
 		return unknownShare(wholeOf(w.Risk))
 	case w.Risk == evidence.MissRate:
-		return t.latest(&t.Pooled[1], t.Squares[1])
+		return t.latest(&t.Pooled[1])
 	}
-	return t.latest(&t.Pooled[0], t.Squares[0])
+	return t.latest(&t.Pooled[0])
 }
