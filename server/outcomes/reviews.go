@@ -59,7 +59,7 @@ func (s *Service) ImportOutcomes(ctx context.Context, r *ckdv1.ImportOutcomesReq
 		return nil, err
 	}
 	answers := make([]*ckdv1.OutcomeAnswer, len(r.GetOutcomes()))
-	var batch []ledger.Imported
+	var batch []ledger.Outcome
 	var places []int // places of the batch in the request
 	for i, in := range r.GetOutcomes() {
 		outcome, fault := s.outcomeOf(nil, i, in.GetOutcome())
@@ -70,7 +70,8 @@ func (s *Service) ImportOutcomes(ctx context.Context, r *ckdv1.ImportOutcomesReq
 			answers[i] = fault
 			continue
 		}
-		batch = append(batch, ledger.Imported{Outcome: outcome, By: in.GetBy(), Reported: in.GetReported().AsTime()})
+		outcome.By, outcome.Reported = in.GetBy(), in.GetReported().AsTime()
+		batch = append(batch, outcome)
 		places = append(places, i)
 	}
 	found, err := s.Ledger.Import(by, r.GetReason(), batch)

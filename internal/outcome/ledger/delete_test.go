@@ -7,13 +7,14 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
 // held returns the IDs of all decisions that the ledger holds.
 func (b *bench) held() map[receipt.ID]bool {
 	b.Helper()
 	ids := make(map[receipt.ID]bool)
-	if err := b.Walk(ledger.Filter{}, func(d *ledger.Decided) error { ids[d.ID] = true; return nil }); err != nil {
+	if err := b.Walk(func(d *truth.Decision) error { ids[d.ID] = true; return nil }); err != nil {
 		b.Fatal(err)
 	}
 	return ids

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
 // childDir names the ledger of a process that TestKill starts, which is this binary again.
@@ -85,7 +86,7 @@ func TestKill(t *testing.T) {
 		b.open()
 		found := map[string]int{}
 		count := 0
-		err := b.Walk(ledger.Filter{}, func(d *ledger.Decided) error {
+		err := b.Walk(func(d *truth.Decision) error {
 			found[string(d.ID[:])]++
 			if len(d.Readings) != 1 {
 				return fmt.Errorf("%d readings, want 1", len(d.Readings))
