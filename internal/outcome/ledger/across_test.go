@@ -148,8 +148,9 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(up) == 0 {
 		t.Fatal(up, err)
 	}
+	alarm := up[0].Figure + " " + up[0].Raised.Format(time.RFC3339)
 	answer := func(name string) {
-		b.next("    calibrated:", fmt.Sprintf("    answers: {alarm: %q, by: dr. eve, reason: new threshold for %s}\n    calibrated:", up[0].Name(), name))
+		b.next("    calibrated:", fmt.Sprintf("    answers: {alarm: %q, by: dr. eve, reason: new threshold for %s}\n    calibrated:", alarm, name))
 	}
 	b.next("threshold: 0.5}", "threshold: 0.4}")
 	b.now = day0.Add(17 * oneDay)
@@ -159,7 +160,7 @@ func TestAnswers(t *testing.T) {
 	b.decide(16, 1, audited(.02), "c")
 	s := b.state()
 	if m := s.Mature.FNR.Monitor; m.Raised || m.Evidence != 0 {
-		t.Errorf("the alarm %q that was answered: %+v", up[0].Name(), m)
+		t.Errorf("the alarm %q that was answered: %+v", alarm, m)
 	}
 	ended, err := b.Alarms("triage")
 	if err != nil || ended[0].Ended.IsZero() || ended[0].By != "dr. eve" || ended[0].Successor == "" {

@@ -54,7 +54,7 @@ func TestDeleteGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := events[len(events)-1]; last.Kind != ledger.EventDeleted || strings.Contains(last.Detail, "patient") || !strings.Contains(last.Detail, "8 decisions") || !strings.Contains(last.Detail, "2 remain") {
+	if last := events[len(events)-1]; last.Kind != "outcomes_deleted" || strings.Contains(last.Detail, "patient") || !strings.Contains(last.Detail, "8 decisions") || !strings.Contains(last.Detail, "2 remain") {
 		t.Errorf("the trail says %+v", last)
 	}
 }

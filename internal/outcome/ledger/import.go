@@ -57,7 +57,7 @@ func (l *Ledger) Import(who, reason string, batch []Outcome) ([]Answer, error) {
 		if err := e.write(); err != nil {
 			return err
 		}
-		return l.note(tx, Event{Kind: EventImported, By: who, Reason: reason, Detail: fmt.Sprintf("%d readings of an export", added)})
+		return l.note(tx, Event{Kind: eventImported, By: who, Reason: reason, Detail: fmt.Sprintf("%d readings of an export", added)})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the outcomes are not stored: %w", err)

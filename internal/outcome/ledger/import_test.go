@@ -64,7 +64,7 @@ func TestImport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events = slices.DeleteFunc(events, func(e ledger.Event) bool { return e.Kind != ledger.EventImported })
+		events = slices.DeleteFunc(events, func(e ledger.Event) bool { return e.Kind != "outcomes_imported" })
 		if len(events) != 1 || events[0].By != "ann" || events[0].Reason != "moved" {
 			t.Errorf("import %d: the trail has %+v, want the first import alone", again, events)
 		}

@@ -99,9 +99,9 @@ func (l *Ledger) AddPolicy(files ...[]byte) error {
 }
 
 func (l *Ledger) addPolicy(tx *store.Tx, t *truth.Terms) error {
-	kind := EventPolicy
+	kind := eventPolicy
 	if l.policies.get(t.Hash) != nil {
-		kind = EventPolicyChanged
+		kind = eventPolicyChanged
 	}
 	if err := tx.PutPolicy(t.Hash, t.Policy.Marshal()); err != nil {
 		return err

@@ -149,8 +149,8 @@ type alarm struct {
 // Raised reports whether the alarm is up.
 func (a *alarm) Raised() bool { return a.recalled || a.Alarm.Raised() }
 
-// NewAlarms returns the alarms of a model of which no cohort was taken.
-func NewAlarms() *Alarms {
+// newAlarms returns the alarms of a model of which no cohort was taken.
+func newAlarms() *Alarms {
 	return &Alarms{byWatch: make(map[Watch]*alarm), last: Place{Start: math.MinInt64}}
 }
 
@@ -281,7 +281,7 @@ func (a *Alarms) take(t *truth.Terms, at Place, bets *Bets, taken steps) error {
 
 // replayed returns alarms without evidence whose beginnings are those of the official ones.
 func (a *Alarms) replayed() *Alarms {
-	again := NewAlarms()
+	again := newAlarms()
 	for w, watched := range a.byWatch {
 		again.byWatch[w] = &alarm{Alarm: evidence.NewAlarm(w.Risk, watched.Line(), watched.RunLength()), began: watched.began}
 	}

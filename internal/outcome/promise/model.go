@@ -208,7 +208,7 @@ type replay struct {
 }
 
 // NewModel returns a model without runs.
-func NewModel(name string) *Model { return &Model{Name: name, Alarms: NewAlarms()} }
+func NewModel(name string) *Model { return &Model{Name: name, Alarms: newAlarms()} }
 
 // A Step is a cohort of a run.
 type Step struct {
@@ -249,7 +249,7 @@ func (m *Model) Pending(now time.Time) []Step {
 // Bets returns what evidence is to bet on a cohort: its settings, lowered to the propensities that its
 // receipts show, and the lines in force. It looks at no truth.
 func (s Step) Bets(a *Alarms) *Bets {
-	lines := values(a.At(s.Run.Terms.Policy.Hash, time.UnixMicro(s.Cohort.Start)))
+	lines := values(a.linesFrom(s.Run.Terms.Policy.Hash, time.UnixMicro(s.Cohort.Start)))
 	return &Bets{Settings: s.Cohort.Count.lowest.lower(s.Run.Settings(s.Cohort)), Lines: lines, RunLength: s.Run.Terms.RunLength()}
 }
 

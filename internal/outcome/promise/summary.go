@@ -314,7 +314,7 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *r
 	for _, i := range settled.issued {
 		decisions += i.Decisions
 	}
-	lines := m.Alarms.At(b.t.Policy.Hash, b.now)
+	lines := m.Alarms.linesFrom(b.t.Policy.Hash, b.now)
 	for _, f := range s.Watched() {
 		w := Watch{Risk: f.Risk, Class: f.Class}
 		class := -1
