@@ -95,7 +95,7 @@ func receiptsOf(all []outcomefile.Receipt, cases []string) ([][]byte, error) {
 	}
 	var chosen [][]byte
 	for _, r := range all {
-		if _, is := asked[r.Case]; !is && len(cases) > 0 {
+		if _, named := asked[r.Case]; !named && len(cases) > 0 {
 			continue
 		}
 		asked[r.Case] = true

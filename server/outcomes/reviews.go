@@ -54,7 +54,7 @@ func (s *Service) ImportOutcomes(ctx context.Context, r *ckdv1.ImportOutcomesReq
 	if n := len(r.GetOutcomes()); n > mostOutcomes {
 		return nil, wrong("outcomes", "%d outcomes, expected at most %d in one call", n, mostOutcomes).Err()
 	}
-	by, err := signature(ctx, r.GetBy(), r.GetReason())
+	who, err := signature(ctx, r.GetBy(), r.GetReason())
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *Service) ImportOutcomes(ctx context.Context, r *ckdv1.ImportOutcomesReq
 		batch = append(batch, outcome)
 		places = append(places, i)
 	}
-	found, err := s.Ledger.Import(by, r.GetReason(), batch)
+	found, err := s.Ledger.Import(who, r.GetReason(), batch)
 	if err != nil {
 		return nil, s.failed("import outcomes", err)
 	}

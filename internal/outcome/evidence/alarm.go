@@ -41,8 +41,8 @@ type Alarm struct {
 // length divided by it: all together are then false no more often than the run length says.
 //
 // A line outside (0, 1) or a run length under 1, NaN included, raises no alarm ever.
-func NewAlarm(of Risk, line, runLength float64) *Alarm {
-	return &Alarm{risk: of, line: line, runLength: runLength}
+func NewAlarm(r Risk, line, runLength float64) *Alarm {
+	return &Alarm{risk: r, line: line, runLength: runLength}
 }
 
 // BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence. leastPropensity,

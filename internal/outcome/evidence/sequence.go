@@ -35,8 +35,8 @@ type Sequence struct {
 
 // NewSequence returns a sequence of intervals of the risk that hold with probability level, in (0,
 // 1). Any other level, NaN included, gives the interval from 0 to 1 always.
-func NewSequence(of Risk, level float64) *Sequence {
-	return &Sequence{level: level, above: newWealth(+1), below: newWealth(-1), estimate: Estimate{Of: of}}
+func NewSequence(r Risk, level float64) *Sequence {
+	return &Sequence{level: level, above: newWealth(+1), below: newWealth(-1), estimate: Estimate{Of: r}}
 }
 
 // BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence so far. leastAlarm, in

@@ -23,21 +23,21 @@ func (l *Ledger) Identity() Identity { return l.store.Identity() }
 // copy was put back: the ledger begins a new generation, notes it in the trail, and returns true. Of
 // another ledger nothing follows.
 func (l *Ledger) Remembered(i Identity) (restored bool, err error) {
-	if is := l.Identity(); !is.Precedes(i) {
+	if now := l.Identity(); !now.Precedes(i) {
 		return false, nil
 	}
 	err = l.store.Update(func(tx *store.Tx) error {
-		is := tx.Identity()
-		if restored = is.Precedes(i); !restored {
+		now := tx.Identity()
+		if restored = now.Precedes(i); !restored {
 			return nil
 		}
-		for range i.Generation + 1 - is.Generation {
+		for range i.Generation + 1 - now.Generation {
 			if err := tx.NextGeneration(); err != nil {
 				return err
 			}
 		}
 		return l.note(tx, Event{Kind: eventRestored, Detail: fmt.Sprintf(
-			"an older copy was put back: a daemon remembers transaction %d of generation %d, the copy ends with %d of %d", i.Commit, i.Generation, is.Commit, is.Generation)})
+			"an older copy was put back: a daemon remembers transaction %d of generation %d, the copy ends with %d of %d", i.Commit, i.Generation, now.Commit, now.Generation)})
 	})
 	return restored, err
 }

@@ -292,13 +292,13 @@ func (l *Ledger) finish(keys []store.Key) error {
 	return l.store.Update(func(tx *store.Tx) error {
 		for _, m := range l.models {
 			for number, r := range m.runs {
-				of := make(map[*promise.Cohort]bool)
+				cohorts := make(map[*promise.Cohort]bool)
 				for _, k := range keys {
 					if k.Promise == number {
-						of[r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))] = true
+						cohorts[r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))] = true
 					}
 				}
-				for c := range of {
+				for c := range cohorts {
 					if c.Bets.Final {
 						continue
 					}

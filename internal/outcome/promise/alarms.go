@@ -50,9 +50,9 @@ type Lines map[Watch]float64
 
 // runLength returns the run length of a watch: the overall run length divided by its weight, which is
 // 1/2 for the FNR, 1/4 for the miss rate, and 1/4 split over the classes.
-func (l Lines) runLength(of Watch, overall float64) float64 {
+func (l Lines) runLength(watched Watch, overall float64) float64 {
 	switch {
-	case of.Class != "":
+	case watched.Class != "":
 		classes := 0.0
 		for w := range l {
 			if w.Class != "" {
@@ -60,7 +60,7 @@ func (l Lines) runLength(of Watch, overall float64) float64 {
 			}
 		}
 		return overall * 4 * classes
-	case of.Risk == evidence.MissRate:
+	case watched.Risk == evidence.MissRate:
 		return overall * 4
 	default:
 		return overall * 2
@@ -84,8 +84,8 @@ func (l *Lines) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*l = make(Lines, len(list))
-	for _, one := range list {
-		(*l)[one.Watch] = one.Line
+	for _, line := range list {
+		(*l)[line.Watch] = line.Line
 	}
 	return nil
 }
@@ -211,9 +211,9 @@ func (a *Alarms) Recall(w Watch, raised time.Time) bool {
 // began returns the place of the last cohort before an alarm of a pooled risk ended, the latest such.
 func (a *Alarms) began() Place {
 	latest := Place{Start: math.MinInt64}
-	for w, one := range a.byWatch {
-		if w.Class == "" && one.began.Compare(latest) > 0 {
-			latest = one.began
+	for w, watched := range a.byWatch {
+		if w.Class == "" && watched.began.Compare(latest) > 0 {
+			latest = watched.began
 		}
 	}
 	return latest
@@ -259,22 +259,22 @@ func (a *Alarms) take(t *truth.Terms, at Place, bets *Bets, taken steps) error {
 		watched.BeginCohort(bets.Hit) // a deferred input has 1, which is no less
 		held = append(held, watching{watched, class})
 	}
-	observe := func(one watching, o evidence.Observation) {
-		before := one.Raised()
-		one.Observe(o)
-		if one.Raised() && !before {
-			one.raisedBy = at.Start
+	observe := func(watch watching, o evidence.Observation) {
+		before := watch.Raised()
+		watch.Observe(o)
+		if watch.Raised() && !before {
+			watch.raisedBy = at.Start
 		}
 	}
 	return taken.each(func(retained bool, n uint64) {
-		for _, one := range held {
+		for _, watch := range held {
 			for range n {
-				observe(one, evidence.Observation{Retained: retained, Propensity: 1})
+				observe(watch, evidence.Observation{Retained: retained, Propensity: 1})
 			}
 		}
 	}, func(s *step) {
-		for _, one := range held {
-			observe(one, s.Observation(one.class, false))
+		for _, watch := range held {
+			observe(watch, s.Observation(watch.class, false))
 		}
 	})
 }
@@ -311,12 +311,12 @@ type storedAlarms struct {
 // MarshalJSON writes the alarms as they are stored.
 func (a *Alarms) MarshalJSON() ([]byte, error) {
 	list := make([]storedAlarm, 0, len(a.byWatch))
-	for w, one := range a.byWatch {
-		state, err := one.AppendBinary(nil)
+	for w, watched := range a.byWatch {
+		state, err := watched.AppendBinary(nil)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, storedAlarm{w, state, one.began, one.raisedBy, one.raised, one.cleared, one.recalled})
+		list = append(list, storedAlarm{w, state, watched.began, watched.raisedBy, watched.raised, watched.cleared, watched.recalled})
 	}
 	slices.SortFunc(list, func(a, b storedAlarm) int { return a.Watch.compare(b.Watch) })
 	return json.Marshal(storedAlarms{a.last, list, a.ended, a.lines, a.heard, a.expected})
@@ -330,12 +330,12 @@ func (a *Alarms) UnmarshalJSON(text []byte) error {
 	}
 	a.last, a.ended, a.lines, a.heard, a.expected = stored.Last, stored.Ended, stored.Lines, stored.Heard, stored.Expected
 	a.byWatch = make(map[Watch]*alarm, len(stored.Alarms))
-	for _, one := range stored.Alarms {
-		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, raised: one.Raised, cleared: one.Cleared, recalled: one.Recalled}
-		if err := restored.UnmarshalBinary(one.State); err != nil {
+	for _, entry := range stored.Alarms {
+		restored := &alarm{Alarm: new(evidence.Alarm), began: entry.Began, raisedBy: entry.RaisedBy, raised: entry.Raised, cleared: entry.Cleared, recalled: entry.Recalled}
+		if err := restored.UnmarshalBinary(entry.State); err != nil {
 			return err
 		}
-		a.byWatch[one.Watch] = restored
+		a.byWatch[entry.Watch] = restored
 	}
 	return nil
 }

@@ -236,9 +236,9 @@ func (b *summariser) summary(p *pooled, r *sequences) Summary {
 		}
 	}
 	for k := range c.Kinds {
-		one := &c.Kinds[k]
-		share := c.latest(&one.FNR)
-		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: one.Decided, FNR: share})
+		kind := &c.Kinds[k]
+		share := c.latest(&kind.FNR)
+		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: kind.Decided, FNR: share})
 	}
 	return s
 }
@@ -603,8 +603,8 @@ func shareOf(named string, events, whole, eventSquares, squares, typical float64
 	return s
 }
 
-func unknownShare(of string) Share {
-	return Share{Of: of, Value: math.NaN(), Low: math.NaN(), High: math.NaN()}
+func unknownShare(whole string) Share {
+	return Share{Of: whole, Value: math.NaN(), Low: math.NaN(), High: math.NaN()}
 }
 
 func unknownLimits() Limits { return Limits{math.NaN(), math.NaN(), math.NaN()} }

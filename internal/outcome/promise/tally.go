@@ -89,8 +89,8 @@ func (w *weighted) add(o *weighted) {
 	w.EventSquares += o.EventSquares
 }
 
-func (w *weighted) share(of string) Share {
-	s := shareOf(of, w.EventWeight, w.Weight, w.EventSquares, w.Squares, 0)
+func (w *weighted) share(whole string) Share {
+	s := shareOf(whole, w.EventWeight, w.Weight, w.EventSquares, w.Squares, 0)
 	s.Events, s.Total = w.Events, w.Total
 	return s
 }
@@ -324,9 +324,9 @@ func (t *tally) add(o *tally) {
 		t.Missing += u.missing()
 	}
 	for reason, y := range o.Reasons {
-		to := entry(t.Reasons, reason)
-		to.Worth.add(&y.Worth)
-		to.Critical.add(&y.Critical)
+		sum := entry(t.Reasons, reason)
+		sum.Worth.add(&y.Worth)
+		sum.Critical.add(&y.Critical)
 	}
 	for predicted, row := range o.Cells {
 		for truth, w := range row {

@@ -148,22 +148,22 @@ type statements []*Reading
 func bySource(readings []Reading, before time.Time) func(yield func(statements) bool) {
 	return func(yield func(statements) bool) {
 		var all [4]*Reading
-		one := statements(all[:0])
+		said := statements(all[:0])
 		for i := range readings {
 			r := &readings[i]
 			if !r.Reported.Before(before) {
 				continue
 			}
-			if len(one) > 0 && (one[0].Source != r.Source || one[0].Kind != r.Kind) {
-				if !yield(one) {
+			if len(said) > 0 && (said[0].Source != r.Source || said[0].Kind != r.Kind) {
+				if !yield(said) {
 					return
 				}
-				one = one[:0]
+				said = said[:0]
 			}
-			one = append(one, r)
+			said = append(said, r)
 		}
-		if len(one) > 0 {
-			yield(one)
+		if len(said) > 0 {
+			yield(said)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (s *scripted) tell(_ context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1
 	return s.answer(r)
 }
 
-// theLedger is the identity of the ledger that tests begin with.
+// theLedger returns the identity of the ledger that tests begin with.
 func theLedger(commit uint64) *ckdv1.LedgerIdentity {
 	return &ckdv1.LedgerIdentity{Id: "A", Generation: 1, Branch: "a", Commit: commit}
 }
