@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
@@ -25,7 +26,7 @@ func (b *bench) next(old, text string) {
 	if err := b.AddPolicy([]byte(changed)); err != nil {
 		b.Fatal(err)
 	}
-	b.policy = b.hashOf(changed)
+	b.policy = outcometest.Policy(b, changed).HashBytes()
 }
 
 // told tells what was issued of a day as the outcomes of decide have it, so that nothing is missing.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
@@ -30,10 +31,7 @@ func TestDeleteGroup(t *testing.T) {
 	b.decide(0, 3, mine, "c")
 	b.decide(0, 4, other, "c")
 	b.decide(19, 2, mine, "c")
-	keys, err := receipt.ParseKeys("keys", []byte(strings.Repeat("ab", 32)+"\n"+key+"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := outcometest.Keys(t, strings.Repeat("ab", 32), outcometest.Key)
 	b.keys = keys
 	b.sealer = receipt.NewSealer(keys)
 	under := audited(.1)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
@@ -36,7 +38,10 @@ type childBatch struct{ Outcomes []ledger.Outcome }
 // Between batches it asks for the state, which merges what has gathered.
 func reportForever(dir string) error {
 	b := &bench{dir: dir, now: day0.Add(24 * time.Hour)}
-	b.keys = mustKeys()
+	var err error
+	if b.keys, err = receipt.ParseKeys("keys", []byte(outcometest.Key)); err != nil {
+		return err
+	}
 	l, err := ledger.Open(dir, b.withClock(ledger.Options{}))
 	if err != nil {
 		return err

@@ -53,11 +53,7 @@ func parse(name string, yaml []byte) ([]*truth.Terms, error) {
 	}
 	var all []*truth.Terms
 	for _, p := range set.All() {
-		t, err := truth.NewTerms(p)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, t)
+		all = append(all, truth.NewTerms(p))
 	}
 	return all, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"math"
 	"os"
@@ -444,7 +445,7 @@ func TestShortCohorts(t *testing.T) {
 	if err := b.AddPolicy([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	quick := b.hashOf(text)
+	quick := outcometest.Policy(t, text).HashBytes()
 	b.now = day0.Add(time.Second)
 	r := free()
 	r.Policy = quick
