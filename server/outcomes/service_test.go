@@ -63,6 +63,7 @@ type daemon struct {
 	hash   [32]byte // of the policy
 	name   string   // the same in hex
 	keyIDs []string
+	period time.Time // of what was issued
 
 	mu     sync.Mutex
 	counts map[ledger.Status]int
@@ -74,7 +75,7 @@ const messageBytes = 512 << 10
 // start serves a ledger that knows the policy, to everybody or by an access file.
 func start(t testing.TB, access string) *daemon {
 	t.Helper()
-	d := &daemon{TB: t, counts: map[ledger.Status]int{}}
+	d := &daemon{TB: t, counts: map[ledger.Status]int{}, period: time.Now().Add(-time.Hour).Truncate(time.Second)}
 	keys := outcometest.Keys(t, outcometest.Key)
 	d.sealer, d.keyIDs = receipt.NewSealer(keys), keys.IDs()
 	dir := t.TempDir()
@@ -274,7 +275,7 @@ func (d *daemon) issue(decisions uint64, audit *ckdv1.AuditSettings) *ckdv1.Repo
 		Process: "p1", PolicyHashes: []string{d.name, strings.Repeat("ab", 32)},
 		Counts: []*ckdv1.IssuedCount{{
 			PolicyHash: d.name, ModelVersion: "model-7", Stratum: ckdv1.Stratum_STRATUM_CALLED_SAFE,
-			Start: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Second)), Decisions: decisions, Eligible: decisions, Receipts: decisions,
+			Start: timestamppb.New(d.period), Decisions: decisions, Eligible: decisions, Receipts: decisions,
 			Reviews: decisions, Propensity: float64(decisions), InversePropensity: float64(decisions), Audit: audit,
 		}},
 	})
