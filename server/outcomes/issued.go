@@ -3,6 +3,7 @@ package outcomes
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -22,7 +23,6 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	"github.com/ckd-project/ckd/server"
 )
 
 // Bounds of an answer: of all its states, but for the first policy's, and of the states of one policy.
@@ -328,12 +328,12 @@ func issuedOf(process string, c *ckdv1.IssuedCount) (ledger.Issued, error) {
 	return issued, nil
 }
 
-// IssuedMessage returns what a server counted for the ledger.
-func IssuedMessage(c *server.Issued) *ckdv1.IssuedCount {
+// IssuedMessage returns a count for the ledger of another process.
+func IssuedMessage(c *ledger.Issued) *ckdv1.IssuedCount {
 	return &ckdv1.IssuedCount{
-		PolicyHash: c.InForce.Hash, ModelVersion: c.Version, Stratum: ckdv1.Stratum(c.Stratum), Start: timestamppb.New(time.UnixMicro(c.Start)),
+		PolicyHash: hex.EncodeToString(c.Policy[:]), ModelVersion: c.Version, Stratum: ckdv1.Stratum(c.Stratum), Start: timeMessage(c.Start),
 		Decisions: c.Decisions, Eligible: c.Eligible, Receipts: c.Receipts, Reviews: c.Reviews,
-		Propensity: c.Propensity, InversePropensity: c.InversePropensity, Audit: auditMessage(c.InForce.Audit),
+		Propensity: c.Propensity, InversePropensity: c.InversePropensity, Audit: auditMessage(c.Audit),
 	}
 }
 

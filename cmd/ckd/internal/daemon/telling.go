@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
@@ -180,7 +182,7 @@ func (k *keeper) addCounts(p *part) bool {
 
 // addKey adds the counts of one key, after its policy.
 func (k *keeper) addKey(p *part, issued []server.Issued) bool {
-	hash := issued[0].InForce.Hash
+	hash := hex.EncodeToString(issued[0].Policy[:])
 	if k.progress.policies[hash] == nil && p.policies[hash] == nil && !k.add(p, issued[0].InForce) {
 		return false
 	}
@@ -189,8 +191,12 @@ func (k *keeper) addKey(p *part, issued []server.Issued) bool {
 	}
 	var counts []*ckdv1.IssuedCount
 	bytes := 0
-	for i := range issued {
-		m := outcomes.IssuedMessage(&issued[i])
+	for _, i := range issued {
+		m := outcomes.IssuedMessage(&ledger.Issued{
+			Policy: i.Policy, Version: i.Version, Stratum: i.Stratum, Start: time.UnixMicro(i.Start),
+			Decisions: i.Decisions, Eligible: i.Eligible, Receipts: i.Receipts, Reviews: i.Reviews,
+			Propensity: i.Propensity, InversePropensity: i.InversePropensity, Audit: i.InForce.Audit,
+		})
 		counts, bytes = append(counts, m), bytes+proto.Size(m)+4
 	}
 	if !p.fits(bytes) {
