@@ -105,7 +105,7 @@ func skewnesses(ctx context.Context, t *Table, labels []int, names []string, a *
 			column[p] = t.Skewness[i*t.K+k]
 		}
 		all[k] = Skewness{Class: names[k], ByTrue: []SkewnessByTrue{}}
-		if t.K <= MaxMatrixClasses {
+		if t.K <= maxMatrixClasses {
 			for j := range t.K {
 				of := skewnessOf(column[from[j]:from[j+1]])
 				all[k].ByTrue = append(all[k].ByTrue, SkewnessByTrue{True: names[j], N: a.support[j], SkewnessOf: of})

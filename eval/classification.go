@@ -83,9 +83,9 @@ func (a *classCounts) chance() float64 {
 	return sum / float64(a.n) / float64(a.n)
 }
 
-// matrix counts inputs as [true][predicted]. It is empty beyond MaxMatrixClasses.
+// matrix counts inputs as [true][predicted]. It is empty beyond maxMatrixClasses.
 func matrix(t *Table, labels []int) [][]int {
-	if t.K > MaxMatrixClasses {
+	if t.K > maxMatrixClasses {
 		return [][]int{}
 	}
 	m := square[int](t.K)

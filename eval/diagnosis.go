@@ -9,7 +9,7 @@ import (
 // profiles returns the mean C_k by true class.
 func profiles(t *Table, labels []int, a *classCounts) Profiles {
 	p := Profiles{N: a.support, Raw: [][]Figure{}, Normalised: [][]Figure{}}
-	if t.K > MaxMatrixClasses {
+	if t.K > maxMatrixClasses {
 		return p
 	}
 	p.Raw, p.Normalised = square[Figure](t.K), square[Figure](t.K)
@@ -33,10 +33,10 @@ func profiles(t *Table, labels []int, a *classCounts) Profiles {
 }
 
 // signatures returns one signature for every pair of true and predicted class that has inputs. It
-// returns none beyond MaxMatrixClasses.
+// returns none beyond maxMatrixClasses.
 func signatures(t *Table, labels []int, names []string) []Signature {
 	all := []Signature{}
-	if t.K > MaxMatrixClasses {
+	if t.K > maxMatrixClasses {
 		return all
 	}
 	sums := square[*Signature](t.K)
@@ -73,7 +73,7 @@ func dominant(t *Table) []float64 {
 	return shares
 }
 
-// confusion returns the epistemic confusion matrix with its blocks, or nil beyond MaxMatrixClasses.
+// confusion returns the epistemic confusion matrix with its blocks, or nil beyond maxMatrixClasses.
 func confusion(t *Table) *Confusion {
 	if t.PairMean == nil {
 		return nil

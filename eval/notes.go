@@ -65,8 +65,8 @@ func (e *evaluation) notesOnClasses() {
 	if len(never) > 0 {
 		e.note("No input is predicted as %s, though there are inputs of it: precision is n/a and F1 is 0 there.", e.names(never))
 	}
-	if e.t.K > MaxMatrixClasses {
-		e.note("Tables of class by class are left out: %d classes are more than %d.", e.t.K, MaxMatrixClasses)
+	if e.t.K > maxMatrixClasses {
+		e.note("Tables of class by class are left out: %d classes are more than %d.", e.t.K, maxMatrixClasses)
 	}
 }
 

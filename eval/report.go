@@ -9,7 +9,7 @@ import (
 
 // Report holds everything that a labelled recording says. `ckd evaluate --format json` prints it.
 // A Figure over nothing, and its interval, is null. Slices over classes are in the order of Classes.
-// No list is null: tables of class by class, and Signatures, are empty beyond MaxMatrixClasses.
+// No list is null: tables of class by class, and Signatures, are empty beyond maxMatrixClasses.
 type Report struct {
 	// Signs say in which ways the recording is not what it seems, the labels included. It comes first,
 	// since nothing else holds where they are right.
@@ -386,7 +386,7 @@ type SkewnessOf struct {
 }
 
 // Skewness describes one class over all inputs, and over those of each true class (empty beyond
-// MaxMatrixClasses).
+// maxMatrixClasses).
 type Skewness struct {
 	Class string `json:"class"`
 	SkewnessOf
@@ -415,7 +415,7 @@ type PaperRule struct {
 }
 
 // Profiles holds the mean C_k as [true][k]: raw, in nats, and normalised by the sum of C_k of the
-// input (app-profile), with 0 where that sum is 0. Both are empty beyond MaxMatrixClasses, and null
+// input (app-profile), with 0 where that sum is 0. Both are empty beyond maxMatrixClasses, and null
 // for a class without inputs. N counts the inputs of each true class.
 type Profiles struct {
 	N          []int      `json:"n"`

@@ -15,10 +15,10 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// MaxMatrixClasses bounds the classes for which every pair of classes is computed and tables of
+// maxMatrixClasses bounds the classes for which every pair of classes is computed and tables of
 // class by class are given. Beyond it such tables would be larger than the recording, and
 // unreadable.
-const MaxMatrixClasses = 128
+const maxMatrixClasses = 128
 
 // Table holds a decomposed recording: a column for each quantity, with an entry for each of its N
 // inputs in their order. Entry [i*K+k] of a column over classes is that of input i and class k.
@@ -38,7 +38,7 @@ type Table struct {
 	// without a critical set.
 	CriticalSkewness []float64
 	// PairMean [a*K+b] is the mean pair term of classes a and b over the inputs, in nats (app-eij):
-	// symmetric, 0 on the diagonal. Nil beyond MaxMatrixClasses.
+	// symmetric, 0 on the diagonal. Nil beyond maxMatrixClasses.
 	PairMean []float64
 	// Degenerate marks inputs whose passes hardly differ; Saturated marks the degenerate inputs that are
 	// one-hot.
@@ -62,7 +62,7 @@ func NewTable(ctx context.Context, r Recording, spec decomp.Spec, progress Progr
 	if spec.Classes != 0 && spec.Classes != k {
 		return nil, fmt.Errorf("%s has %d classes, expected %d, those of the spec", r.name(), k, spec.Classes)
 	}
-	spec.Classes, spec.AllPairs = k, k <= MaxMatrixClasses
+	spec.Classes, spec.AllPairs = k, k <= maxMatrixClasses
 	plan, err := decomp.NewPlan(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.name(), err)

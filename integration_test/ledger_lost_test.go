@@ -36,9 +36,7 @@ func healthz(d *daemon) string {
 func TestAlarmOutlivesLedger(t *testing.T) {
 	t.Parallel()
 	f := newLedgered(t)
-	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s, run_length: 1000", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	f.outcomesComeInTime(t)
 	listen := "unix:" + filepath.Join(t.TempDir(), "s")
 	keeps := func(folder string) *daemon { return f.serve(t, listen, "--ledger", folder) }
 	state := filepath.Join(t.TempDir(), "state.json")

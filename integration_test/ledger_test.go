@@ -2,8 +2,6 @@ package integration_test
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/csv"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,25 +101,6 @@ func TestLedgerBackup(t *testing.T) {
 	}
 }
 
-// kept writes what a site keeps of its cases: an id and the receipt.
-func kept(t *testing.T, all []decided) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "cases.csv")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := csv.NewWriter(file)
-	_ = w.Write([]string{"accession", "receipt"})
-	for _, one := range all {
-		_ = w.Write([]string{one.ID, base64.StdEncoding.EncodeToString(one.Receipt())})
-	}
-	if w.Flush(); w.Error() != nil || file.Close() != nil {
-		t.Fatal(w.Error())
-	}
-	return path
-}
-
 // TestLedgerCommands asks which outcomes are missing, exports and imports what has come, and deletes what belongs to a
 // case.
 func TestLedgerCommands(t *testing.T) {
@@ -134,7 +113,7 @@ func TestLedgerCommands(t *testing.T) {
 	if _, err := f.dial(t, d).ReportOutcomes(inTime(t), outcomes[held:], client.Reconnect{}); err != nil {
 		t.Fatal(err)
 	}
-	cases := kept(t, all)
+	cases := casesFile(t, all)
 	missing := []string{"--receipts", cases, "--columns", "case=accession"}
 	var text string
 	eventually(t, "the outcomes that did not come are overdue", func() bool {

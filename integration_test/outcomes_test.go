@@ -59,6 +59,34 @@ func newLedgered(t *testing.T) *ledgered {
 	return f
 }
 
+// outcomesComeInTime gives outcomes time to come before they are due: evidence takes no others. It makes the
+// alarm easy to raise.
+func (f *ledgered) outcomesComeInTime(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s, run_length: 1000", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// casesFile writes what a site keeps of its cases: an id, the receipt, and the class that was found.
+func casesFile(t *testing.T, cases []decided) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cases.csv")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := csv.NewWriter(file)
+	_ = w.Write([]string{"accession", "receipt", "label"})
+	for _, c := range cases {
+		_ = w.Write([]string{c.ID, base64.StdEncoding.EncodeToString(c.Receipt()), c.truth})
+	}
+	if w.Flush(); w.Error() != nil || file.Close() != nil {
+		t.Fatal(w.Error())
+	}
+	return path
+}
+
 // serve starts a daemon of the fleet.
 func (f *ledgered) serve(t *testing.T, listen string, args ...string) *daemon {
 	t.Helper()
@@ -213,26 +241,13 @@ func TestOutcomes(t *testing.T) {
 		t.Fatalf("%d of %d are reviewed", len(reviewed), len(all))
 	}
 
-	path := filepath.Join(t.TempDir(), "labels.csv")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := csv.NewWriter(file)
-	_ = w.Write([]string{"case", "receipt", "label"})
-	for _, one := range reviewed {
-		_ = w.Write([]string{one.ID, base64.StdEncoding.EncodeToString(one.Receipt()), one.truth})
-	}
-	_ = w.Write([]string{"not read yet", base64.StdEncoding.EncodeToString(reviewed[0].Receipt()), ""})
-	if w.Flush(); w.Error() != nil || file.Close() != nil {
-		t.Fatal(w.Error())
-	}
+	path := casesFile(t, append(reviewed, decided{Result: reviewed[0].Result}))
 	send := []string{"outcomes", "send", "--addr", d.GRPC[0], "--file", path, "--columns", "truth=label", "--source", "room"}
 	sent := mustRun(t, send...)
 	if n := strings.Count(sent.Stdout, "\n"); n != len(reviewed) || !strings.Contains(sent.Stdout, path+":2: ") {
 		t.Errorf("%d lines for %d outcomes:\n%.300s", n, len(reviewed), sent.Stdout)
 	}
-	if !strings.Contains(sent.Stderr, "1 rows have no truth yet") || !strings.Contains(sent.Stderr, "not sent: case") {
+	if !strings.Contains(sent.Stderr, "1 rows have no truth yet") || !strings.Contains(sent.Stderr, "not sent: accession") {
 		t.Errorf("standard error %s", sent.Stderr)
 	}
 	f.expectFNR(t, d, reviewed)
@@ -310,10 +325,7 @@ func TestLedgerKilled(t *testing.T) {
 func TestFleetWithLedger(t *testing.T) {
 	t.Parallel()
 	f := newLedgered(t)
-	// Evidence takes outcomes that come in time only.
-	if err := os.WriteFile(f.policy, []byte(strings.Replace(auditedPolicy, "due: 1s", "due: 8s, run_length: 1000", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	f.outcomesComeInTime(t)
 	listen := "unix:" + filepath.Join(t.TempDir(), "s")
 	withLedger := func() *daemon { return f.serve(t, listen, "--ledger", f.ledger) }
 	state := filepath.Join(t.TempDir(), "state.json")

@@ -42,8 +42,8 @@ func (n AlarmName) String() string {
 	return strings.ReplaceAll(string(n.Figure), "-", "_") + of + " " + n.Raised
 }
 
-// ParseAlarmName reads what String returns.
-func ParseAlarmName(text string) (AlarmName, bool) {
+// parseAlarmName reads what String returns.
+func parseAlarmName(text string) (AlarmName, bool) {
 	parts := alarmPattern.FindStringSubmatch(text)
 	if parts == nil || !isPrintable(text, 2*maxText) {
 		return AlarmName{}, false

@@ -80,7 +80,7 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 		}
 	case alarmValue:
 		if s, ok := v.Text(); ok {
-			name, valid := ParseAlarmName(s)
+			name, valid := parseAlarmName(s)
 			if !valid {
 				v.Fault("expected %s, found %s", f.words(), strictyaml.Quote(s))
 			}

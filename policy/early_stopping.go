@@ -7,9 +7,9 @@ import (
 	"github.com/ckd-project/ckd/policy/earlystop"
 )
 
-// MaxEarlyStopPasses bounds the passes of a policy with an early-stopping rule, which has numbers
+// maxEarlyStopPasses bounds the passes of a policy with an early-stopping rule, which has numbers
 // for each of them in memory even if the file gives only a few.
-const MaxEarlyStopPasses = 1000
+const maxEarlyStopPasses = 1000
 
 // EarlyStopping says when inputs are answered before their last pass, and what is guaranteed of
 // that. Where it is in force it is part of the hash.
@@ -107,8 +107,8 @@ func (p *Policy) WhyNoEarlyStop() string {
 		return "the policy has no thresholds, so that there is no decision to make early"
 	case p.ExpectedPasses == 0:
 		return "passes.expected is not given, so that there is no full decision"
-	case p.ExpectedPasses > MaxEarlyStopPasses:
-		return fmt.Sprintf("passes.expected is %d, above %d, the most that early stopping takes", p.ExpectedPasses, MaxEarlyStopPasses)
+	case p.ExpectedPasses > maxEarlyStopPasses:
+		return fmt.Sprintf("passes.expected is %d, above %d, the most that early stopping takes", p.ExpectedPasses, maxEarlyStopPasses)
 	case p.ExpectedPasses <= p.FewestPasses:
 		return fmt.Sprintf("passes.expected is %d, as passes.fewest is: there is no pass less to decide on", p.ExpectedPasses)
 	}

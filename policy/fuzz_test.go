@@ -128,7 +128,7 @@ func checkInvariants(t *testing.T, p *Policy) {
 func checkSettleInvariants(check func(bool, string), p *Policy, s *EarlyStopping) {
 	check(forms["sha256"].accepts(s.PolicyHash), "the hash of the policy that was settled")
 	check(s.Order == AnyOrder || s.Order == MembersOrder, "an order")
-	check(s.Rule.Form.Check() == nil && s.Rule.Passes <= MaxEarlyStopPasses, "a rule that can be used, of few passes")
+	check(s.Rule.Form.Check() == nil && s.Rule.Passes <= maxEarlyStopPasses, "a rule that can be used, of few passes")
 	check(s.Inputs >= 0 && s.Seed <= math.MaxInt && s.MeanPasses >= 0, "counts")
 	c, share := s.Certificate, func(x float64) bool { return x > 0 && x < 1 }
 	check(share(c.Disagreement) && share(c.Confidence), "a certificate")

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -16,6 +17,12 @@ func (p *Policy) hash() string {
 		b = fmt.Appendf(b, "line %s %d:%s %x\n", l.Bounds, len(l.Class), l.Class, l.Above)
 	}
 	return sum(b)
+}
+
+// HashBytes returns the hash as bytes.
+func (p *Policy) HashBytes() (hash [sha256.Size]byte) {
+	_, _ = hex.Decode(hash[:], []byte(p.Hash)) // Build and Parse write 64 hexadecimal digits
+	return hash
 }
 
 // HashWithoutLines returns the hash that the policy would have without lines: two policies with equal

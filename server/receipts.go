@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"sync"
@@ -66,8 +65,7 @@ type slice struct {
 }
 
 func newReviewing(p *policy.Policy) reviewing {
-	r := reviewing{auditor: audit.NewAuditor(p), version: receipt.VersionHash(p.Version), undeclared: &rate.Sometimes{Interval: time.Hour}}
-	_, _ = hex.Decode(r.hash[:], []byte(p.Hash)) // a hash is 64 hexadecimal digits
+	r := reviewing{auditor: audit.NewAuditor(p), hash: p.HashBytes(), version: receipt.VersionHash(p.Version), undeclared: &rate.Sometimes{Interval: time.Hour}}
 	if p.Audit == nil {
 		return r
 	}

@@ -9,6 +9,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
@@ -34,11 +35,7 @@ func (h *harness) withReceipts(t testing.TB, policies string) *receipt.Keys {
 // receiptKeys returns keys of which the first is made of a byte.
 func receiptKeys(t testing.TB, first byte) *receipt.Keys {
 	t.Helper()
-	keys, err := receipt.ParseKeys("keys", fmt.Appendf(nil, "%064x\n", first))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys
+	return outcometest.Keys(t, fmt.Sprintf("%064x", first))
 }
 
 // TestUndeclaredSlices checks that slices which the policy does not declare are counted, and have one line.

@@ -47,7 +47,7 @@ func (c *earlyStopCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
-	if of := model.Calibration; !c.Ordered && of != nil && policy.IsEnsemble(of.Posterior) {
+	if calibration := model.Calibration; !c.Ordered && calibration != nil && policy.IsEnsemble(calibration.Posterior) {
 		return usageError("model %s of %s was calibrated on an ensemble, whose members are one fixed list: expected --ordered", model.Name, c.Policy)
 	}
 	return c.write(ctx, []string{c.Passes, c.Labels, c.Policy, c.Groups}, func() (*calibrate.Report, error) { return c.learn(ctx, model) })

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -82,11 +81,7 @@ func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Repor
 	if c.ModelVersion != nil {
 		version = *c.ModelVersion
 	}
-	hash, err := hex.DecodeString(model.Hash)
-	if err != nil {
-		return nil, err
-	}
-	found, err := l.Matured([32]byte(hash), version, c.Since.Time)
+	found, err := l.Matured(model.HashBytes(), version, c.Since.Time)
 	if err != nil {
 		return nil, fmt.Errorf("%s: model %s, version %q: %w", c.Ledger, model.Name, version, err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -32,19 +32,7 @@ models:
 func writeLedger(t *testing.T, overdue uint64) (dir string) {
 	t.Helper()
 	decided := time.Date(2026, 10, 31, 8, 0, 0, 0, time.UTC)
-	keys, err := receipt.ParseKeys("keys", []byte(strings.Repeat("0123456789abcdef", 4)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(sitePolicy)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := set.All()[0]
-	var hash [32]byte
-	if _, err := hex.Decode(hash[:], []byte(p.Hash)); err != nil {
-		t.Fatal(err)
-	}
+	keys, p := outcometest.Keys(t, outcometest.Key), outcometest.Policy(t, sitePolicy)
 	dir = filepath.Join(t.TempDir(), "ledger")
 	if err := ledger.Begin(dir, ledger.Options{}); err != nil {
 		t.Fatal(err)
@@ -64,7 +52,7 @@ func writeLedger(t *testing.T, overdue uint64) (dir string) {
 		called, u := rng.Float64() < 0.4, rng.Float64()
 		critical := rng.Float64() < map[bool]float64{true: 0.9, false: u * u * u / 2}[called]
 		r := receipt.Receipt{
-			Policy: hash, Version: receipt.VersionHash("3"), Time: decided.Add(time.Duration(n) * time.Microsecond).UnixMicro(),
+			Policy: p.HashBytes(), Version: receipt.VersionHash("3"), Time: decided.Add(time.Duration(n) * time.Microsecond).UnixMicro(),
 			Stratum: receipt.CalledSafe, Reason: uint8(policy.UnderThreshold), Passes: 10, Risk: float32(math.NaN()), Propensity: 0.2,
 		}
 		for s := range r.Scores {
@@ -79,7 +67,7 @@ func writeLedger(t *testing.T, overdue uint64) (dir string) {
 		}
 		in := issued[r.Stratum]
 		if in == nil {
-			in = &ledger.Issued{Process: "test", Policy: hash, Version: "3", Stratum: r.Stratum, Start: decided, Audit: p.Audit}
+			in = &ledger.Issued{Process: "test", Policy: p.HashBytes(), Version: "3", Stratum: r.Stratum, Start: decided, Audit: p.Audit}
 			issued[r.Stratum] = in
 		}
 		in.Decisions++
@@ -142,12 +130,8 @@ func TestCalibrateOutcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := policy.Parse(policy.File{Name: "next", Data: text})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
 	// Of the retained, the critical FNR is 0.6 t^4/8 / (0.6 t^4/8 + 0.36 t): 0.1 at t = 0.81.
-	next := set.All()[0]
+	next := outcometest.Policy(t, string(text))
 	if c := next.Calibration; next.Primary.Score != policy.Entropy || next.Primary.Threshold < 0.3 || next.Primary.Threshold > 0.85 ||
 		c == nil || c.Certificate == nil || c.Certificate.Target != 0.1 || c.PolicyHash != next.HashWithoutLines() || next.Audit == nil {
 		t.Errorf("the policy is\n%s", text)

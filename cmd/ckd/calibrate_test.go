@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
@@ -69,11 +70,7 @@ func TestCalibrateWithoutOut(t *testing.T) {
 	if code != exitOK {
 		t.Fatal(report)
 	}
-	set, err := policy.Parse(policy.File{Name: "stdout", Data: []byte(out)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name := set.All()[0].Name; name != "ctg-ensemble" {
+	if name := outcometest.Policy(t, out).Name; name != "ctg-ensemble" {
 		t.Errorf("model %s", name)
 	}
 	wantFragment(t, report, "* calibrated")
@@ -162,11 +159,7 @@ func TestCalibrateCompletesAPolicy(t *testing.T) {
 `)
 	out := runOK(t, "calibrate", "--passes", recordings+"ctg-lowrank.passes.npy", "--labels",
 		recordings+"ctg-lowrank.labels.npy", "--policy", base, "--coverage", "0.8")
-	set, err := policy.Parse(policy.File{Name: "stdout", Data: []byte(out)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := set.All()[0]
+	p := outcometest.Policy(t, out)
 	if p.Name != "heart" || p.Version != "7" || p.Variance != policy.Population || p.FewestPasses != 30 || p.ExpectedPasses != 30 ||
 		p.ReliabilityThreshold != 0.5 || len(p.PairWeights) != 1 || p.Saturated != policy.HandleDefer {
 		t.Errorf("%s", out)

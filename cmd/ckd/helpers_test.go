@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/record"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -311,11 +312,7 @@ func readPolicy(t *testing.T, path string) *policy.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := policy.Parse(policy.File{Name: path, Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set.All()[0]
+	return outcometest.Policy(t, string(data))
 }
 
 // writeFile writes a text to a new file.

@@ -41,18 +41,16 @@ type outcomesCmd struct {
 // outcomesBeginCmd begins a ledger.
 type outcomesBeginCmd struct {
 	Ledger    string `required:"" placeholder:"DIR" help:"The folder, which is made if there is none."`
-	IfMissing bool   `help:"Leave a ledger that is there as it is, and succeed: for the container that runs before the first start."`
+	IfMissing bool   `help:"Leave a ledger that is there as it is, and succeed: for a script before the first start."`
 }
 
 // Help is the long text of ckd outcomes begin --help.
 func (*outcomesBeginCmd) Help() string {
 	return `A daemon never begins a ledger by itself: a folder that was emptied or mistyped would look like a promise
-without any outcome against it.
+without any outcome against it. Do not run this before every start, as --if-missing allows: a volume that was lost
+would pass for a beginning.
 
     ckd outcomes begin --ledger /var/lib/ckd/ledger
-
-With --if-missing it may run before a daemon's first start. Do not run it before every start: a volume that
-was lost would then pass for a beginning.
 
 Exit codes: 0 the ledger is there; 1 the folder holds one already, or cannot be written; 2 wrong usage.`
 }

@@ -88,11 +88,9 @@ type outcomesBackupCmd struct {
 // Help is the long text of ckd outcomes backup --help.
 func (*outcomesBackupCmd) Help() string {
 	return `Copies the ledger as of now to one file. It needs the rights of the daemon's user on the folder, in which it
-notes the time: the metric and the alert on old backups read it there.
+notes the time for the alert on old backups. A copy by other means may be torn.
 
     ckd outcomes backup --ledger /var/lib/ckd/ledger --out /backup/ledger-2026-11-03.db
-
-Copying the files of the folder by other means may tear what belongs together.
 
 Exit codes: 0 the copy is whole and on the disk; 1 it is not; 2 wrong usage.`
 }
@@ -136,13 +134,12 @@ type outcomesRestoreCmd struct {
 // Help is the long text of ckd outcomes restore --help.
 func (*outcomesRestoreCmd) Help() string {
 	return `Checks the copy row by row, and puts it into the folder. A ledger that is there is kept in a folder beside; one
-that can be read and has what the backup lacks stays where it is, unless --set-aside is given. Stop the daemon before:
-a file cannot be replaced under it, and the command refuses while any process has the ledger open.
+that has what the backup lacks is replaced with --set-aside alone. Stop the daemon before.
 
     ckd outcomes restore --from /backup/ledger-2026-11-03.db --ledger /var/lib/ckd/ledger --by ann --reason "disk 2 failed"
 
-The restored ledger begins a new generation. By that the daemons of the fleet notice that it lacks what they were told,
-and tell it again what they issued since. Outcomes that came after the backup are not in it: send them again.
+The daemons of the fleet then tell the ledger again what they issued since. Send again the outcomes that came after
+the backup.
 
 Exit codes: 0 the backup is in place; 1 it is not, and nothing has changed; 2 wrong usage.`
 }

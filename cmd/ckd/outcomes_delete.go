@@ -24,8 +24,8 @@ type outcomesDeleteCmd struct {
 
 // Help is the long text of ckd outcomes delete --help.
 func (*outcomesDeleteCmd) Help() string {
-	return `The ledger has no ids of inputs: of an id and its passes together it has a hash, which an id alone does not give.
-What belongs to one case is found by its group, if clients gave one, or by its receipts, as the site has kept them:
+	return `The ledger has no ids of inputs. What belongs to one case is found by its group, if clients gave one, or by the
+receipts that the site has kept:
 
     ckd outcomes delete --addr 127.0.0.1:8590 --group patient-4711 --reason "withdrew consent" --by ann
     ckd outcomes delete --addr 127.0.0.1:8590 --receipts cases.csv --case A17,A18 --reason "withdrew consent" --by ann
@@ -95,7 +95,7 @@ func receiptsOf(all []outcomefile.Receipt, cases []string) ([][]byte, error) {
 	}
 	var chosen [][]byte
 	for _, r := range all {
-		if _, is := asked[r.Case]; !is && len(cases) > 0 {
+		if _, named := asked[r.Case]; !named && len(cases) > 0 {
 			continue
 		}
 		asked[r.Case] = true

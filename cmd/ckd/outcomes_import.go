@@ -18,10 +18,9 @@ type outcomesImportCmd struct {
 
 // Help is the long text of ckd outcomes import --help.
 func (*outcomesImportCmd) Help() string {
-	return `Every reading keeps its source, time, kind, whether its reader had seen the model's answer, who reported it and when.
-The daemons must have told their policies, and the ledger must have the keys of the receipts. Importing again does no
-harm. An export has outcomes alone: alarms, the evidence and what was issued are in a backup, and ckd outcomes restore
-is the way to move a whole ledger.
+	return `Every reading is entered as it was first reported. The daemons must have told their policies, and the ledger must
+have the keys of the receipts. Importing again does no harm. An export has no alarms, no evidence and not what was
+issued: to move a whole ledger, restore a backup.
 
     ckd outcomes import --addr 127.0.0.1:8590 --file outcomes.jsonl --reason "lost after the last backup" --by ann
 

@@ -30,9 +30,8 @@ type outcomesMissingCmd struct {
 
 // Help is the long text of ckd outcomes missing --help.
 func (*outcomesMissingCmd) Help() string {
-	return `The ledger knows how many reviews were issued, not which: receipts come with their outcomes. From a file of the
-receipts that a site has kept it finds those that were to be reviewed and whose outcome is due and has not come, and
-those of which another reading is wanted.
+	return `The ledger knows how many reviews were issued, not which. From a file of the receipts that a site has kept it
+finds the cases whose review is overdue, and those of which another reading is wanted.
 
     ckd outcomes missing --addr 127.0.0.1:8590 --receipts cases.csv --columns case=accession,receipt=ckd_receipt
 

@@ -5,11 +5,11 @@ import "math"
 // Log-odds and their inverse are computed for every input that the daemon decides. math.Log and
 // math.Exp would take most of that time, so that both are computed here, with tables.
 
-// Clip is how far probabilities are kept from 0 and 1 before their log-odds are taken, so that these
+// clip is how far probabilities are kept from 0 and 1 before their log-odds are taken, so that these
 // are finite.
-const Clip = 1e-6
+const clip = 1e-6
 
-// LogOdds returns log(p/(1-p)) of p clipped to [Clip, 1-Clip], to 4e-15; NaN for NaN.
+// LogOdds returns log(p/(1-p)) of p clipped to [clip, 1-clip], to 4e-15; NaN for NaN.
 func LogOdds(p float64) float64 {
 	if math.IsNaN(p) {
 		return p
@@ -18,9 +18,9 @@ func LogOdds(p float64) float64 {
 	return logarithm(math.Float64bits(p / (1 - p)))
 }
 
-// leastBits and mostBits are Clip and 1-Clip as whole numbers, which compare as the numbers do unless
+// leastBits and mostBits are clip and 1-clip as whole numbers, which compare as the numbers do unless
 // both are negative, and in less time.
-var leastBits, mostBits = int64(math.Float64bits(Clip)), int64(math.Float64bits(1 - Clip))
+var leastBits, mostBits = int64(math.Float64bits(clip)), int64(math.Float64bits(1 - clip))
 
 const (
 	logBits = 7 // bits of the mantissa that choose an entry of logs

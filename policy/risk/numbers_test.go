@@ -10,8 +10,8 @@ import (
 // TestNumbers compares log-odds and their inverse with package math.
 func TestNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 1e-5), rapid.SampledFrom([]float64{0, 1, 0.5, Clip, 1 - Clip})).Draw(t, "p")
-		clipped := min(max(p, Clip), 1-Clip)
+		p := rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 1e-5), rapid.SampledFrom([]float64{0, 1, 0.5, clip, 1 - clip})).Draw(t, "p")
+		clipped := min(max(p, clip), 1-clip)
 		if got, want := LogOdds(p), math.Log(clipped/(1-clipped)); math.Abs(got-want) > 4e-15 { // 14 is the largest
 			t.Errorf("log-odds of %v: %v, want %v", p, got, want)
 		}

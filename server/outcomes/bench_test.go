@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/ckd-project/ckd/policy"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -20,12 +20,8 @@ func BenchmarkFleet(b *testing.B) {
 	var hashes []string
 	var texts [][]byte
 	for m := range models {
-		text := []byte(strings.Replace(policyText, "name: triage", fmt.Sprintf("name: triage%d", m), 1))
-		set, err := policy.Parse(policy.File{Name: "p", Data: text})
-		if err != nil {
-			b.Fatal(err)
-		}
-		hashes, texts = append(hashes, set.All()[0].Hash), append(texts, text)
+		text := strings.Replace(policyText, "name: triage", fmt.Sprintf("name: triage%d", m), 1)
+		hashes, texts = append(hashes, outcometest.Policy(b, text).Hash), append(texts, []byte(text))
 	}
 	midnight := time.Now().UTC().Add(-24 * time.Hour).Truncate(24 * time.Hour)
 	tell := func(daemon, hour, decisions int, ask []string) time.Duration {

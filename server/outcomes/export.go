@@ -34,7 +34,7 @@ func (s *Service) ExportOutcomes(r *ckdv1.ExportOutcomesRequest, stream grpc.Ser
 	if r.GetFormat() == ckdv1.ExportFormat_EXPORT_FORMAT_CSV {
 		format = ledger.CSV
 	}
-	filter := ledger.TableFilter{From: timeOf(r.GetFrom()), Before: timeOf(r.GetTo()),
+	filter := ledger.Filter{From: timeOf(r.GetFrom()), Before: timeOf(r.GetTo()),
 		Model: func(name string) bool { return who.MayUse(name) && (r.GetModel() == "" || r.GetModel() == name) }}
 	var err error
 	switch {
@@ -45,7 +45,7 @@ func (s *Service) ExportOutcomes(r *ckdv1.ExportOutcomesRequest, stream grpc.Ser
 	case r.GetOverdue():
 		err = s.Ledger.ExportOverdue(out, format, filter)
 	default:
-		err = s.exportOutcomes(out, who, format, r)
+		err = s.Ledger.Export(out, format, filter)
 	}
 	if err == nil {
 		err = out.flush()
@@ -55,26 +55,6 @@ func (s *Service) ExportOutcomes(r *ckdv1.ExportOutcomesRequest, stream grpc.Ser
 		return err
 	}
 	return s.failed("export outcomes", err)
-}
-
-func (s *Service) exportOutcomes(out *lines, who *auth.Identity, format ledger.Format, r *ckdv1.ExportOutcomesRequest) error {
-	promises, err := s.Ledger.States()
-	if err != nil {
-		return err
-	}
-	for n, p := range promises {
-		if n > 0 && promises[n-1].Policy == p.Policy {
-			continue // each policy is exported once, with all versions
-		}
-		if !who.MayUse(p.Model) || r.GetModel() != "" && r.GetModel() != p.Model {
-			continue
-		}
-		out.skipFirst = out.any && format == ledger.CSV // one header is enough
-		if err := s.Ledger.Export(out, format, ledger.Filter{Policy: p.Policy, From: timeOf(r.GetFrom()), Before: timeOf(r.GetTo())}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // exportTrail exports what happened to the models that the identity may use, and to the ledger.
@@ -108,24 +88,14 @@ const chunkBytes = 64 << 10
 
 // lines cuts the written bytes into lines, and sends many at a time.
 type lines struct {
-	send      func([]string) error
-	buffer    []byte
-	skipFirst bool // leave out the next line
-	any       bool // something was written
-	broken    error
+	send   func([]string) error
+	buffer []byte
+	broken error
 }
 
 // Write implements io.Writer.
 func (l *lines) Write(p []byte) (int, error) {
 	n := len(p)
-	l.any = true
-	if l.skipFirst {
-		end := bytes.IndexByte(p, '\n')
-		if end < 0 {
-			return n, nil
-		}
-		p, l.skipFirst = p[end+1:], false
-	}
 	l.buffer = append(l.buffer, p...)
 	if len(l.buffer) < chunkBytes {
 		return n, nil

@@ -54,7 +54,7 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 		return nil, err
 	}
 	now := clock.Now()
-	response.Ledger, response.Time = IdentityMessage(s.Ledger.Identity()), timestamppb.New(now)
+	response.Ledger, response.Time = identityMessage(s.Ledger.Identity()), timestamppb.New(now)
 	known := s.Keys().IDs()
 	for _, id := range r.GetReceiptKeys() {
 		if !slices.Contains(known, id) {
@@ -201,7 +201,7 @@ func (s *Service) answer(ctx context.Context, r *ckdv1.ReportIssuedRequest, resp
 			return s.failed("read the alarms", err)
 		}
 		for i := range alarms {
-			response.Alarms = append(response.Alarms, AlarmMessage(&alarms[i]))
+			response.Alarms = append(response.Alarms, alarmMessage(&alarms[i]))
 		}
 	}
 	slices.Sort(response.UnknownPolicies)
@@ -249,8 +249,8 @@ func (p *pace) next(took time.Duration, daemons int) time.Duration {
 	return min(max(time.Duration(p.cost*float64(daemons)/share*float64(time.Second)), soonest), latest)
 }
 
-// IdentityMessage returns an identity for another process.
-func IdentityMessage(i ledger.Identity) *ckdv1.LedgerIdentity {
+// identityMessage returns an identity for another process.
+func identityMessage(i ledger.Identity) *ckdv1.LedgerIdentity {
 	return &ckdv1.LedgerIdentity{Id: i.ID, Generation: i.Generation, Branch: i.Branch, Commit: i.Commit}
 }
 
@@ -258,8 +258,8 @@ func identityOf(m *ckdv1.LedgerIdentity) ledger.Identity {
 	return ledger.Identity{ID: m.GetId(), Generation: m.GetGeneration(), Branch: m.GetBranch(), Commit: m.GetCommit()}
 }
 
-// AlarmMessage returns an alarm for another process.
-func AlarmMessage(a *ledger.Alarm) *ckdv1.Alarm {
+// alarmMessage returns an alarm for another process.
+func alarmMessage(a *ledger.Alarm) *ckdv1.Alarm {
 	return &ckdv1.Alarm{
 		Model: a.Model, Figure: ckdv1.CertifiedFigure(ckdv1.CertifiedFigure_value["CERTIFIED_FIGURE_"+strings.ToUpper(a.Figure)]), CriticalClass: a.Class,
 		Raised: timeMessage(a.Raised), Ended: timeMessage(a.Ended), By: a.By, Reason: a.Reason, Successor: a.Successor,

@@ -54,12 +54,12 @@ func (s *Service) ImportOutcomes(ctx context.Context, r *ckdv1.ImportOutcomesReq
 	if n := len(r.GetOutcomes()); n > mostOutcomes {
 		return nil, wrong("outcomes", "%d outcomes, expected at most %d in one call", n, mostOutcomes).Err()
 	}
-	by, err := signature(ctx, r.GetBy(), r.GetReason())
+	who, err := signature(ctx, r.GetBy(), r.GetReason())
 	if err != nil {
 		return nil, err
 	}
 	answers := make([]*ckdv1.OutcomeAnswer, len(r.GetOutcomes()))
-	var batch []ledger.Imported
+	var batch []ledger.Outcome
 	var places []int // places of the batch in the request
 	for i, in := range r.GetOutcomes() {
 		outcome, fault := s.outcomeOf(nil, i, in.GetOutcome())
@@ -70,10 +70,11 @@ func (s *Service) ImportOutcomes(ctx context.Context, r *ckdv1.ImportOutcomesReq
 			answers[i] = fault
 			continue
 		}
-		batch = append(batch, ledger.Imported{Outcome: outcome, By: in.GetBy(), Reported: in.GetReported().AsTime()})
+		outcome.By, outcome.Reported = in.GetBy(), in.GetReported().AsTime()
+		batch = append(batch, outcome)
 		places = append(places, i)
 	}
-	found, err := s.Ledger.Import(by, r.GetReason(), batch)
+	found, err := s.Ledger.Import(who, r.GetReason(), batch)
 	if err != nil {
 		return nil, s.failed("import outcomes", err)
 	}

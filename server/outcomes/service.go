@@ -216,8 +216,8 @@ func (s *Service) DeleteOutcomes(ctx context.Context, r *ckdv1.DeleteOutcomesReq
 // choiceOf returns what is to be deleted.
 func choiceOf(r *ckdv1.DeleteOutcomesRequest) (ledger.Choice, error) {
 	given := 0
-	for _, is := range []bool{r.GetBefore() != nil, r.GetGroup() != "", len(r.GetReceipts()) > 0} {
-		if is {
+	for _, set := range []bool{r.GetBefore() != nil, r.GetGroup() != "", len(r.GetReceipts()) > 0} {
+		if set {
 			given++
 		}
 	}

@@ -31,9 +31,9 @@ import (
 	"github.com/ckd-project/ckd/internal/auth"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/servertest"
-	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server"
 	"github.com/ckd-project/ckd/server/outcomes"
@@ -63,6 +63,7 @@ type daemon struct {
 	hash   [32]byte // of the policy
 	name   string   // the same in hex
 	keyIDs []string
+	period time.Time // of what was issued
 
 	mu     sync.Mutex
 	counts map[ledger.Status]int
@@ -74,8 +75,8 @@ const messageBytes = 512 << 10
 // start serves a ledger that knows the policy, to everybody or by an access file.
 func start(t testing.TB, access string) *daemon {
 	t.Helper()
-	d := &daemon{TB: t, counts: map[ledger.Status]int{}}
-	keys := d.keys("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")
+	d := &daemon{TB: t, counts: map[ledger.Status]int{}, period: time.Now().Add(-time.Hour).Truncate(time.Second)}
+	keys := outcometest.Keys(t, outcometest.Key)
 	d.sealer, d.keyIDs = receipt.NewSealer(keys), keys.IDs()
 	dir := t.TempDir()
 	err := ledger.Begin(dir, ledger.Options{})
@@ -93,14 +94,8 @@ func start(t testing.TB, access string) *daemon {
 	if err := d.ledger.AddPolicy([]byte(policyText)); err != nil {
 		t.Fatal(err)
 	}
-	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(policyText)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.name = set.All()[0].Hash
-	if _, err := hex.Decode(d.hash[:], []byte(d.name)); err != nil {
-		t.Fatal(err)
-	}
+	p := outcometest.Policy(t, policyText)
+	d.name, d.hash = p.Hash, p.HashBytes()
 
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry, metrics.Options{ClassLabels: 8})
@@ -136,15 +131,6 @@ func start(t testing.TB, access string) *daemon {
 	return d
 }
 
-func (d *daemon) keys(hex string) *receipt.Keys {
-	d.Helper()
-	k, err := receipt.ParseKeys("keys", []byte(hex))
-	if err != nil {
-		d.Fatal(err)
-	}
-	return k
-}
-
 // receipt returns the receipt of an input called class c, decided an hour ago.
 func (d *daemon) receipt(stratum receipt.Stratum, change ...func(*receipt.Receipt)) []byte {
 	r := receipt.Receipt{
@@ -176,7 +162,7 @@ func TestReportOutcomes(t *testing.T) {
 	good := d.receipt(receipt.CalledSafe)
 	forged := append([]byte{}, good...)
 	forged[len(forged)-20] ^= 1
-	foreign := receipt.NewSealer(d.keys("ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")).
+	foreign := receipt.NewSealer(outcometest.Keys(d, "ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff")).
 		Seal(nil, &receipt.Receipt{Policy: d.hash, Stratum: receipt.Deferred})
 	other := d.receipt(receipt.CalledSafe, func(r *receipt.Receipt) { r.Policy[0] ^= 1 })
 	tests := []struct {
@@ -289,7 +275,7 @@ func (d *daemon) issue(decisions uint64, audit *ckdv1.AuditSettings) *ckdv1.Repo
 		Process: "p1", PolicyHashes: []string{d.name, strings.Repeat("ab", 32)},
 		Counts: []*ckdv1.IssuedCount{{
 			PolicyHash: d.name, ModelVersion: "model-7", Stratum: ckdv1.Stratum_STRATUM_CALLED_SAFE,
-			Start: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Second)), Decisions: decisions, Eligible: decisions, Receipts: decisions,
+			Start: timestamppb.New(d.period), Decisions: decisions, Eligible: decisions, Receipts: decisions,
 			Reviews: decisions, Propensity: float64(decisions), InversePropensity: float64(decisions), Audit: audit,
 		}},
 	})

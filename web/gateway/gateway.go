@@ -32,7 +32,7 @@ import (
 
 // Options connects the gateway to the daemon.
 type Options struct {
-	// MessageBytes returns the server's limit on one message. Bodies may be BodyFactor times as long.
+	// MessageBytes returns the server's limit on one message. Bodies may be bodyFactor times as long.
 	MessageBytes func() int
 	// Holder returns who is charged with the body of the request that a context belongs to. Nil
 	// charges nobody.
@@ -59,10 +59,10 @@ type Holder interface {
 	Release(bytes int64)
 }
 
-// BodyFactor bounds how much longer JSON may be than its message. A float32 takes 4 bytes; as 9
+// bodyFactor bounds how much longer JSON may be than its message. A float32 takes 4 bytes; as 9
 // digits, point, sign, exponent and comma it takes 15, and up to 24 from languages that know only
 // float64.
-const BodyFactor = 6
+const bodyFactor = 6
 
 type gateway struct {
 	options Options
@@ -184,7 +184,7 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, held *held) err
 
 // read returns the body of a request. The HTTP server limits how long it may take to arrive.
 func (g *gateway) read(w http.ResponseWriter, r *http.Request, held *held) ([]byte, error) {
-	limit := int64(g.options.MessageBytes()) * BodyFactor
+	limit := int64(g.options.MessageBytes()) * bodyFactor
 	held.from = http.MaxBytesReader(w, r.Body, limit)
 	data, err := io.ReadAll(held)
 	var long *http.MaxBytesError

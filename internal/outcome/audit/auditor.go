@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"encoding/hex"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -20,11 +19,10 @@ type Auditor struct {
 // NewAuditor returns the auditor of a policy. One that has no audit block has its deferred inputs
 // reviewed and no others.
 func NewAuditor(p *policy.Policy) *Auditor {
-	a := &Auditor{plan: NewPlan(p), limiter: newLimiter(0)}
+	a := &Auditor{plan: NewPlan(p), hash: p.HashBytes(), limiter: newLimiter(0)}
 	if a.plan != nil {
 		a.limiter = newLimiter(p.Audit.Cap)
 	}
-	_, _ = hex.Decode(a.hash[:], []byte(p.Hash)) // a policy's hash is 64 hexadecimal digits
 	return a
 }
 

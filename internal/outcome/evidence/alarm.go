@@ -41,8 +41,8 @@ type Alarm struct {
 // length divided by it: all together are then false no more often than the run length says.
 //
 // A line outside (0, 1) or a run length under 1, NaN included, raises no alarm ever.
-func NewAlarm(of Risk, line, runLength float64) *Alarm {
-	return &Alarm{risk: of, line: line, runLength: runLength}
+func NewAlarm(r Risk, line, runLength float64) *Alarm {
+	return &Alarm{risk: r, line: line, runLength: runLength}
 }
 
 // BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence. leastPropensity,
@@ -88,16 +88,21 @@ func (a *Alarm) Observe(o Observation) {
 
 // bet adds a critical outcome.
 func (a *Alarm) bet(k kind, propensity float64) {
-	// lambda Z: the line cancels out of a hit, and leaves a miss with its odds (1-a)/a.
-	stake := boldest * a.propensity / propensity
-	won := -stake
-	if k == miss {
-		won = stake * min((1-a.line)/a.line, mostOdds)
-	}
+	won := winnings(k, a.line, a.propensity, propensity)
 	for i, r := range a.evidence {
 		a.evidence[i] = min((1+r)*max(0, 1+won), mostEvidence)
 		won /= 2
 	}
+}
+
+// winnings returns lambda Z of the boldest bet on a critical outcome. The line cancels out of a hit, and
+// leaves a miss with its odds (1-a)/a.
+func winnings(k kind, line, leastPropensity, propensity float64) float64 {
+	stake := boldest * leastPropensity / propensity
+	if k == miss {
+		return stake * min((1-line)/line, mostOdds)
+	}
+	return -stake
 }
 
 // Evidence returns the mean of R over the bets, from 0 to 1e300, to be compared with RunLength. With

@@ -12,16 +12,12 @@ type Gains [alarmBets]float64
 
 // Add adds one outcome of a risk that was held against line, with leastPropensity as in
 // Alarm.BeginCohort. An outcome that is no critical one changes nothing.
-func (g *Gains) Add(of Risk, line, leastPropensity float64, o Observation) {
-	k := of.kindOf(o)
+func (g *Gains) Add(r Risk, line, leastPropensity float64, o Observation) {
+	k := r.kindOf(o)
 	if k != hit && k != miss || !(line > 0 && line < 1) {
 		return
 	}
-	stake := boldest * checkedPropensity(leastPropensity) / o.Propensity
-	won := -stake
-	if k == miss {
-		won = stake * min((1-line)/line, mostOdds)
-	}
+	won := winnings(k, line, checkedPropensity(leastPropensity), o.Propensity)
 	for i := range g {
 		g[i] += math.Log1p(max(won, -1))
 		won /= 2
@@ -29,17 +25,4 @@ func (g *Gains) Add(of Risk, line, leastPropensity float64, o Observation) {
 }
 
 // LogMean returns the logarithm of the mean over the bets of what they multiply by.
-func (g *Gains) LogMean() float64 {
-	most := math.Inf(-1)
-	for _, l := range g {
-		most = max(most, l)
-	}
-	if math.IsInf(most, -1) {
-		return most
-	}
-	sum := 0.0
-	for _, l := range g {
-		sum += math.Exp(l - most)
-	}
-	return most + math.Log(sum/alarmBets)
-}
+func (g *Gains) LogMean() float64 { return logMean(g[:]) }

@@ -78,7 +78,7 @@ func (l *local) log(position float64) float64 {
 			logs[k] = v
 		}
 	}
-	return logMean(&logs) - l.error
+	return logMean(logs[:]) - l.error
 }
 
 // lagrange holds 1/((i-0)(i-1)...(i-5)) without the factor 0.

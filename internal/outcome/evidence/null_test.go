@@ -91,8 +91,8 @@ func TestNull(t *testing.T) {
 						alarm.Observe(o)
 					}
 					ups, downs := s.above.logs(0), s.below.logs(0)
-					above += probability * math.Exp(logMean(&ups))
-					below += probability * math.Exp(logMean(&downs))
+					above += probability * math.Exp(logMean(ups[:]))
+					below += probability * math.Exp(logMean(downs[:]))
 					evidence += probability * alarm.Evidence()
 				})
 				// All three are martingales where the risk is exactly a.

@@ -35,8 +35,8 @@ type Sequence struct {
 
 // NewSequence returns a sequence of intervals of the risk that hold with probability level, in (0,
 // 1). Any other level, NaN included, gives the interval from 0 to 1 always.
-func NewSequence(of Risk, level float64) *Sequence {
-	return &Sequence{level: level, above: newWealth(+1), below: newWealth(-1), estimate: Estimate{Of: of}}
+func NewSequence(r Risk, level float64) *Sequence {
+	return &Sequence{level: level, above: newWealth(+1), below: newWealth(-1), estimate: Estimate{Of: r}}
 }
 
 // BeginCohort fixes the bets for the outcomes that follow, and keeps the evidence so far. leastAlarm, in
@@ -118,10 +118,10 @@ func (s *Sequence) Contains(risk float64) bool {
 	return c.log(position) < math.Ln2-math.Log1p(-s.level)
 }
 
-// bisect returns a position outside, next to where is ceases to be true on the way inside.
-func bisect(outside, inside float64, is func(position float64) bool) float64 {
+// bisect returns a position outside, next to where excluded ceases to hold on the way inside.
+func bisect(outside, inside float64, excluded func(position float64) bool) float64 {
 	for range 40 {
-		if middle := (outside + inside) / 2; is(middle) {
+		if middle := (outside + inside) / 2; excluded(middle) {
 			outside = middle
 		} else {
 			inside = middle
@@ -150,7 +150,7 @@ func (s *Sequence) gains() (above, below float64) {
 func (s *Sequence) node(j int) float64 {
 	u, d := s.gains()
 	above, below := s.above.logs(j), s.below.logs(j)
-	return logSum(logMean(&above)-u*interpolationError, logMean(&below)-d*interpolationError)
+	return logSum(logMean(above[:])-u*interpolationError, logMean(below[:])-d*interpolationError)
 }
 
 // A cell has the wealth between two points of the grid.

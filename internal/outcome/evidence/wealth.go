@@ -72,7 +72,7 @@ func (w *wealth) logs(j int) (logs [sequenceBets]float64) {
 }
 
 // logMean returns the logarithm of the mean of what logs are the logarithms of.
-func logMean(logs *[sequenceBets]float64) float64 {
+func logMean(logs []float64) float64 {
 	most := math.Inf(-1)
 	for _, l := range logs {
 		most = max(most, l)
@@ -84,7 +84,7 @@ func logMean(logs *[sequenceBets]float64) float64 {
 	for _, l := range logs {
 		sum += math.Exp(l - most)
 	}
-	return most + math.Log(sum/sequenceBets)
+	return most + math.Log(sum/float64(len(logs)))
 }
 
 // logSum returns log(exp(a) + exp(b)).

@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
@@ -25,7 +26,7 @@ func (b *bench) next(old, text string) {
 	if err := b.AddPolicy([]byte(changed)); err != nil {
 		b.Fatal(err)
 	}
-	b.policy = b.hashOf(changed)
+	b.policy = outcometest.Policy(b, changed).HashBytes()
 }
 
 // told tells what was issued of a day as the outcomes of decide have it, so that nothing is missing.
@@ -148,8 +149,9 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(up) == 0 {
 		t.Fatal(up, err)
 	}
+	alarm := up[0].Figure + " " + up[0].Raised.Format(time.RFC3339)
 	answer := func(name string) {
-		b.next("    calibrated:", fmt.Sprintf("    answers: {alarm: %q, by: dr. eve, reason: new threshold for %s}\n    calibrated:", up[0].Name(), name))
+		b.next("    calibrated:", fmt.Sprintf("    answers: {alarm: %q, by: dr. eve, reason: new threshold for %s}\n    calibrated:", alarm, name))
 	}
 	b.next("threshold: 0.5}", "threshold: 0.4}")
 	b.now = day0.Add(17 * oneDay)
@@ -159,7 +161,7 @@ func TestAnswers(t *testing.T) {
 	b.decide(16, 1, audited(.02), "c")
 	s := b.state()
 	if m := s.Mature.FNR.Monitor; m.Raised || m.Evidence != 0 {
-		t.Errorf("the alarm %q that was answered: %+v", up[0].Name(), m)
+		t.Errorf("the alarm %q that was answered: %+v", alarm, m)
 	}
 	ended, err := b.Alarms("triage")
 	if err != nil || ended[0].Ended.IsZero() || ended[0].By != "dr. eve" || ended[0].Successor == "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
-// ErrInUse says that a process has the ledger open which was to be replaced.
-var ErrInUse = errors.New("a daemon has the ledger open: stop it first")
+// errInUse says that a process has the ledger open which was to be replaced.
+var errInUse = errors.New("a daemon has the ledger open: stop it first")
 
 // ErrLater says that a folder's ledger has what the backup that was to replace it lacks.
 var ErrLater = errors.New("a ledger is there that has what the backup lacks")
@@ -80,7 +80,7 @@ type Restored struct {
 // Restore puts a backup into a folder. It checks the copy first, and begins a generation in it, by which
 // daemons know that they have to tell again what it lacks. A ledger in the folder is kept in a folder
 // beside; where that one can be read and has what the backup lacks, the error is ErrLater and nothing
-// changes. The error is ErrInUse while another process has the ledger open: a file cannot be replaced
+// changes. The error is errInUse while another process has the ledger open: a file cannot be replaced
 // under a daemon.
 func Restore(ctx context.Context, path, dir string, o RestoreOptions) (_ Restored, err error) {
 	var done Restored
@@ -132,7 +132,7 @@ func Restore(ctx context.Context, path, dir string, o RestoreOptions) (_ Restore
 				return err
 			}
 		}
-		return addEvent(tx, now(), Event{Kind: EventRestored, By: o.By, Reason: o.Reason,
+		return addEvent(tx, now(), Event{Kind: eventRestored, By: o.By, Reason: o.Reason,
 			Detail: fmt.Sprintf("a backup of generation %d after %d transactions, with %d decisions", copied.Generation, copied.Commit, done.Decisions)})
 	}); err != nil {
 		return done, err
@@ -231,7 +231,7 @@ func lock(path string) (unlock func(), err error) {
 		files = append(files, f)
 		err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: locked.start, Len: locked.length})
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-			err = fmt.Errorf("%s: %w", path, ErrInUse)
+			err = fmt.Errorf("%s: %w", path, errInUse)
 		}
 		if err != nil {
 			unlock()

@@ -59,7 +59,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	events, err := l.Trail()
-	if err != nil || len(events) != 1 || events[0].Kind != EventRestored || events[0].By != "ann" || events[0].Reason != "a test" {
+	if err != nil || len(events) != 1 || events[0].Kind != "ledger_restored" || events[0].By != "ann" || events[0].Reason != "a test" {
 		t.Errorf("the trail is %+v, %v", events, err)
 	}
 	if err := l.Close(); err != nil {

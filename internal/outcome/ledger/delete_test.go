@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
 // held returns the IDs of all decisions that the ledger holds.
 func (b *bench) held() map[receipt.ID]bool {
 	b.Helper()
 	ids := make(map[receipt.ID]bool)
-	if err := b.Walk(ledger.Filter{}, func(d *ledger.Decided) error { ids[d.ID] = true; return nil }); err != nil {
+	if err := b.Walk(func(d *truth.Decision) error { ids[d.ID] = true; return nil }); err != nil {
 		b.Fatal(err)
 	}
 	return ids
@@ -29,10 +31,7 @@ func TestDeleteGroup(t *testing.T) {
 	b.decide(0, 3, mine, "c")
 	b.decide(0, 4, other, "c")
 	b.decide(19, 2, mine, "c")
-	keys, err := receipt.ParseKeys("keys", []byte(strings.Repeat("ab", 32)+"\n"+key+"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := outcometest.Keys(t, strings.Repeat("ab", 32), outcometest.Key)
 	b.keys = keys
 	b.sealer = receipt.NewSealer(keys)
 	under := audited(.1)
@@ -53,7 +52,7 @@ func TestDeleteGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := events[len(events)-1]; last.Kind != ledger.EventDeleted || strings.Contains(last.Detail, "patient") || !strings.Contains(last.Detail, "8 decisions") || !strings.Contains(last.Detail, "2 remain") {
+	if last := events[len(events)-1]; last.Kind != "outcomes_deleted" || strings.Contains(last.Detail, "patient") || !strings.Contains(last.Detail, "8 decisions") || !strings.Contains(last.Detail, "2 remain") {
 		t.Errorf("the trail says %+v", last)
 	}
 }

@@ -1,7 +1,6 @@
 package ledger_test
 
 import (
-	"encoding/hex"
 	"fmt"
 	"os"
 	"time"
@@ -58,12 +57,7 @@ models:
 		fmt.Println(err)
 		return
 	}
-	var hash [32]byte
-	if _, err := hex.Decode(hash[:], []byte(set.All()[0].Hash)); err != nil {
-		fmt.Println(err)
-		return
-	}
-	sealer := receipt.NewSealer(keys)
+	hash, sealer := set.All()[0].HashBytes(), receipt.NewSealer(keys)
 	var batch []ledger.Outcome
 	report := func(n int, r receipt.Receipt, truth string) {
 		r.Policy, r.Version, r.Time = hash, receipt.VersionHash("model-7"), decided.UnixMicro()

@@ -1,11 +1,8 @@
 package ledger
 
 import (
-	"encoding/csv"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -13,61 +10,51 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/decomp"
-	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/store"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
-// A Filter chooses decisions. Zero fields choose all.
+// A Filter chooses the lines of an export. Zero fields choose all.
 type Filter struct {
-	// Policy is a policy hash.
-	Policy [32]byte
-	// Version is a model version's text; nil for all.
-	Version *string
-	Stratum receipt.Stratum
-	// From and Before bound the decision time.
+	// Model reports whether lines of a model are chosen; nil for all.
+	Model func(name string) bool
+	// From and Before bound the time of a decision, or the begin of a period.
 	From, Before time.Time
-	// Wanted chooses decisions that want a further reading.
-	Wanted bool
-
-	sealed bool // read the sealed receipts too
 }
 
-// A Decided is a decision with what its policy makes of it.
-type Decided struct {
-	truth.Decision
-	// Model, Version and Classes come from the policy; Version is a hash in hex until told.
-	Model, Version string
-	Classes        []string
-	// Reviewed says that the outcome has a weight: the inverse of the propensity.
-	Reviewed bool
-	// Truth is the position of the true class as the readings have it, -1 for none. Disputed says that
-	// readers disagree whether it is critical.
-	Truth    int
-	Disputed bool
-	Kind     truth.Kind // how the truth was found
-	Want     truth.Want
-	// Mature says that the cohort's outcomes are all due.
-	Mature bool
+func (f *Filter) admitsModel(name string) bool { return f.Model == nil || f.Model(name) }
 
-	sealed []byte
+func (f *Filter) admits(model string, start int64) bool {
+	return f.admitsModel(model) && (f.From.IsZero() || start >= f.From.UnixMicro()) && (f.Before.IsZero() || start < f.Before.UnixMicro())
 }
 
-// Walk calls each with the decisions that a filter chooses: by model, policy and version, and in each in
-// the order of decision time and ID. It reads in pieces, so that it may take as long as it likes;
-// decisions that come meanwhile may be left out. It stops at the first error of each, and returns it. What
-// each is given is its own.
-func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
+// Export writes the decisions that a filter chooses: by model, policy and version, and in each in the order
+// of decision time and ID. It reads in pieces, so that it may take as long as it likes; decisions that come
+// meanwhile may be left out.
+func (l *Ledger) Export(w io.Writer, format Format, f Filter) error {
+	out, err := newTable(w, format, columns)
+	if err != nil {
+		return err
+	}
+	if err := l.each(f, out.json != nil, func(w *walk, d *found) error { return out.write(w.line(d)) }); err != nil {
+		return err
+	}
+	return out.flush()
+}
+
+// each calls take with the decisions that a filter chooses, in the order of Export, each with its sealed
+// receipt if that is asked for. It stops at the first error, and returns it.
+func (l *Ledger) each(f Filter, sealed bool, take func(*walk, *found) error) error {
 	l.mu.Lock()
 	_, err := l.compute()
 	var chosen []*walk
 	for _, name := range sortedKeys(l.models) {
+		if !f.admitsModel(name) {
+			continue
+		}
 		for _, r := range l.models[name].Runs {
-			if f.Policy != [32]byte{} && r.Terms.Hash != f.Policy || f.Version != nil && r.VersionHash != receipt.VersionHash(*f.Version) {
-				continue
-			}
-			w := &walk{l: l, filter: &f, number: r.Number, terms: r.Terms, version: r.Name()}
+			w := &walk{l: l, number: r.Number, terms: r.Terms, version: r.Name(), sealed: sealed}
 			for _, c := range r.Cohorts {
 				w.cohorts = append(w.cohorts, span{c.Start, c.Start + r.Period, r.Maturity(c)})
 			}
@@ -75,9 +62,19 @@ func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
 		}
 	}
 	l.mu.Unlock()
+	now := l.now()
 	for _, w := range chosen {
-		if err == nil {
-			err = w.do(each)
+		for _, c := range w.cohorts {
+			if !f.From.IsZero() {
+				c.from = max(c.from, f.From.UnixMicro())
+			}
+			if !f.Before.IsZero() {
+				c.before = min(c.before, f.Before.UnixMicro())
+			}
+			w.mature = !now.Before(c.due)
+			if err == nil && c.from < c.before {
+				err = w.cohort(c.from, c.before, func(d *found) error { return take(w, d) })
+			}
 		}
 	}
 	return err
@@ -86,11 +83,12 @@ func (l *Ledger) Walk(f Filter, each func(*Decided) error) error {
 // A walk goes through the decisions of one policy and version.
 type walk struct {
 	l       *Ledger
-	filter  *Filter
 	number  int64
 	terms   *truth.Terms
-	version string
+	version string // text, or a hash in hex until told
+	sealed  bool   // read the sealed receipts too
 	cohorts []span
+	mature  bool // the outcomes of the cohort at hand are all due
 }
 
 // A span is when a cohort begins and ends, in microseconds, and when its outcomes are due.
@@ -99,35 +97,22 @@ type span struct {
 	due          time.Time
 }
 
+// found is a decision with what its readings add up to.
+type found struct {
+	truth.Decision
+	truth.Finding
+	sealed []byte // receipt, if it was asked for
+}
+
 // errPiece ends a piece.
 var errPiece = errors.New("piece")
 
-func (w *walk) do(each func(*Decided) error) error {
-	now := w.l.now()
-	for _, c := range w.cohorts {
-		from, before := c.from, c.before
-		if !w.filter.From.IsZero() {
-			from = max(from, w.filter.From.UnixMicro())
-		}
-		if !w.filter.Before.IsZero() {
-			before = min(before, w.filter.Before.UnixMicro())
-		}
-		if from >= before {
-			continue
-		}
-		if err := w.cohort(from, before, !now.Before(c.due), each); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cohort calls each with the decisions of a cohort, piece by piece.
-func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error) error {
+// cohort calls take with the decisions of a cohort, piece by piece. What take is given is its own.
+func (w *walk) cohort(from, before int64, take func(*found) error) error {
 	const most = 1000
 	var last store.Key
 	for more := true; more; {
-		var piece []*Decided
+		var piece []*found
 		more = false
 		err := w.l.store.View(func(tx *store.Tx) error {
 			return tx.Scan(w.number, from, before, func(d *truth.Decision) error {
@@ -139,17 +124,16 @@ func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error
 					more = true
 					return errPiece
 				}
-				one := w.decided(d, mature)
+				next := &found{Decision: *d}
+				next.Readings = slices.Clone(d.Readings)
+				next.Finding = w.terms.Find(&next.Decision, truth.EndOfTime)
 				last, from = key, key.Time
-				if one == nil {
-					return nil
-				}
-				piece = append(piece, one)
-				if !w.filter.sealed {
+				piece = append(piece, next)
+				if !w.sealed {
 					return nil
 				}
 				var err error
-				one.sealed, err = tx.Sealed(key)
+				next.sealed, err = tx.Sealed(key)
 				return err
 			})
 		})
@@ -157,7 +141,7 @@ func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error
 			return err
 		}
 		for _, d := range piece {
-			if err := each(d); err != nil {
+			if err := take(d); err != nil {
 				return err
 			}
 		}
@@ -165,89 +149,8 @@ func (w *walk) cohort(from, before int64, mature bool, each func(*Decided) error
 	return nil
 }
 
-// decided returns a decision with what its policy makes of it; nil if the filter leaves it out.
-func (w *walk) decided(d *truth.Decision, mature bool) *Decided {
-	f, t := w.filter, w.terms
-	if f.Stratum != 0 && d.Receipt.Stratum != f.Stratum {
-		return nil
-	}
-	found := t.Find(d, truth.EndOfTime)
-	if f.Wanted && found.Want == truth.WantNone {
-		return nil
-	}
-	own := *d
-	own.Readings = slices.Clone(d.Readings)
-	one := &Decided{Decision: own, Model: t.Policy.Name, Version: w.version, Classes: t.Policy.Classes, Reviewed: truth.Reviewed(&d.Receipt),
-		Truth: -1, Disputed: found.Disputed(), Kind: found.Kind, Want: found.Want, Mature: mature}
-	if found.Known {
-		one.Truth = found.Class()
-	}
-	return one
-}
-
-// Format names a form of export.
-type Format string
-
-// The formats.
-const (
-	CSV       Format = "csv"   // one line a decision, without its single readings and scores
-	JSONLines Format = "jsonl" // one line a decision, with all that is known
-)
-
-// Export writes the decisions that a filter chooses.
-func (l *Ledger) Export(w io.Writer, format Format, f Filter) error {
-	switch format {
-	case CSV:
-		out := csv.NewWriter(w)
-		if err := out.Write(columns); err != nil {
-			return err
-		}
-		err := l.Walk(f, func(d *Decided) error { return out.Write(d.row()) })
-		out.Flush()
-		if err != nil {
-			return err
-		}
-		return out.Error()
-	case JSONLines:
-		f.sealed = true
-		out := json.NewEncoder(w)
-		return l.Walk(f, func(d *Decided) error { return out.Encode(d.line()) })
-	}
-	return fmt.Errorf("export: format %q, expected %s or %s", format, CSV, JSONLines)
-}
-
-var columns = []string{"id", "model", "policy", "version", "time", "stratum", "action", "reason", "predicted", "risk", "propensity",
-	"reviewed", "duplicate", "group", "truth", "kind", "disputed", "want", "readings", "first_reading", "mature"}
-
-// row returns the record as CSV. Cells of unknown values are empty.
-func (d *Decided) row() []string {
-	l := d.line()
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	}
-	number := func(x *float64) string {
-		if x == nil {
-			return ""
-		}
-		return strconv.FormatFloat(*x, 'g', -1, 32)
-	}
-	first := ""
-	for _, r := range l.Readings {
-		if at := r.At.Format(time.RFC3339Nano); first == "" || at < first {
-			first = at
-		}
-	}
-	return []string{l.ID, l.Model, l.Policy, l.Version, l.Time.Format(time.RFC3339Nano), l.Stratum, l.Action, l.Reason, l.Predicted,
-		number(l.Risk), number(l.Propensity), strconv.FormatBool(l.Reviewed), strconv.FormatBool(l.Duplicate), text(l.Group),
-		text(l.Truth), l.Kind, strconv.FormatBool(l.Disputed), l.Want, strconv.Itoa(len(l.Readings)), first,
-		strconv.FormatBool(l.Mature)}
-}
-
-// line is a record in JSON. What is unknown is null.
-type line struct {
+// A Line is a decision in an export as JSON. What is unknown is null.
+type Line struct {
 	ID         string              `json:"id"`
 	Model      string              `json:"model"`
 	Policy     string              `json:"policy"`
@@ -273,11 +176,12 @@ type line struct {
 	Disputed   bool                `json:"disputed"`
 	Want       string              `json:"want,omitempty"`
 	Mature     bool                `json:"mature"`
-	Readings   []lineReading       `json:"readings"`
+	Readings   []LineReading       `json:"readings"`
 	Receipt    []byte              `json:"receipt"` // sealed
 }
 
-type lineReading struct {
+// A LineReading is a reading in a Line.
+type LineReading struct {
 	Source   string    `json:"source"`
 	Kind     string    `json:"kind"`
 	Truth    string    `json:"truth"`
@@ -287,20 +191,51 @@ type lineReading struct {
 	Reported time.Time `json:"reported"`
 }
 
-func (d *Decided) line() *line {
-	c := &d.Receipt
+var columns = []string{"id", "model", "policy", "version", "time", "stratum", "action", "reason", "predicted", "risk", "propensity",
+	"reviewed", "duplicate", "group", "truth", "kind", "disputed", "want", "readings", "first_reading", "mature"}
+
+// record returns the cells of a line, without its single readings and scores. Those of unknown values are
+// empty.
+func (l *Line) record() []string {
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	number := func(x *float64) string {
+		if x == nil {
+			return ""
+		}
+		return strconv.FormatFloat(*x, 'g', -1, 32)
+	}
+	first := ""
+	for _, r := range l.Readings {
+		if at := r.At.Format(time.RFC3339Nano); first == "" || at < first {
+			first = at
+		}
+	}
+	return []string{l.ID, l.Model, l.Policy, l.Version, l.Time.Format(time.RFC3339Nano), l.Stratum, l.Action, l.Reason, l.Predicted,
+		number(l.Risk), number(l.Propensity), strconv.FormatBool(l.Reviewed), strconv.FormatBool(l.Duplicate), text(l.Group),
+		text(l.Truth), l.Kind, strconv.FormatBool(l.Disputed), l.Want, strconv.Itoa(len(l.Readings)), first,
+		strconv.FormatBool(l.Mature)}
+}
+
+// line returns the line of a decision.
+func (w *walk) line(d *found) *Line {
+	c, classes := &d.Receipt, w.terms.Policy.Classes
 	known := func(x float32) *float64 {
 		if v := float64(x); !math.IsNaN(v) && !math.IsInf(v, 0) {
 			return &v
 		}
 		return nil
 	}
-	l := &line{ID: hex.EncodeToString(d.ID[:]), Model: d.Model, Policy: hex.EncodeToString(c.Policy[:]), Version: d.Version,
+	l := &Line{ID: hex.EncodeToString(d.ID[:]), Model: w.terms.Policy.Name, Policy: hex.EncodeToString(c.Policy[:]), Version: w.version,
 		Time: time.UnixMicro(c.Time).UTC(), Stratum: c.Stratum.String(), Action: policy.Action(c.Action).String(),
-		Reason: policy.Reason(c.Reason).String(), Gate: policy.GateOutcome(c.Gate).String(), Predicted: d.class(int(c.Predicted)),
+		Reason: policy.Reason(c.Reason).String(), Gate: policy.GateOutcome(c.Gate).String(), Predicted: classes[c.Predicted],
 		Passes: c.Passes, Settled: c.Settled, Degenerate: c.Degenerate, Scores: make(map[string]*float64, len(c.Scores)),
-		Risk: known(c.Risk), Propensity: known(c.Propensity), Reviewed: d.Reviewed, Duplicate: d.Duplicate, Disputed: d.Disputed,
-		Want: d.Want.String(), Mature: d.Mature, Receipt: d.sealed}
+		Risk: known(c.Risk), Propensity: known(c.Propensity), Reviewed: truth.Reviewed(c), Duplicate: d.Duplicate, Disputed: d.Disputed(),
+		Want: d.Want.String(), Mature: w.mature, Receipt: d.sealed}
 	for s, x := range c.Scores {
 		l.Scores[decomp.Score(s).String()] = known(x)
 	}
@@ -313,19 +248,11 @@ func (d *Decided) line() *line {
 			l.Slices = append(l.Slices, s)
 		}
 	}
-	if d.Truth >= 0 {
-		truth := d.class(d.Truth)
-		l.Truth, l.Kind = &truth, d.Kind.String()
+	if d.Known {
+		l.Truth, l.Kind = &classes[d.Class()], d.Kind.String()
 	}
-	for _, s := range d.Readings {
-		l.Readings = append(l.Readings, lineReading{s.Source, s.Kind.String(), d.class(s.Truth), s.SawModel, s.At, s.By, s.Reported})
+	for _, r := range d.Readings {
+		l.Readings = append(l.Readings, LineReading{r.Source, r.Kind.String(), classes[r.Truth], r.SawModel, r.At, r.By, r.Reported})
 	}
 	return l
-}
-
-func (d *Decided) class(k int) string {
-	if k >= 0 && k < len(d.Classes) {
-		return d.Classes[k]
-	}
-	return ""
 }

@@ -23,21 +23,21 @@ func (l *Ledger) Identity() Identity { return l.store.Identity() }
 // copy was put back: the ledger begins a new generation, notes it in the trail, and returns true. Of
 // another ledger nothing follows.
 func (l *Ledger) Remembered(i Identity) (restored bool, err error) {
-	if is := l.Identity(); !is.Precedes(i) {
+	if now := l.Identity(); !now.Precedes(i) {
 		return false, nil
 	}
 	err = l.store.Update(func(tx *store.Tx) error {
-		is := tx.Identity()
-		if restored = is.Precedes(i); !restored {
+		now := tx.Identity()
+		if restored = now.Precedes(i); !restored {
 			return nil
 		}
-		for range i.Generation + 1 - is.Generation {
+		for range i.Generation + 1 - now.Generation {
 			if err := tx.NextGeneration(); err != nil {
 				return err
 			}
 		}
-		return l.note(tx, Event{Kind: EventRestored, Detail: fmt.Sprintf(
-			"an older copy was put back: a daemon remembers transaction %d of generation %d, the copy ends with %d of %d", i.Commit, i.Generation, is.Commit, is.Generation)})
+		return l.note(tx, Event{Kind: eventRestored, Detail: fmt.Sprintf(
+			"an older copy was put back: a daemon remembers transaction %d of generation %d, the copy ends with %d of %d", i.Commit, i.Generation, now.Commit, now.Generation)})
 	})
 	return restored, err
 }
@@ -51,15 +51,6 @@ type Alarm struct {
 	Raised, Ended time.Time
 	By, Reason    string
 	Successor     string // hash of the policy that answered it
-}
-
-// Name names the alarm as AlarmName does.
-func (a *Alarm) Name() string {
-	figure := a.Figure
-	if a.Class != "" {
-		figure += " of " + a.Class
-	}
-	return figure + " " + a.Raised.UTC().Format(time.RFC3339)
 }
 
 // Alarms returns the alarms of a model that are up, and all that ended, as of the states of Recent.
@@ -130,7 +121,7 @@ func (l *Ledger) recall(a Alarm) error {
 	if !alarms.Recall(w, a.Raised) {
 		return nil
 	}
-	e := Event{Kind: EventRecalled, Model: a.Model, Figure: w.String(), Alarm: a.Name(), Detail: "daemons remember it as up, and this copy of the ledger lacks it"}
+	e := Event{Kind: eventRecalled, Model: a.Model, Figure: w.String(), Alarm: alarmName(w, a.Raised), Detail: "daemons remember it as up, and this copy of the ledger lacks it"}
 	if err := l.store.Update(func(tx *store.Tx) error { return l.putEvidence(tx, m, alarms, []Event{e}) }); err != nil {
 		return err
 	}

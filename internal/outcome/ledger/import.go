@@ -8,16 +8,9 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
-// Imported is an outcome that a ledger has exported, with what was noted when it was first reported.
-type Imported struct {
-	Outcome
-	By       string
-	Reported time.Time
-}
-
-// Import stores outcomes as they were first reported, in one commit, and answers each as Report does. who
+// Import stores outcomes by whom and when they were first reported, in one commit, and answers each as Report does. who
 // and reason are recorded in the trail, unless nothing was new.
-func (l *Ledger) Import(who, reason string, batch []Imported) ([]Answer, error) {
+func (l *Ledger) Import(who, reason string, batch []Outcome) ([]Answer, error) {
 	if who == "" || reason == "" {
 		return nil, errors.New("import: expected who imports the outcomes, and why")
 	}
@@ -26,7 +19,7 @@ func (l *Ledger) Import(who, reason string, batch []Imported) ([]Answer, error) 
 	keys := l.options.Keys()
 	for i := range batch {
 		in := &batch[i]
-		readings[i] = l.policies.open(keys, in.By, now, i, &in.Outcome, &answers[i])
+		readings[i] = l.policies.open(keys, in.By, now, i, in, &answers[i])
 		o, reported := &readings[i], in.Reported.UTC().Truncate(time.Microsecond)
 		switch {
 		case o.terms == nil:
@@ -50,7 +43,7 @@ func (l *Ledger) Import(who, reason string, batch []Imported) ([]Answer, error) 
 		if added == 0 || err != nil {
 			return err
 		}
-		return l.note(tx, Event{Kind: EventImported, By: who, Reason: reason, Detail: fmt.Sprintf("%d readings of an export", added)})
+		return l.note(tx, Event{Kind: eventImported, By: who, Reason: reason, Detail: fmt.Sprintf("%d readings of an export", added)})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the outcomes are not stored: %w", err)

@@ -31,21 +31,14 @@ func TestImport(t *testing.T) {
 	}
 	text := export(b)
 	kinds := map[string]truth.Kind{"reading": truth.ByReading, "follow-up": truth.ByFollowUp, "biopsy": truth.ByBiopsy}
-	var batch []ledger.Imported
+	var batch []ledger.Outcome
 	for line := range strings.Lines(text) {
-		var d struct {
-			Receipt  []byte
-			Readings []struct {
-				Source, Kind, Truth, By string
-				SawModel                bool `json:"saw_model"`
-				At, Reported            time.Time
-			}
-		}
+		var d ledger.Line
 		if err := json.Unmarshal([]byte(line), &d); err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range d.Readings {
-			batch = append(batch, ledger.Imported{Outcome: ledger.Outcome{Receipt: d.Receipt, Truth: r.Truth, Source: r.Source, At: r.At, SawModel: r.SawModel, Kind: kinds[r.Kind]},
+			batch = append(batch, ledger.Outcome{Receipt: d.Receipt, Truth: r.Truth, Source: r.Source, At: r.At, SawModel: r.SawModel, Kind: kinds[r.Kind],
 				By: r.By, Reported: r.Reported})
 		}
 	}
@@ -71,7 +64,7 @@ func TestImport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events = slices.DeleteFunc(events, func(e ledger.Event) bool { return e.Kind != ledger.EventImported })
+		events = slices.DeleteFunc(events, func(e ledger.Event) bool { return e.Kind != "outcomes_imported" })
 		if len(events) != 1 || events[0].By != "ann" || events[0].Reason != "moved" {
 			t.Errorf("import %d: the trail has %+v, want the first import alone", again, events)
 		}
@@ -82,7 +75,7 @@ func TestImport(t *testing.T) {
 	timeless.At = time.Time{}
 	forged := batch[0]
 	forged.Receipt = []byte("x")
-	answers, err := o.Import("ann", "moved", []ledger.Imported{bad, timeless, forged})
+	answers, err := o.Import("ann", "moved", []ledger.Outcome{bad, timeless, forged})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,17 +101,17 @@ func TestTablesExported(t *testing.T) {
 		}
 		return rows
 	}
-	rows := read(func(out *bytes.Buffer) error { return b.ExportIssued(out, ledger.CSV, ledger.TableFilter{}) })
+	rows := read(func(out *bytes.Buffer) error { return b.ExportIssued(out, ledger.CSV, ledger.Filter{}) })
 	if len(rows) != 3 || rows[1][0] != "triage" || rows[1][2] != version || rows[1][3] != "called_safe" || rows[1][4] != "2026-03-01T03:00:00Z" || rows[1][5] != "daemon 1" || rows[1][6] != "100" {
 		t.Errorf("issued: %v", rows)
 	}
 	rows = read(func(out *bytes.Buffer) error {
-		return b.ExportIssued(out, ledger.CSV, ledger.TableFilter{From: day0.Add(oneDay)})
+		return b.ExportIssued(out, ledger.CSV, ledger.Filter{From: day0.Add(oneDay)})
 	})
 	if len(rows) != 2 {
 		t.Errorf("issued since the second day: %v", rows)
 	}
-	overdue := func(out *bytes.Buffer) error { return b.ExportOverdue(out, ledger.CSV, ledger.TableFilter{}) }
+	overdue := func(out *bytes.Buffer) error { return b.ExportOverdue(out, ledger.CSV, ledger.Filter{}) }
 	if rows := read(overdue); len(rows) != 1 {
 		t.Errorf("overdue before anything is due: %v", rows)
 	}
@@ -127,7 +120,7 @@ func TestTablesExported(t *testing.T) {
 		t.Errorf("overdue: %v, want 6 of 10", rows)
 	}
 	var out bytes.Buffer
-	if err := b.ExportOverdue(&out, ledger.JSONLines, ledger.TableFilter{Model: func(name string) bool { return name != "triage" }}); err != nil || out.Len() > 0 {
+	if err := b.ExportOverdue(&out, ledger.JSONLines, ledger.Filter{Model: func(name string) bool { return name != "triage" }}); err != nil || out.Len() > 0 {
 		t.Errorf("of another model: %s, %v", out.Bytes(), err)
 	}
 }

@@ -30,7 +30,7 @@ func (l *Ledger) Clear(who, reason string, policy [32]byte, version string) erro
 	if _, known := l.runs.get(runKey{policy, receipt.VersionHash(version)}); !known {
 		return fmt.Errorf("policy %x, version %q: %w", policy[:4], version, ErrNoPromise)
 	}
-	return l.clear(l.models[t.Policy.Name], t, Event{Kind: EventCleared, By: who, Reason: reason, Version: version})
+	return l.clear(l.models[t.Policy.Name], t, Event{Kind: eventCleared, By: who, Reason: reason, Version: version})
 }
 
 // clear takes down all alarms of a model, and notes an event for each. The caller holds mu, and has
@@ -44,7 +44,7 @@ func (l *Ledger) clear(m *model, t *truth.Terms, e Event) error {
 	var events []Event
 	for _, w := range up {
 		_, seen := alarms.Since(w)
-		e.Model, e.Policy, e.Figure, e.Alarm = m.Name, t.Policy.Hash, w.String(), AlarmName(w, seen)
+		e.Model, e.Policy, e.Figure, e.Alarm = m.Name, t.Policy.Hash, w.String(), alarmName(w, seen)
 		events = append(events, e)
 		alarms.End(promise.Ended{Watch: w, Raised: seen, At: l.now().UTC(), By: e.By, Reason: e.Reason, Successor: e.Successor})
 	}
@@ -79,7 +79,7 @@ func (l *Ledger) RaiseLine(who, reason, model string, w promise.Watch, above flo
 	if err := alarms.Raise(w, above, who, l.now()); err != nil {
 		return fmt.Errorf("%w: %w", ErrLine, err)
 	}
-	e := Event{Kind: EventLineRaised, Model: model, Figure: w.String(), By: who, Reason: reason, Detail: fmt.Sprintf("from %v (%s) to %v", old.Above, old.Origin, above)}
+	e := Event{Kind: eventLineRaised, Model: model, Figure: w.String(), By: who, Reason: reason, Detail: fmt.Sprintf("from %v (%s) to %v", old.Above, old.Origin, above)}
 	err := l.store.Update(func(tx *store.Tx) error { return l.putEvidence(tx, m, alarms, []Event{e}) })
 	if err != nil {
 		return err
@@ -92,9 +92,9 @@ func (l *Ledger) RaiseLine(who, reason, model string, w promise.Watch, above flo
 // ErrLine says that a line cannot be raised so.
 var ErrLine = errors.New("the line stays as it is")
 
-// AlarmName names an alarm to people and in policies, such as "critical_fnr 2026-11-03T00:00:00Z": its
+// alarmName names an alarm to people and in policies, such as "critical_fnr 2026-11-03T00:00:00Z": its
 // figure, and when it was raised.
-func AlarmName(w promise.Watch, raised time.Time) string {
+func alarmName(w promise.Watch, raised time.Time) string {
 	return w.String() + " " + raised.UTC().Format(time.RFC3339)
 }
 
@@ -158,7 +158,7 @@ func (l *Ledger) deleteChosen(who, reason string, c Choice) (Deleted, error) {
 		detail += fmt.Sprintf("; %d remain, of cohorts that evidence takes by %s", d.Left, d.Until.Format(time.RFC3339))
 	}
 	err = l.store.Update(func(tx *store.Tx) error {
-		return l.note(tx, Event{Kind: EventDeleted, By: who, Reason: reason, Detail: detail})
+		return l.note(tx, Event{Kind: eventDeleted, By: who, Reason: reason, Detail: detail})
 	})
 	return d, err
 }
@@ -300,13 +300,13 @@ func (l *Ledger) finish(keys []store.Key) error {
 	return l.store.Update(func(tx *store.Tx) error {
 		for _, m := range l.models {
 			for number, r := range m.runs {
-				of := make(map[*promise.Cohort]bool)
+				cohorts := make(map[*promise.Cohort]bool)
 				for _, k := range keys {
 					if k.Promise == number {
-						of[r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))] = true
+						cohorts[r.Cohort(promise.Grid{Period: r.Period}.Start(k.Time))] = true
 					}
 				}
-				for c := range of {
+				for c := range cohorts {
 					if c.Bets.Final {
 						continue
 					}

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
+	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
 // childDir names the ledger of a process that TestKill starts, which is this binary again.
@@ -35,7 +38,10 @@ type childBatch struct{ Outcomes []ledger.Outcome }
 // Between batches it asks for the state, which merges what has gathered.
 func reportForever(dir string) error {
 	b := &bench{dir: dir, now: day0.Add(24 * time.Hour)}
-	b.keys = mustKeys()
+	var err error
+	if b.keys, err = receipt.ParseKeys("keys", []byte(outcometest.Key)); err != nil {
+		return err
+	}
 	l, err := ledger.Open(dir, b.withClock(ledger.Options{}))
 	if err != nil {
 		return err
@@ -85,7 +91,7 @@ func TestKill(t *testing.T) {
 		b.open()
 		found := map[string]int{}
 		count := 0
-		err := b.Walk(ledger.Filter{}, func(d *ledger.Decided) error {
+		err := b.Walk(func(d *truth.Decision) error {
 			found[string(d.ID[:])]++
 			if len(d.Readings) != 1 {
 				return fmt.Errorf("%d readings, want 1", len(d.Readings))

@@ -1,12 +1,9 @@
 package ledger_test
 
 import (
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/ckd-project/ckd/internal/outcome/promise"
-	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -18,7 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
+	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -39,7 +39,6 @@ var day0 = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 const (
 	version = "model-7"
-	key     = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 	// classes are a, b (critical) and c, d (safe).
 	policyText = `models:
   - name: triage
@@ -60,31 +59,18 @@ const (
 func openBench(t testing.TB, o ledger.Options) *bench {
 	t.Helper()
 	b := &bench{TB: t, dir: t.TempDir(), now: day0, options: o}
-	b.keys = mustKeys()
+	b.keys = outcometest.Keys(t, outcometest.Key)
 	b.sealer = receipt.NewSealer(b.keys)
 	if err := ledger.Begin(b.dir, ledger.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	b.open()
 	t.Cleanup(func() { b.Ledger.Close() })
-	b.policy = b.hashOf(policyText)
+	b.policy = outcometest.Policy(t, policyText).HashBytes()
 	if err := b.AddPolicy([]byte(policyText)); err != nil {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// hashOf returns the hash of the only policy in a text.
-func (b *bench) hashOf(text string) (hash [32]byte) {
-	b.Helper()
-	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(text)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := hex.Decode(hash[:], []byte(set.All()[0].Hash)); err != nil {
-		b.Fatal(err)
-	}
-	return hash
 }
 
 func (b *bench) open() {
@@ -100,14 +86,6 @@ func (b *bench) withClock(o ledger.Options) ledger.Options {
 	o.Keys = func() *receipt.Keys { return b.keys }
 	o.Now = func() time.Time { return b.now }
 	return o
-}
-
-func mustKeys() *receipt.Keys {
-	keys, err := receipt.ParseKeys("keys", []byte(key))
-	if err != nil {
-		panic(err)
-	}
-	return keys
 }
 
 func (b *bench) reopen() {

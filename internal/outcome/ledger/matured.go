@@ -6,13 +6,14 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
 // Matured is what a new policy can be calibrated on: the reviewed decisions of one policy and model
 // version in cohorts whose outcomes are all due.
 type Matured struct {
-	// Decided has the reviewed decisions with a truth, each input once, in the order of their cohorts.
-	Decided []*Decided
+	// Decided has the decisions, each input once, in the order of their cohorts.
+	Decided []Decided
 	// Overdue counts the reviews that never came, by stratum, and OverdueWeight sums their 1/pi.
 	Overdue       [receipt.Strata]uint64
 	OverdueWeight [receipt.Strata]float64
@@ -22,6 +23,13 @@ type Matured struct {
 	// Cohorts counts the cohorts; From begins the first, Until ends the last. Both are zero where none is.
 	Cohorts     int
 	From, Until time.Time
+}
+
+// A Decided is a reviewed decision with its truth.
+type Decided struct {
+	Receipt  receipt.Receipt
+	Truth    int // position of the class
+	Disputed bool
 }
 
 // Matured returns the mature cohorts of a policy and model version that begin at a time or later. The
@@ -36,10 +44,9 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 	if _, err := l.compute(); err != nil {
 		return nil, err
 	}
-	of := l.models[t.Policy.Name]
 	var r *run
-	if p, known := l.runs.get(runKey{hash, receipt.VersionHash(version)}); known && of != nil {
-		r = of.runs[p.Number]
+	if p, known := l.runs.get(runKey{hash, receipt.VersionHash(version)}); known && l.models[t.Policy.Name] != nil {
+		r = l.models[t.Policy.Name].runs[p.Number]
 	}
 	if r == nil {
 		return nil, ErrNoPromise
@@ -51,9 +58,9 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 			continue
 		}
 		back := &cameBack{}
-		w := &walk{l: l, filter: &Filter{}, terms: t, number: r.Number, version: r.Name()}
-		err := w.cohort(c.Start, c.Start+r.Period, true, func(d *Decided) error {
-			if !d.Reviewed || d.Truth < 0 {
+		w := &walk{l: l, terms: t, number: r.Number}
+		err := w.cohort(c.Start, c.Start+r.Period, func(d *found) error {
+			if !truth.Reviewed(&d.Receipt) || !d.Known {
 				return nil
 			}
 			if l.told.has(d.ID) {
@@ -61,7 +68,7 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 				back.weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
 			}
 			if !d.Duplicate {
-				m.Decided = append(m.Decided, d)
+				m.Decided = append(m.Decided, Decided{d.Receipt, d.Class(), d.Disputed()})
 			}
 			return nil
 		})

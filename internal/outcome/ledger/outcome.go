@@ -24,6 +24,9 @@ type Outcome struct {
 	SawModel bool
 	// Kind says how the truth was found.
 	Kind truth.Kind
+	// By says who reported it first, Reported when. They count in imports alone.
+	By       string
+	Reported time.Time
 }
 
 // An Answer says what became of one outcome.

@@ -53,11 +53,7 @@ func parse(name string, yaml []byte) ([]*truth.Terms, error) {
 	}
 	var all []*truth.Terms
 	for _, p := range set.All() {
-		t, err := truth.NewTerms(p)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, t)
+		all = append(all, truth.NewTerms(p))
 	}
 	return all, nil
 }
@@ -99,9 +95,9 @@ func (l *Ledger) AddPolicy(files ...[]byte) error {
 }
 
 func (l *Ledger) addPolicy(tx *store.Tx, t *truth.Terms) error {
-	kind := EventPolicy
+	kind := eventPolicy
 	if l.policies.get(t.Hash) != nil {
-		kind = EventPolicyChanged
+		kind = eventPolicyChanged
 	}
 	if err := tx.PutPolicy(t.Hash, t.Policy.Marshal()); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -323,7 +325,7 @@ func TestDeleteBefore(t *testing.T) {
 	same(t, b.state(), before)
 	same(t, statuses(b.report(ledger.Outcome{Receipt: old, Truth: "a", Source: "ann"})), []string{"invalid"})
 	left := 0
-	if err := b.Walk(ledger.Filter{}, func(*ledger.Decided) error { left++; return nil }); err != nil || left != 150 {
+	if err := b.Walk(func(*truth.Decision) error { left++; return nil }); err != nil || left != 150 {
 		t.Errorf("%d left, want 150: %v", left, err)
 	}
 	t.Run("a correction after that", func(t *testing.T) { // replays from where the deleted ones end
@@ -401,21 +403,18 @@ func TestExport(t *testing.T) {
 		t.Fatalf("%d rows: %v", len(rows), err)
 	}
 	out.Reset()
-	if err := b.Export(&out, ledger.JSONLines, ledger.Filter{Stratum: receipt.Deferred}); err != nil {
+	if err := b.Export(&out, ledger.JSONLines, ledger.Filter{}); err != nil {
 		t.Fatal(err)
 	}
-	var line struct {
-		Truth, Predicted, Stratum string
-		Risk                      *float64
-		Propensity                float64
-		Readings                  []struct{ Source, By string }
+	var line ledger.Line
+	for lines := json.NewDecoder(&out); line.Stratum != "deferred"; {
+		if err := lines.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatal(err)
-	}
-	if line.Truth != "a" || line.Predicted != "c" || line.Stratum != "deferred" || line.Risk != nil || len(line.Readings) != 2 ||
+	if line.Truth == nil || *line.Truth != "a" || line.Predicted != "c" || line.Risk != nil || len(line.Readings) != 2 ||
 		line.Readings[1].Source != "bob" || line.Readings[0].By != "clinic" {
-		t.Errorf("%s", out.Bytes())
+		t.Errorf("%+v", line)
 	}
 }
 
@@ -446,7 +445,7 @@ func TestShortCohorts(t *testing.T) {
 	if err := b.AddPolicy([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	quick := b.hashOf(text)
+	quick := outcometest.Policy(t, text).HashBytes()
 	b.now = day0.Add(time.Second)
 	r := free()
 	r.Policy = quick

@@ -382,8 +382,8 @@ func (l *Ledger) take(m *model, counted map[promise.Place]promise.Taken, now tim
 		}
 		noted[i] = alarms.Note()
 		for _, w := range raised {
-			events = append(events, Event{Kind: EventRaised, Model: m.Name, Policy: s.Run.Terms.Policy.Hash, Version: s.Run.Name(), Figure: w.String(),
-				Alarm: AlarmName(w, now), Detail: fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(s.Cohort.Start).UTC().Format(time.RFC3339))})
+			events = append(events, Event{Kind: eventRaised, Model: m.Name, Policy: s.Run.Terms.Policy.Hash, Version: s.Run.Name(), Figure: w.String(),
+				Alarm: alarmName(w, now), Detail: fmt.Sprintf("evidence of the decisions from %s", time.UnixMicro(s.Cohort.Start).UTC().Format(time.RFC3339))})
 		}
 	}
 	err = l.store.Update(func(tx *store.Tx) error {
@@ -411,7 +411,7 @@ func (l *Ledger) hear(m *model, alarms *promise.Alarms, now time.Time) (events [
 		before := alarms.Latest()
 		held, isNew := alarms.Hear(r.Terms, now)
 		if isNew {
-			events = append(events, Event{Kind: EventInForce, Model: m.Name, Policy: p.Hash, Version: r.Name(), Before: before})
+			events = append(events, Event{Kind: eventInForce, Model: m.Name, Policy: p.Hash, Version: r.Name(), Before: before})
 			expected, err := l.rehearse(m, r.Terms, now)
 			if err != nil {
 				return nil, err
@@ -424,15 +424,15 @@ func (l *Ledger) hear(m *model, alarms *promise.Alarms, now time.Time) (events [
 			if stated == 0 {
 				detail = fmt.Sprintf("the line stays %v (%s): the policy has none", line.Above, line.Origin)
 			}
-			events = append(events, Event{Kind: EventLineHeld, Model: m.Name, Policy: p.Hash, Figure: w.String(), Detail: detail})
+			events = append(events, Event{Kind: eventLineHeld, Model: m.Name, Policy: p.Hash, Figure: w.String(), Detail: detail})
 		}
 		if p.Answers == nil {
 			continue
 		}
 		for _, w := range alarms.Raised() {
 			_, seen := alarms.Since(w)
-			if name := AlarmName(w, seen); name == p.Answers.Alarm.String() {
-				e := Event{Kind: EventCleared, Model: m.Name, Policy: p.Hash, Figure: w.String(), Alarm: name, By: p.Answers.By, Reason: p.Answers.Reason, Successor: p.Hash}
+			if name := alarmName(w, seen); name == p.Answers.Alarm.String() {
+				e := Event{Kind: eventCleared, Model: m.Name, Policy: p.Hash, Figure: w.String(), Alarm: name, By: p.Answers.By, Reason: p.Answers.Reason, Successor: p.Hash}
 				events = append(events, e)
 				alarms.End(promise.Ended{Watch: w, Raised: seen, At: now.UTC(), By: e.By, Reason: e.Reason, Successor: e.Successor})
 				m.Cleared()

@@ -14,18 +14,6 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/store"
 )
 
-// A TableFilter chooses rows of what was issued and of what is overdue. Zero fields choose all.
-type TableFilter struct {
-	// Model reports whether rows of a model are chosen; nil for all.
-	Model func(name string) bool
-	// From and Before bound the begin of the period.
-	From, Before time.Time
-}
-
-func (f *TableFilter) admits(model string, start int64) bool {
-	return (f.Model == nil || f.Model(model)) && (f.From.IsZero() || start >= f.From.UnixMicro()) && (f.Before.IsZero() || start < f.Before.UnixMicro())
-}
-
 // rowOf names what a row of a table is about.
 type rowOf struct {
 	Model   string    `json:"model"`
@@ -75,7 +63,7 @@ func count(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // ExportIssued writes what daemons told that they issued: the decisions of an hour, process, policy,
 // version and stratum, as they told it last.
-func (l *Ledger) ExportIssued(w io.Writer, format Format, f TableFilter) error {
+func (l *Ledger) ExportIssued(w io.Writer, format Format, f Filter) error {
 	out, err := newTable(w, format, append(rowColumns[:len(rowColumns):len(rowColumns)], "process", "decisions", "eligible", "receipts", "reviews", "due", "expected"))
 	if err != nil {
 		return err
@@ -102,7 +90,7 @@ func (l *Ledger) ExportIssued(w io.Writer, format Format, f TableFilter) error {
 
 // ExportOverdue writes of each policy, version, stratum and mature cohort how many outcomes are due and
 // overdue, where any is.
-func (l *Ledger) ExportOverdue(w io.Writer, format Format, f TableFilter) error {
+func (l *Ledger) ExportOverdue(w io.Writer, format Format, f Filter) error {
 	out, err := newTable(w, format, append(rowColumns[:len(rowColumns):len(rowColumns)], "end", "since", "due", "overdue"))
 	if err != nil {
 		return err
@@ -119,7 +107,7 @@ func (l *Ledger) ExportOverdue(w io.Writer, format Format, f TableFilter) error 
 	return out.flush()
 }
 
-func (l *Ledger) overdue(f TableFilter) (rows []overdueRow, err error) {
+func (l *Ledger) overdue(f Filter) (rows []overdueRow, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, err := l.compute(); err != nil {
@@ -162,6 +150,15 @@ func (l *Ledger) namesOf(tx *store.Tx) (map[int64]rowOf, error) {
 	}
 	return names, nil
 }
+
+// Format names a form of export.
+type Format string
+
+// The formats.
+const (
+	CSV       Format = "csv"   // one line a decision, without its single readings and scores
+	JSONLines Format = "jsonl" // one line a decision, with all that is known
+)
 
 // A table writes rows in a format.
 type table struct {

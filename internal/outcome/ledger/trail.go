@@ -22,7 +22,7 @@ type Event struct {
 	Before string `json:"before,omitempty"`
 	// Figure names the figure whose alarm was raised or cleared, such as critical_fnr.
 	Figure string `json:"figure,omitempty"`
-	// Alarm names the alarm that was cleared, as AlarmName does.
+	// Alarm names the alarm that was cleared, as alarmName does.
 	Alarm string `json:"alarm,omitempty"`
 	// Successor is the hash of the policy that answered it.
 	Successor string `json:"successor,omitempty"`
@@ -35,18 +35,18 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventPolicy        EventKind = "policy_added"
-	EventPolicyChanged EventKind = "policy_changed" // audits or what else the hash does not cover
-	EventRaised        EventKind = "alarm_raised"
-	EventCleared       EventKind = "alarm_cleared"
-	EventDeleted       EventKind = "outcomes_deleted"
-	EventInForce       EventKind = "policy_in_force" // it has decided for the first time
-	EventReloaded      EventKind = "policy_reloaded" // a daemon has put it in force
-	EventLineHeld      EventKind = "line_held"       // a policy has a higher one, or none: that of before stays
-	EventLineRaised    EventKind = "line_raised"
-	EventRecalled      EventKind = "alarm_recalled" // daemons remember it, and an older copy was put back
-	EventRestored      EventKind = "ledger_restored"
-	EventImported      EventKind = "outcomes_imported"
+	eventPolicy        EventKind = "policy_added"
+	eventPolicyChanged EventKind = "policy_changed" // audits or what else the hash does not cover
+	eventRaised        EventKind = "alarm_raised"
+	eventCleared       EventKind = "alarm_cleared"
+	eventDeleted       EventKind = "outcomes_deleted"
+	eventInForce       EventKind = "policy_in_force" // it has decided for the first time
+	eventReloaded      EventKind = "policy_reloaded" // a daemon has put it in force
+	eventLineHeld      EventKind = "line_held"       // a policy has a higher one, or none: that of before stays
+	eventLineRaised    EventKind = "line_raised"
+	eventRecalled      EventKind = "alarm_recalled" // daemons remember it, and an older copy was put back
+	eventRestored      EventKind = "ledger_restored"
+	eventImported      EventKind = "outcomes_imported"
 )
 
 // note appends an event to the trail.
@@ -68,7 +68,7 @@ func (l *Ledger) Reloaded(changes ...Event) error {
 	}
 	return l.store.Update(func(tx *store.Tx) error {
 		for _, e := range changes {
-			e.Kind = EventReloaded
+			e.Kind = eventReloaded
 			if err := l.note(tx, e); err != nil {
 				return err
 			}

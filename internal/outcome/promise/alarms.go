@@ -28,6 +28,16 @@ func (w Watch) String() string {
 	return w.Risk.String()
 }
 
+// classIn returns the position of the watched class in a policy, -1 for all classes, and whether the
+// policy has it.
+func (w Watch) classIn(t *truth.Terms) (class int, known bool) {
+	if w.Class == "" {
+		return -1, true
+	}
+	class, known = t.Classes[w.Class]
+	return class, known
+}
+
 func (w Watch) compare(o Watch) int {
 	if w.Risk != o.Risk {
 		return int(w.Risk) - int(o.Risk)
@@ -40,9 +50,9 @@ type Lines map[Watch]float64
 
 // runLength returns the run length of a watch: the overall run length divided by its weight, which is
 // 1/2 for the FNR, 1/4 for the miss rate, and 1/4 split over the classes.
-func (l Lines) runLength(of Watch, overall float64) float64 {
+func (l Lines) runLength(watched Watch, overall float64) float64 {
 	switch {
-	case of.Class != "":
+	case watched.Class != "":
 		classes := 0.0
 		for w := range l {
 			if w.Class != "" {
@@ -50,7 +60,7 @@ func (l Lines) runLength(of Watch, overall float64) float64 {
 			}
 		}
 		return overall * 4 * classes
-	case of.Risk == evidence.MissRate:
+	case watched.Risk == evidence.MissRate:
 		return overall * 4
 	default:
 		return overall * 2
@@ -74,8 +84,8 @@ func (l *Lines) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*l = make(Lines, len(list))
-	for _, one := range list {
-		(*l)[one.Watch] = one.Line
+	for _, line := range list {
+		(*l)[line.Watch] = line.Line
 	}
 	return nil
 }
@@ -139,8 +149,8 @@ type alarm struct {
 // Raised reports whether the alarm is up.
 func (a *alarm) Raised() bool { return a.recalled || a.Alarm.Raised() }
 
-// NewAlarms returns the alarms of a model of which no cohort was taken.
-func NewAlarms() *Alarms {
+// newAlarms returns the alarms of a model of which no cohort was taken.
+func newAlarms() *Alarms {
 	return &Alarms{byWatch: make(map[Watch]*alarm), last: Place{Start: math.MinInt64}}
 }
 
@@ -201,9 +211,9 @@ func (a *Alarms) Recall(w Watch, raised time.Time) bool {
 // began returns the place of the last cohort before an alarm of a pooled risk ended, the latest such.
 func (a *Alarms) began() Place {
 	latest := Place{Start: math.MinInt64}
-	for w, one := range a.byWatch {
-		if w.Class == "" && one.began.Compare(latest) > 0 {
-			latest = one.began
+	for w, watched := range a.byWatch {
+		if w.Class == "" && watched.began.Compare(latest) > 0 {
+			latest = watched.began
 		}
 	}
 	return latest
@@ -241,10 +251,7 @@ func (a *Alarms) take(t *truth.Terms, at Place, bets *Bets, taken steps) error {
 			watched = &alarm{Alarm: evidence.NewAlarm(w.Risk, line, bets.Lines.runLength(w, bets.RunLength)), began: Place{Start: math.MinInt64}}
 			a.byWatch[w] = watched
 		}
-		class, known := -1, true
-		if w.Class != "" {
-			class, known = t.Classes[w.Class]
-		}
+		class, known := w.classIn(t)
 		if !known || at.Compare(watched.began) <= 0 {
 			continue
 		}
@@ -252,29 +259,29 @@ func (a *Alarms) take(t *truth.Terms, at Place, bets *Bets, taken steps) error {
 		watched.BeginCohort(bets.Hit) // a deferred input has 1, which is no less
 		held = append(held, watching{watched, class})
 	}
-	observe := func(one watching, o evidence.Observation) {
-		before := one.Raised()
-		one.Observe(o)
-		if one.Raised() && !before {
-			one.raisedBy = at.Start
+	observe := func(watch watching, o evidence.Observation) {
+		before := watch.Raised()
+		watch.Observe(o)
+		if watch.Raised() && !before {
+			watch.raisedBy = at.Start
 		}
 	}
 	return taken.each(func(retained bool, n uint64) {
-		for _, one := range held {
+		for _, watch := range held {
 			for range n {
-				observe(one, evidence.Observation{Retained: retained, Propensity: 1})
+				observe(watch, evidence.Observation{Retained: retained, Propensity: 1})
 			}
 		}
 	}, func(s *step) {
-		for _, one := range held {
-			observe(one, s.observation(one.class, false))
+		for _, watch := range held {
+			observe(watch, s.Observation(watch.class, false))
 		}
 	})
 }
 
 // replayed returns alarms without evidence whose beginnings are those of the official ones.
 func (a *Alarms) replayed() *Alarms {
-	again := NewAlarms()
+	again := newAlarms()
 	for w, watched := range a.byWatch {
 		again.byWatch[w] = &alarm{Alarm: evidence.NewAlarm(w.Risk, watched.Line(), watched.RunLength()), began: watched.began}
 	}
@@ -304,12 +311,12 @@ type storedAlarms struct {
 // MarshalJSON writes the alarms as they are stored.
 func (a *Alarms) MarshalJSON() ([]byte, error) {
 	list := make([]storedAlarm, 0, len(a.byWatch))
-	for w, one := range a.byWatch {
-		state, err := one.AppendBinary(nil)
+	for w, watched := range a.byWatch {
+		state, err := watched.AppendBinary(nil)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, storedAlarm{w, state, one.began, one.raisedBy, one.raised, one.cleared, one.recalled})
+		list = append(list, storedAlarm{w, state, watched.began, watched.raisedBy, watched.raised, watched.cleared, watched.recalled})
 	}
 	slices.SortFunc(list, func(a, b storedAlarm) int { return a.Watch.compare(b.Watch) })
 	return json.Marshal(storedAlarms{a.last, list, a.ended, a.lines, a.heard, a.expected})
@@ -323,12 +330,12 @@ func (a *Alarms) UnmarshalJSON(text []byte) error {
 	}
 	a.last, a.ended, a.lines, a.heard, a.expected = stored.Last, stored.Ended, stored.Lines, stored.Heard, stored.Expected
 	a.byWatch = make(map[Watch]*alarm, len(stored.Alarms))
-	for _, one := range stored.Alarms {
-		restored := &alarm{Alarm: new(evidence.Alarm), began: one.Began, raisedBy: one.RaisedBy, raised: one.Raised, cleared: one.Cleared, recalled: one.Recalled}
-		if err := restored.UnmarshalBinary(one.State); err != nil {
+	for _, entry := range stored.Alarms {
+		restored := &alarm{Alarm: new(evidence.Alarm), began: entry.Began, raisedBy: entry.RaisedBy, raised: entry.Raised, cleared: entry.Cleared, recalled: entry.Recalled}
+		if err := restored.UnmarshalBinary(entry.State); err != nil {
 			return err
 		}
-		a.byWatch[one.Watch] = restored
+		a.byWatch[entry.Watch] = restored
 	}
 	return nil
 }

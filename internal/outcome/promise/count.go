@@ -59,13 +59,13 @@ func (c *Counter) Add(d *truth.Decision) {
 		return
 	}
 	if f.Known {
-		c.now.add(c.terms, d, &f)
+		c.now.add(&step{c.terms.Step(d, &f), d.Receipt.Slices})
 	}
 	if late {
 		f = c.terms.Find(d, c.due)
 	}
 	if early && f.Known {
-		c.before.add(c.terms, d, &f)
+		c.before.add(&step{c.terms.Step(d, &f), d.Receipt.Slices})
 	}
 }
 

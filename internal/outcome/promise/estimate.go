@@ -81,9 +81,6 @@ func (r *Rehearsal) Add(d *truth.Decision) {
 	o := r.of.Observe(&again, &f, -1, false)
 	for i := range r.tally.Pooled {
 		r.tally.Pooled[i].Observe(o)
-		if o.Critical && (o.Retained || r.tally.Pooled[i].Of == evidence.MissRate) {
-			r.tally.Squares[i].observe(o)
-		}
 	}
 }
 

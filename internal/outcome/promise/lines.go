@@ -43,7 +43,7 @@ func (a *Alarms) Hear(t *truth.Terms, now time.Time) (held map[Watch]float64, is
 	own := linesOf(t)
 	held = make(map[Watch]float64)
 	for w, standing := range a.standing() {
-		if _, known := t.Classes[w.Class]; w.Class != "" && !known {
+		if _, known := w.classIn(t); !known {
 			continue
 		}
 		i := slices.IndexFunc(own, func(l Line) bool { return l.Watch == w })
@@ -101,9 +101,9 @@ func (a *Alarms) Raise(w Watch, above float64, who string, now time.Time) error 
 	return nil
 }
 
-// At returns the lines in force for the decisions of a policy from a time on: those that were fixed
+// linesFrom returns the lines in force for the decisions of a policy from a time on: those that were fixed
 // when the policy was heard, and what was raised since then and before.
-func (a *Alarms) At(policy string, start time.Time) map[Watch]Line {
+func (a *Alarms) linesFrom(policy string, start time.Time) map[Watch]Line {
 	lines := make(map[Watch]Line)
 	for _, l := range a.lines {
 		_, own := lines[l.Watch]

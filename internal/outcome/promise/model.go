@@ -208,7 +208,7 @@ type replay struct {
 }
 
 // NewModel returns a model without runs.
-func NewModel(name string) *Model { return &Model{Name: name, Alarms: NewAlarms()} }
+func NewModel(name string) *Model { return &Model{Name: name, Alarms: newAlarms()} }
 
 // A Step is a cohort of a run.
 type Step struct {
@@ -249,7 +249,7 @@ func (m *Model) Pending(now time.Time) []Step {
 // Bets returns what evidence is to bet on a cohort: its settings, lowered to the propensities that its
 // receipts show, and the lines in force. It looks at no truth.
 func (s Step) Bets(a *Alarms) *Bets {
-	lines := values(a.At(s.Run.Terms.Policy.Hash, time.UnixMicro(s.Cohort.Start)))
+	lines := values(a.linesFrom(s.Run.Terms.Policy.Hash, time.UnixMicro(s.Cohort.Start)))
 	return &Bets{Settings: s.Cohort.Count.lowest.lower(s.Run.Settings(s.Cohort)), Lines: lines, RunLength: s.Run.Terms.RunLength()}
 }
 
@@ -322,15 +322,12 @@ func (m *Model) since(w Watch) (*Since, error) {
 		if held {
 			line, held = s.Cohort.Bets.Lines[w]
 		}
-		class, known := -1, true
-		if w.Class != "" {
-			class, known = s.Run.Terms.Classes[w.Class]
-		}
+		class, known := w.classIn(s.Run.Terms)
 		if !held || !known || s.Place().Compare(watched.began) <= 0 {
 			continue
 		}
-		err := s.Cohort.Count.steps.each(func(bool, uint64) {}, func(one *step) {
-			gains.Add(w.Risk, line, s.Cohort.Bets.Hit, one.observation(class, false))
+		err := s.Cohort.Count.steps.each(func(bool, uint64) {}, func(critical *step) {
+			gains.Add(w.Risk, line, s.Cohort.Bets.Hit, critical.Observation(class, false))
 		})
 		if err != nil {
 			return nil, err
@@ -348,11 +345,11 @@ func (m *Model) since(w Watch) (*Since, error) {
 func (t *tally) rate(w Watch, class int) Share {
 	switch {
 	case class >= 0 && t.Classes[class] != nil:
-		return t.latest(&t.Classes[class].FNR, t.Classes[class].Squares)
+		return t.latest(&t.Classes[class].FNR)
 	case class >= 0:
 		return unknownShare(wholeOf(w.Risk))
 	case w.Risk == evidence.MissRate:
-		return t.latest(&t.Pooled[1], t.Squares[1])
+		return t.latest(&t.Pooled[1])
 	}
-	return t.latest(&t.Pooled[0], t.Squares[0])
+	return t.latest(&t.Pooled[0])
 }

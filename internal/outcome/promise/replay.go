@@ -45,7 +45,7 @@ func (s *sequences) take(t *truth.Terms, bets Settings, taken steps) error {
 	for _, b := range s.byWatch {
 		b.begin(bets)
 	}
-	return taken.each(func(bool, uint64) {}, func(one *step) { s.observe(t, one) }) // an uncritical input moves no limit
+	return taken.each(func(bool, uint64) {}, func(critical *step) { s.observe(t, critical) }) // an uncritical input moves no limit
 }
 
 func (b *bounds) begin(s Settings) {
@@ -56,36 +56,36 @@ func (b *bounds) begin(s Settings) {
 }
 
 // observe adds a critical step to all sequences that it is of.
-func (s *sequences) observe(t *truth.Terms, one *step) {
+func (s *sequences) observe(t *truth.Terms, critical *step) {
 	both := func(slice uint16) {
-		s.add(Watch{Risk: evidence.FNR, Slice: slice}, -1, one)
-		s.add(Watch{Risk: evidence.MissRate, Slice: slice}, -1, one)
+		s.add(Watch{Risk: evidence.FNR, Slice: slice}, -1, critical)
+		s.add(Watch{Risk: evidence.MissRate, Slice: slice}, -1, critical)
 	}
 	both(0)
 	if s.pooled {
 		return
 	}
-	for i, slice := range one.slices {
-		if slice != 0 && !slices.Contains(one.slices[:i], slice) {
+	for i, slice := range critical.slices {
+		if slice != 0 && !slices.Contains(critical.slices[:i], slice) {
 			both(slice)
 		}
 	}
-	if one.retained {
-		s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[one.critical]}, one.critical, one)
-		for _, k := range one.others {
-			s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[k]}, k, one)
+	if critical.Retained {
+		s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[critical.Critical]}, critical.Critical, critical)
+		for _, k := range critical.Others {
+			s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[k]}, k, critical)
 		}
 	}
 }
 
-func (s *sequences) add(w Watch, class int, one *step) {
+func (s *sequences) add(w Watch, class int, critical *step) {
 	b := s.byWatch[w]
 	if b == nil {
 		b = &bounds{best: evidence.NewSequence(w.Risk, level)}
 		b.begin(s.bets)
 		s.byWatch[w] = b
 	}
-	best, worst := one.observation(class, false), one.observation(class, true)
+	best, worst := critical.Observation(class, false), critical.Observation(class, true)
 	if best != worst && b.worst == nil {
 		b.worst = b.best.Clone()
 	}

@@ -236,9 +236,9 @@ func (b *summariser) summary(p *pooled, r *sequences) Summary {
 		}
 	}
 	for k := range c.Kinds {
-		one := &c.Kinds[k]
-		share := c.latest(&one.FNR, one.Squares)
-		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: one.Decided, FNR: share})
+		kind := &c.Kinds[k]
+		share := c.latest(&kind.FNR)
+		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: kind.Decided, FNR: share})
 	}
 	return s
 }
@@ -277,7 +277,7 @@ func atSensitivity(risk, s float64) float64 { return risk / (risk + (1-risk)*s) 
 // as critical or not, any other as uncritical or critical. Its ends take the sampling error of one look
 // into account. Where nothing is overdue there is no band.
 func (p *pooled) band(risk int) Limits {
-	e, squares := &p.tally.Pooled[risk], &p.tally.Squares[risk]
+	e := &p.tally.Pooled[risk]
 	hits := p.overdueWeight[receipt.CalledCritical]
 	if e.Of == evidence.MissRate {
 		hits += p.overdueWeight[receipt.Deferred]
@@ -293,8 +293,8 @@ func (p *pooled) band(risk int) Limits {
 		heavy = misses * misses / float64(n)
 	}
 	typical := p.tally.typical()
-	least := shareOf("", e.WeightedMisses, e.WeightedCritical+hits, squares.Missed, squares.All+hits, typical)
-	most := shareOf("", e.WeightedMisses+misses, e.WeightedCritical+misses, squares.Missed+heavy, squares.All+heavy, typical)
+	least := shareOf("", e.WeightedMisses, e.WeightedCritical+hits, e.SquaredMisses, e.SquaredCritical+hits, typical)
+	most := shareOf("", e.WeightedMisses+misses, e.WeightedCritical+misses, e.SquaredMisses+heavy, e.SquaredCritical+heavy, typical)
 	band := Limits{e.Value(), 0, 1}
 	if least.Known() {
 		band.Low = least.Low
@@ -314,7 +314,7 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *r
 	for _, i := range settled.issued {
 		decisions += i.Decisions
 	}
-	lines := m.Alarms.At(b.t.Policy.Hash, b.now)
+	lines := m.Alarms.linesFrom(b.t.Policy.Hash, b.now)
 	for _, f := range s.Watched() {
 		w := Watch{Risk: f.Risk, Class: f.Class}
 		class := -1
@@ -389,8 +389,8 @@ func (t *tally) typical() float64 {
 
 // latest returns a risk with an interval for one look. A miss weighs what audits of inputs called safe
 // weigh on average, if there is none to tell.
-func (t *tally) latest(e *evidence.Estimate, s squares) Share {
-	share := shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, s.Missed, s.All, t.typical())
+func (t *tally) latest(e *evidence.Estimate) Share {
+	share := shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, e.SquaredMisses, e.SquaredCritical, t.typical())
 	share.Events, share.Total = e.Misses, e.Critical
 	return share
 }
@@ -603,8 +603,8 @@ func shareOf(named string, events, whole, eventSquares, squares, typical float64
 	return s
 }
 
-func unknownShare(of string) Share {
-	return Share{Of: of, Value: math.NaN(), Low: math.NaN(), High: math.NaN()}
+func unknownShare(whole string) Share {
+	return Share{Of: whole, Value: math.NaN(), Low: math.NaN(), High: math.NaN()}
 }
 
 func unknownLimits() Limits { return Limits{math.NaN(), math.NaN(), math.NaN()} }

@@ -23,7 +23,6 @@ type tally struct {
 	Disputed [2]uint64               `json:"disputed"`
 	Classes  map[int]*classTally     `json:"classes,omitempty"`
 	Slices   map[uint16]*sliceTally  `json:"slices,omitempty"`
-	Squares  [2]squares              `json:"weights"`
 	Kinds    [truth.Kinds]kindTally  `json:"kinds"`
 	Strata   [receipt.Strata]arrived `json:"strata"`
 	// Untold has those of Strata that no daemon had told of, and Sealers who made their receipts.
@@ -42,7 +41,6 @@ var riskEdges = [...]float64{0, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1}
 
 type classTally struct {
 	FNR      evidence.Estimate `json:"fnr"`
-	Squares  squares           `json:"weights"`
 	Disputed uint64            `json:"disputed,omitempty"`
 }
 
@@ -51,31 +49,9 @@ type sliceTally struct {
 	Disputed [2]uint64            `json:"disputed"`
 }
 
-// squares sums the squared weights of critical inputs, and of the missed among them, for intervals
-// of one look.
-type squares struct {
-	All    float64 `json:"all,omitempty"`
-	Missed float64 `json:"missed,omitempty"`
-}
-
-// observe adds a critical input.
-func (s *squares) observe(o evidence.Observation) {
-	square := 1 / (o.Propensity * o.Propensity)
-	s.All += square
-	if o.Missed {
-		s.Missed += square
-	}
-}
-
-func (s *squares) add(o squares) {
-	s.All += o.All
-	s.Missed += o.Missed
-}
-
 type kindTally struct {
 	Decided uint64            `json:"decided,omitempty"`
 	FNR     evidence.Estimate `json:"fnr"`
-	Squares squares           `json:"weights"`
 }
 
 // arrived counts the outcomes of a stratum that came, duplicates of equal inputs included: these were
@@ -113,8 +89,8 @@ func (w *weighted) add(o *weighted) {
 	w.EventSquares += o.EventSquares
 }
 
-func (w *weighted) share(of string) Share {
-	s := shareOf(of, w.EventWeight, w.Weight, w.EventSquares, w.Squares, 0)
+func (w *weighted) share(whole string) Share {
+	s := shareOf(whole, w.EventWeight, w.Weight, w.EventSquares, w.Squares, 0)
 	s.Events, s.Total = w.Events, w.Total
 	return s
 }
@@ -208,12 +184,10 @@ func (t *tally) observe(m *truth.Terms, r *truth.Decision, f *truth.Finding, thr
 	}
 	t.Decided++
 	t.Lags[lagOf(f.Time.UnixMicro()-c.Time)]++
-	best := m.Observe(r, f, -1, false)
+	step := m.Step(r, f)
+	best := step.Observation(-1, false)
 	for i := range t.Pooled {
 		t.Pooled[i].Observe(best)
-		if best.Critical && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
-			t.Squares[i].observe(best)
-		}
 		if f.Disputed() && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
 			t.Disputed[i]++
 		}
@@ -221,10 +195,7 @@ func (t *tally) observe(m *truth.Terms, r *truth.Decision, f *truth.Finding, thr
 	kind := &t.Kinds[min(f.Kind, truth.Kinds-1)]
 	kind.Decided++
 	kind.FNR.Observe(best)
-	if best.Critical && best.Retained {
-		kind.Squares.observe(best)
-	}
-	t.observeClasses(m, r, f)
+	t.observeClasses(&step, f)
 	for i, s := range c.Slices {
 		if s == 0 || slices.Contains(c.Slices[:i], s) {
 			continue
@@ -240,17 +211,13 @@ func (t *tally) observe(m *truth.Terms, r *truth.Decision, f *truth.Finding, thr
 	t.observeTables(m, r, f, best, weight)
 }
 
-func (t *tally) observeClasses(m *truth.Terms, r *truth.Decision, f *truth.Finding) {
-	if f.Critical < 0 || r.Receipt.Stratum == receipt.Deferred {
+func (t *tally) observeClasses(step *truth.Step, f *truth.Finding) {
+	if step.Critical < 0 || !step.Retained {
 		return
 	}
 	add := func(k int) {
 		class := t.class(k)
-		o := m.Observe(r, f, k, false)
-		class.FNR.Observe(o)
-		if o.Critical {
-			class.Squares.observe(o)
-		}
+		class.FNR.Observe(step.Observation(k, false))
 		if f.Disputed() || len(f.Others) > 0 {
 			class.Disputed++
 		}
@@ -329,12 +296,10 @@ func (t *tally) add(o *tally) {
 	for i := range t.Pooled {
 		t.Pooled[i].Add(o.Pooled[i])
 		t.Disputed[i] += o.Disputed[i]
-		t.Squares[i].add(o.Squares[i])
 	}
 	for k, c := range o.Classes {
 		sum := t.class(k)
 		sum.FNR.Add(c.FNR)
-		sum.Squares.add(c.Squares)
 		sum.Disputed += c.Disputed
 	}
 	for k, c := range o.Slices {
@@ -347,7 +312,6 @@ func (t *tally) add(o *tally) {
 	for k := range t.Kinds {
 		t.Kinds[k].Decided += o.Kinds[k].Decided
 		t.Kinds[k].FNR.Add(o.Kinds[k].FNR)
-		t.Kinds[k].Squares.add(o.Kinds[k].Squares)
 	}
 	for s := range t.Strata {
 		t.Strata[s].Count += o.Strata[s].Count
@@ -360,9 +324,9 @@ func (t *tally) add(o *tally) {
 		t.Missing += u.missing()
 	}
 	for reason, y := range o.Reasons {
-		to := entry(t.Reasons, reason)
-		to.Worth.add(&y.Worth)
-		to.Critical.add(&y.Critical)
+		sum := entry(t.Reasons, reason)
+		sum.Worth.add(&y.Worth)
+		sum.Critical.add(&y.Critical)
 	}
 	for predicted, row := range o.Cells {
 		for truth, w := range row {

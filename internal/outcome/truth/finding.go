@@ -4,9 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/ckd-project/ckd/internal/outcome/evidence"
-	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
 // Want says which further reading is wanted.
@@ -151,22 +148,22 @@ type statements []*Reading
 func bySource(readings []Reading, before time.Time) func(yield func(statements) bool) {
 	return func(yield func(statements) bool) {
 		var all [4]*Reading
-		one := statements(all[:0])
+		said := statements(all[:0])
 		for i := range readings {
 			r := &readings[i]
 			if !r.Reported.Before(before) {
 				continue
 			}
-			if len(one) > 0 && (one[0].Source != r.Source || one[0].Kind != r.Kind) {
-				if !yield(one) {
+			if len(said) > 0 && (said[0].Source != r.Source || said[0].Kind != r.Kind) {
+				if !yield(said) {
 					return
 				}
-				one = one[:0]
+				said = said[:0]
 			}
-			one = append(one, r)
+			said = append(said, r)
 		}
-		if len(one) > 0 {
-			yield(one)
+		if len(said) > 0 {
+			yield(said)
 		}
 	}
 }
@@ -294,24 +291,4 @@ func mostNamed(readings []*Reading, counts func(*Reading) bool) (class int, othe
 		}
 	}
 	return class, others
-}
-
-// Observe returns the observation of a decision for the pooled risks (class -1) or for one critical
-// class. Where sources disagree it takes the way that makes the risk as large as possible, or as
-// small.
-func (t *Terms) Observe(d *Decision, f *Finding, class int, worst bool) evidence.Observation {
-	c := &d.Receipt
-	o := evidence.Observation{
-		Retained:   c.Stratum != receipt.Deferred,
-		Propensity: float64(c.Propensity),
-	}
-	could, must := f.Critical >= 0, f.Safe < 0
-	if class >= 0 {
-		must = must && f.Critical == class && len(f.Others) == 0
-		could = f.Critical == class || slices.Contains(f.Others, class)
-	}
-	o.Missed = o.Retained && !t.CalledCritical(c)
-	o.Critical = could && (must || o.Missed == worst) // a hit makes the risk smaller
-	o.Missed = o.Missed && o.Critical
-	return o
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
-	"github.com/ckd-project/ckd/policy"
 )
 
 var day0 = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
@@ -15,15 +15,7 @@ var day0 = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 // terms has the classes benign (0) and malignant (1), which is critical.
 func terms(t *testing.T) *truth.Terms {
 	t.Helper()
-	set, err := policy.Parse(policy.File{Name: "p", Data: []byte("models:\n- {name: m, classes: [benign, malignant], critical: [malignant], passes: {fewest: 4}, audit: {rate: 0.02}}\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	terms, err := truth.NewTerms(set.All()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return terms
+	return truth.NewTerms(outcometest.Policy(t, "models:\n- {name: m, classes: [benign, malignant], critical: [malignant], passes: {fewest: 4}, audit: {rate: 0.02}}\n"))
 }
 
 // TestFind finds the truth of an input that the model called safe and an audit drew, or that was

@@ -1,9 +1,6 @@
 package truth
 
 import (
-	"encoding/hex"
-	"fmt"
-
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -17,18 +14,15 @@ type Terms struct {
 }
 
 // NewTerms returns the terms of a policy.
-func NewTerms(p *policy.Policy) (*Terms, error) {
-	t := &Terms{Policy: p, Classes: make(map[string]int, len(p.Classes)), Critical: make([]bool, len(p.Classes))}
-	if n, err := hex.Decode(t.Hash[:], []byte(p.Hash)); err != nil || n != len(t.Hash) {
-		return nil, fmt.Errorf("model %q: hash %q, expected SHA-256 in hex", p.Name, p.Hash)
-	}
+func NewTerms(p *policy.Policy) *Terms {
+	t := &Terms{Policy: p, Hash: p.HashBytes(), Classes: make(map[string]int, len(p.Classes)), Critical: make([]bool, len(p.Classes))}
 	for k, name := range p.Classes {
 		t.Classes[name] = k
 	}
 	for _, k := range p.Critical {
 		t.Critical[k] = true
 	}
-	return t, nil
+	return t
 }
 
 // RunLength returns the average number of outcomes before a false alarm, of all monitors of a model

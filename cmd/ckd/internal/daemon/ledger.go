@@ -89,7 +89,7 @@ type keeper struct {
 	changes []*ckdv1.PolicyChange // since an answer has come
 }
 
-// decider is the server as a keeper sees it.
+// decider lists what a keeper uses of the server.
 type decider interface {
 	Policies() []*policy.Policy
 	Issued(after uint64, keys int) []server.Issued
@@ -272,9 +272,8 @@ func (k *keeper) end() {
 	}
 }
 
-// round tells the ledger what it lacks, part by part, and puts its answers in force. What an answer has
-// acknowledged is not told again, also if the round ends early. While the ledger is away, its last
-// answer stands.
+// round tells the ledger what it lacks, part by part, and puts its answers in force. Acknowledged parts are
+// not told again, also if the round ends early. While the ledger is away, its last answer stands.
 func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

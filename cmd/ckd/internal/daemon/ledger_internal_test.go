@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/store"
 	"github.com/ckd-project/ckd/policy"
@@ -74,7 +74,7 @@ func (s *scripted) tell(_ context.Context, r *ckdv1.ReportIssuedRequest) (*ckdv1
 	return s.answer(r)
 }
 
-// theLedger is the identity of the ledger that tests begin with.
+// theLedger returns the identity of the ledger that tests begin with.
 func theLedger(commit uint64) *ckdv1.LedgerIdentity {
 	return &ckdv1.LedgerIdentity{Id: "A", Generation: 1, Branch: "a", Commit: commit}
 }
@@ -94,30 +94,13 @@ func (s *scripted) fails(err error) {
 
 const scriptedPolicy = "models: [{name: m%s, classes: [a, b], critical: [b], primary: {threshold: 1}, fallback: {threshold: 1}, audit: {rate: 0.5, on_breach: defer, surge: 10}}]"
 
-func parsed(t testing.TB, text string) *policy.Policy {
-	t.Helper()
-	set, err := policy.Parse(policy.File{Name: "p", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set.All()[0]
-}
-
-func hashOf(t testing.TB, p *policy.Policy) (hash [32]byte) {
-	t.Helper()
-	if _, err := hex.Decode(hash[:], []byte(p.Hash)); err != nil {
-		t.Fatal(err)
-	}
-	return hash
-}
-
 // newScripted returns a keeper that tells a ledger which always answers.
 func newScripted(t testing.TB, file string) (*scripted, *keeper, *observer.ObservedLogs) {
 	t.Helper()
-	p := parsed(t, fmt.Sprintf(scriptedPolicy, ""))
+	p := outcometest.Policy(t, fmt.Sprintf(scriptedPolicy, ""))
 	s := &scripted{policies: []*policy.Policy{p}}
 	for n, stratum := range []receipt.Stratum{receipt.Deferred, receipt.CalledSafe} {
-		issued := server.Issued{Stratum: stratum, IssuedKey: server.IssuedKey{Model: "m", Version: "v", Start: int64(n+1) * 3_600_000_000, Policy: hashOf(t, p)}, InForce: p}
+		issued := server.Issued{Stratum: stratum, IssuedKey: server.IssuedKey{Model: "m", Version: "v", Start: int64(n+1) * 3_600_000_000, Policy: p.HashBytes()}, InForce: p}
 		issued.Decisions, issued.Position = 5, uint64(n+1)
 		s.issued = append(s.issued, issued)
 	}
@@ -186,7 +169,7 @@ func TestKeeperTellsReloads(t *testing.T) {
 	s, k, _ := newScripted(t, "")
 	k.rounds(t)
 	before := s.policies[0]
-	after := parsed(t, strings.Replace(fmt.Sprintf(scriptedPolicy, ""), "primary: {threshold: 1}", "primary: {threshold: 2}", 1))
+	after := outcometest.Policy(t, strings.Replace(fmt.Sprintf(scriptedPolicy, ""), "primary: {threshold: 1}", "primary: {threshold: 2}", 1))
 	s.policies = []*policy.Policy{after}
 	answer := s.answer
 	s.fails(errors.New("away"))
@@ -222,7 +205,7 @@ func TestKeeperRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, k, _ := newScripted(t, "")
-			refused := parsed(t, fmt.Sprintf(scriptedPolicy, "x"))
+			refused := outcometest.Policy(t, fmt.Sprintf(scriptedPolicy, "x"))
 			if name == "too large" {
 				k.room = leastPartBytes
 				refused.Classes = append(slices.Clone(refused.Classes), strings.Repeat("x", partBytes))
@@ -490,14 +473,14 @@ func crowd(t testing.TB, s *scripted, models, hours int) {
 	filler := strings.Repeat("x", 13_000)
 	s.policies, s.issued = nil, nil
 	for m := range models {
-		p := parsed(t, fmt.Sprintf(scriptedPolicy, fmt.Sprint(m)))
+		p := outcometest.Policy(t, fmt.Sprintf(scriptedPolicy, fmt.Sprint(m)))
 		p.Classes = []string{"a", "b" + filler}
 		s.policies = append(s.policies, p)
 	}
 	for h := range hours {
 		for m, p := range s.policies {
 			for _, stratum := range []receipt.Stratum{receipt.Deferred, receipt.CalledCritical, receipt.CalledSafe} {
-				i := server.Issued{Stratum: stratum, IssuedKey: server.IssuedKey{Model: p.Name, Version: "v", Start: int64(h+1) * 3_600_000_000, Policy: hashOf(t, p)}, InForce: p}
+				i := server.Issued{Stratum: stratum, IssuedKey: server.IssuedKey{Model: p.Name, Version: "v", Start: int64(h+1) * 3_600_000_000, Policy: p.HashBytes()}, InForce: p}
 				i.Decisions, i.Position = uint64(h+1), uint64(h*models+m+1)
 				s.issued = append(s.issued, i)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/ckd-project/ckd/server"
 )
 
-// memoryShare is the share of the cgroup's memory that the Go runtime should stay under. The rest
+// memoryShare sets the share of the cgroup's memory that the Go runtime should stay under. The rest
 // is for memory that the runtime does not count.
 const memoryShare = 0.9
 

@@ -19,7 +19,7 @@ import (
 	"github.com/ckd-project/ckd/web/triage"
 )
 
-// page is the triage page, with the parts of the daemon that it reads.
+// page holds the triage page, with the parts of the daemon that it reads.
 type page struct {
 	*triage.Page
 	server   *server.Server

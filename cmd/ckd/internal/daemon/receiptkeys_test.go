@@ -15,6 +15,7 @@ import (
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/daemon"
 	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/outcome/outcometest"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
 
@@ -63,10 +64,7 @@ func receiptOverHTTP(t *testing.T, url string) []byte {
 // sealedBy reports whether keys open a receipt.
 func sealedBy(t *testing.T, sealed []byte, keys ...byte) bool {
 	t.Helper()
-	parsed, err := receipt.ParseKeys("keys", []byte(keyText(keys...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := outcometest.Keys(t, keyText(keys...))
 	content, _, err := parsed.Open(sealed)
 	return err == nil && content.Version == receipt.VersionHash("v7") && content.Group == parsed.DrawKey().Group([]byte("g"))
 }

@@ -19,9 +19,9 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// ledgerMemory is what a daemon remembers of its ledger, through restarts if there is a file for it. An
-// alarm in it ends only by name, said by the ledger that told of it: no ledger that is empty, another
-// one or an older copy ends it by not knowing it.
+// ledgerMemory holds what a daemon was told by its ledger, through restarts if there is a file for it. An
+// alarm ends only when the ledger that told of it names the end: a ledger that is empty, another one or an
+// older copy does not end an alarm that it lacks.
 type ledgerMemory struct {
 	ledger   *ckdv1.LedgerIdentity // the first that answered, in its latest state; nil while none has
 	promises map[string][]*ckdv1.Promise
@@ -43,8 +43,8 @@ func newLedgerMemory() ledgerMemory {
 	return ledgerMemory{promises: map[string][]*ckdv1.Promise{}, alarms: map[alarmKey]*ckdv1.Alarm{}}
 }
 
-// hear takes in an answer to a question about some policies. Of another ledger it takes alarms alone,
-// until the remembered one answers again: what that ledger says of promises lacks what this one knows.
+// hear updates the memory by an answer about some policies. Of another ledger it takes alarms alone, until
+// the remembered ledger answers again: promises of the other one lack the outcomes of the remembered one.
 func (m *ledgerMemory) hear(asked []string, answer *ckdv1.ReportIssuedResponse) {
 	now := answer.GetLedger()
 	if m.ledger == nil || sameLedger(m.ledger, now) && !older(now, m.ledger) {
@@ -69,7 +69,7 @@ func (m *ledgerMemory) hear(asked []string, answer *ckdv1.ReportIssuedResponse) 
 	}
 }
 
-// replaces reports whether what a ledger says of a figure's alarm takes the place of what is known.
+// replaces reports whether an alarm that a ledger told replaces the one that is known of its figure.
 func replaces(told, known *ckdv1.Alarm) bool {
 	switch {
 	case known == nil:
@@ -138,7 +138,7 @@ func (m *ledgerMemory) keepOnly(inForce []string) {
 // sameLedger reports whether two identities are of one ledger.
 func sameLedger(a, b *ckdv1.LedgerIdentity) bool { return a.GetId() == b.GetId() }
 
-// sameCopy reports whether what one identity was told, the other has.
+// sameCopy reports whether two identities are of one copy of a ledger: what one was told, the other has.
 func sameCopy(a, b *ckdv1.LedgerIdentity) bool {
 	return sameLedger(a, b) && a.GetGeneration() == b.GetGeneration() && a.GetBranch() == b.GetBranch()
 }

@@ -30,7 +30,7 @@ type security struct {
 	files        []secretFiles // of what is not nil
 }
 
-// secretFiles are files that are read again when they change.
+// secretFiles holds the files that are read again when they change.
 type secretFiles struct {
 	what   string
 	source interface {

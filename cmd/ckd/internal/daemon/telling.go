@@ -20,24 +20,24 @@ import (
 	"github.com/ckd-project/ckd/server/outcomes"
 )
 
-// Bounds of a message, but for a policy that is larger: it goes alone.
+// A message to the ledger stays within these bounds. A policy that is larger goes alone.
 const (
 	partBytes      = 256 << 10
 	leastPartBytes = 16 << 10 // after messages that were too much for the ledger or its network
-	partKeys       = 1024     // counts are read so many keys at a time
+	partKeys       = 1024     // keys of counts that are read at once
 )
 
-// progress is what a ledger has acknowledged. All else is told in the next parts.
+// progress records what a ledger has acknowledged. Everything else is told in the next parts.
 type progress struct {
-	ledger   *ckdv1.LedgerIdentity     // that acknowledged it; nil for none yet
+	ledger   *ckdv1.LedgerIdentity     // the ledger that acknowledged; nil for none yet
 	policies map[string]*policy.Policy // by hash
 	position uint64                    // of the server's counts
 	sealed   map[receipt.SealerID]uint64
 	refused  map[string]string // why the ledger does not take a policy, by hash
-	tried    time.Time         // when the last of these was refused
+	tried    time.Time         // when the ledger last refused a policy
 }
 
-// refusedFor is how long a policy that the ledger did not take is left out.
+// refusedFor delays the next try of a policy that the ledger did not take.
 const refusedFor = 10 * time.Minute
 
 // refuse leaves a policy out for a while.
@@ -47,9 +47,9 @@ func newProgress(l *ckdv1.LedgerIdentity) progress {
 	return progress{ledger: l, policies: map[string]*policy.Policy{}, sealed: map[receipt.SealerID]uint64{}, refused: map[string]string{}}
 }
 
-// round is what is left to tell and to ask until the ledger and this daemon know all of each other.
+// round lists what is left to tell and to ask until the ledger and this daemon know all of each other.
 type round struct {
-	sealed map[receipt.SealerID]uint64 // read before any count, which then has their receipts
+	sealed map[receipt.SealerID]uint64 // read before any count, so that the counts include these receipts
 	ask    []string                    // hashes of policies whose states were not answered yet
 	again  map[string]bool             // policies that the ledger said it lacks
 	told   bool                        // nothing is left to tell
@@ -90,7 +90,7 @@ func (k *keeper) noteChanges() {
 // mostChanges bounds the changes that wait for an answer.
 const mostChanges = 256
 
-// part is one message under way to the ledger.
+// part holds one message to the ledger, and what its answer will acknowledge.
 type part struct {
 	*ckdv1.ReportIssuedRequest
 	room, used int
@@ -100,7 +100,7 @@ type part struct {
 	last       bool // nothing is left to tell after it
 }
 
-// fits takes room for some bytes. Whatever comes first fits.
+// fits takes room for some bytes, and reports whether there was enough. The first bytes always fit.
 func (p *part) fits(bytes int) bool {
 	if p.used > 0 && p.used+bytes > p.room {
 		return false
@@ -119,8 +119,8 @@ func (k *keeper) next(r *round) *part {
 		},
 		room: k.room, policies: map[string]*policy.Policy{}, position: k.progress.position, sealed: map[receipt.SealerID]uint64{},
 	}
-	for _, one := range k.server.Policies() {
-		if k.progress.policies[one.Hash] != one && !k.add(p, one) {
+	for _, inForce := range k.server.Policies() {
+		if k.progress.policies[inForce.Hash] != inForce && !k.add(p, inForce) {
 			return p
 		}
 	}
@@ -148,15 +148,15 @@ func (k *keeper) next(r *round) *part {
 }
 
 // add adds a policy to a part, unless the ledger does not take it, and reports whether it fits.
-func (k *keeper) add(p *part, one *policy.Policy) bool {
-	if k.progress.refused[one.Hash] != "" {
+func (k *keeper) add(p *part, inForce *policy.Policy) bool {
+	if k.progress.refused[inForce.Hash] != "" {
 		return true
 	}
-	text := one.Marshal()
+	text := inForce.Marshal()
 	if !p.fits(len(text)) {
 		return false
 	}
-	p.Policies, p.policies[one.Hash] = append(p.Policies, text), one
+	p.Policies, p.policies[inForce.Hash] = append(p.Policies, text), inForce
 	return true
 }
 

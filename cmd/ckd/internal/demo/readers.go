@@ -126,10 +126,10 @@ func (r *readers) send(ctx context.Context, outcomes []*ckdv1.Outcome) ([]*ckdv1
 func (r *readers) between(from, until time.Time) (outcomes, audits int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, one := range r.readings {
-		if !one.decided.Before(from) && one.decided.Before(until) {
+	for _, reading := range r.readings {
+		if !reading.decided.Before(from) && reading.decided.Before(until) {
 			outcomes++
-			if one.audit {
+			if reading.audit {
 				audits++
 			}
 		}

@@ -3,10 +3,10 @@ package outcomefile
 import (
 	"bytes"
 	"encoding/json"
-	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -23,14 +23,7 @@ func ReadExport(path string) (outcomes []*ckdv1.ImportedOutcome, lines []int, er
 		if n++; len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		var decision struct {
-			Receipt  []byte
-			Readings []struct {
-				Source, Kind, Truth, By string
-				SawModel                bool `json:"saw_model"`
-				At, Reported            time.Time
-			}
-		}
+		var decision ledger.Line
 		if err := json.Unmarshal(line, &decision); err != nil {
 			r.fault(n, 1, "", "%v, expected a line of ckd outcomes export --format jsonl", err)
 			continue

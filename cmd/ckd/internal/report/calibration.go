@@ -17,12 +17,12 @@ import (
 func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	d := &document.Document{Title: titled("Calibration", r.PassesFile), Warnings: passcheck.Texts(r.Signs), Notes: r.Notes}
 	if r.Objective != "" {
-		of := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
+		counted := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
 		if r.FromOutcomes {
-			of = document.Noun(r.Inputs, "reviewed input")
+			counted = document.Noun(r.Inputs, "reviewed input")
 		}
 		d.Subject = fmt.Sprintf("Objective: %s, scope %s. %s; %d are critical, and %d of these are missed without deferral.",
-			r.Objective, r.Scope, of, r.Critical, r.Missed)
+			r.Objective, r.Scope, counted, r.Critical, r.Missed)
 	}
 	if r.Gain != "" {
 		d.Subject = r.Gain + " " + d.Subject
@@ -163,8 +163,8 @@ func rereadSection(r *calibrate.Report) document.Section {
 		name = string(policy.PCritical)
 	}
 	t := &document.Table{Caption: "Critical inputs of least " + name, Head: []string{"label", "predicted", "input", name}, TextColumns: 2}
-	for _, one := range r.Reread {
-		t.Add(one.Label, one.Predicted, strconv.Itoa(one.Input), document.Digits(one.Risk))
+	for _, input := range r.Reread {
+		t.Add(input.Label, input.Predicted, strconv.Itoa(input.Input), document.Digits(input.Risk))
 	}
 	return document.NewSection("reread", "Labels to read again",
 		"Of the critical inputs that are called safe, the model is surest of these. A wrong label among them costs coverage. Inputs "+

@@ -147,7 +147,7 @@ func (d *deferral) missesSay(best *eval.Row) string {
 }
 
 // noun returns a count per 1,000 inputs with its noun.
-func noun(x float64, one string) string { return perThousand(x) + " " + one + "s" }
+func noun(x float64, singular string) string { return perThousand(x) + " " + singular + "s" }
 
 // missesTable shows every ranking at the coverage of the report, the fewest missed first.
 func (d *deferral) missesTable() *document.Table {

@@ -92,9 +92,9 @@ func ownSkewnessTable(e *evaluation) *document.Table {
 		Closed:      true,
 	}
 	for _, s := range e.report.Skewness {
-		for _, of := range s.ByTrue {
-			if of.True == s.Class {
-				t.Add(append([]any{s.Class, of.N}, skewnessCells(of.SkewnessOf)...)...)
+		for _, row := range s.ByTrue {
+			if row.True == s.Class {
+				t.Add(append([]any{s.Class, row.N}, skewnessCells(row.SkewnessOf)...)...)
 			}
 		}
 	}

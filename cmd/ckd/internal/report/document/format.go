@@ -144,8 +144,8 @@ func PercentRange[F ~float64](low, high F) string {
 
 // Decimal returns a number with four decimals, or with two digits where four decimals would show
 // none of them.
-func Decimal[F ~float64](of F) string {
-	x := float64(of)
+func Decimal[F ~float64](value F) string {
+	x := float64(value)
 	if math.IsNaN(x) {
 		return notAvailable
 	}
@@ -156,8 +156,8 @@ func Decimal[F ~float64](of F) string {
 }
 
 // Digits returns a number with three significant digits.
-func Digits[F ~float64](of F) string {
-	x := float64(of)
+func Digits[F ~float64](value F) string {
+	x := float64(value)
 	switch a := math.Abs(x); {
 	case math.IsNaN(x):
 		return notAvailable
@@ -193,14 +193,14 @@ func fewDigits(x float64) string {
 }
 
 // Noun returns a count with its noun, in the plural unless it is 1: "1 input", "2 inputs", "2 passes".
-func Noun[N int | float64](n N, one string) string {
+func Noun[N int | float64](n N, singular string) string {
 	switch {
 	case n == 1:
-		return "1 " + one
-	case strings.HasSuffix(one, "s"):
-		return Count(n) + " " + one + "es"
+		return "1 " + singular
+	case strings.HasSuffix(singular, "s"):
+		return Count(n) + " " + singular + "es"
 	}
-	return Count(n) + " " + one + "s"
+	return Count(n) + " " + singular + "s"
 }
 
 // List joins words: "a, b and c".

@@ -159,14 +159,14 @@ func (f *frame) cut(lines [][]point) [][]point {
 func half(line []point, inside func(point) float64) (parts [][]point) {
 	var part []point
 	for i, p := range line {
-		to := inside(p)
+		side := inside(p)
 		if i > 0 {
-			if from := inside(line[i-1]); (from < 0) != (to < 0) {
-				a, t := line[i-1], from/(from-to)
+			if from := inside(line[i-1]); (from < 0) != (side < 0) {
+				a, t := line[i-1], from/(from-side)
 				part = append(part, point{a.x + t*(p.x-a.x), a.y + t*(p.y-a.y)})
 			}
 		}
-		if to >= 0 {
+		if side >= 0 {
 			part = append(part, p)
 		} else if part != nil {
 			parts, part = append(parts, part), nil

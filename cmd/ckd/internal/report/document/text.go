@@ -107,29 +107,29 @@ func (t *textWriter) figure(f *Figure) {
 	}
 }
 
-func (t *textWriter) table(of *Table) {
-	t.caption(of.Caption, of.Says)
-	cells, head := of.cells(), slices.Clone(of.Head)
-	if of.TextColumns < len(head) {
+func (t *textWriter) table(content *Table) {
+	t.caption(content.Caption, content.Says)
+	cells, head := content.cells(), slices.Clone(content.Head)
+	if content.TextColumns < len(head) {
 		for c := range head {
 			head[c] = shorten(head[c], nameWidth)
 		}
 		for _, row := range cells {
-			for c := range of.TextColumns {
+			for c := range content.TextColumns {
 				row[c] = shorten(row[c], nameWidth)
 			}
 		}
 	}
 	left := len(cells) - mostRows
-	if left > 0 && of.Main != nil {
+	if left > 0 && content.Main != nil {
 		var main [][]string
-		for _, i := range of.Main {
+		for _, i := range content.Main {
 			main = append(main, cells[i])
 		}
 		cells, left = main, len(cells)-len(main)
 	}
 	cells = cells[:min(len(cells), mostRows)]
-	for _, part := range splitTable(head, cells, of.TextColumns) {
+	for _, part := range splitTable(head, cells, content.TextColumns) {
 		fmt.Fprintln(t.w, part)
 	}
 	if left > 0 {
