@@ -18,10 +18,13 @@ const day = 24 * time.Hour
 // as they were sent. Its arithmetic is its own; of the daemon's code it uses nothing but the receipts' keys.
 type account struct {
 	promises map[promiseKey]*promise
-	told     []*promise     // in the order in which the ledger was first told of them
-	cleared  [2]time.Time   // when the alarms of FNR and miss rate last ended; zero for never
-	statuses map[string]int // answers of the ledger since it started, by status
-	problems []string       // what was answered or decided otherwise than expected
+	told     []*promise             // in the order in which the ledger was first told of them
+	cleared  [2]time.Time           // when the alarms of FNR and miss rate last ended; zero for never
+	recalled [2]time.Time           // when those were raised that the ledger knows of from its daemons alone
+	stuck    time.Time              // since when the ledger can write nothing; zero while it can
+	statuses map[string]int         // answers of the ledger since it started, by status
+	happened map[int]map[string]int // what happened to outcomes and audits, by month
+	problems []string               // what was answered or decided otherwise than expected
 }
 
 // promiseKey names a promise.
@@ -57,15 +60,12 @@ func (t *terms) leastHit() float64 {
 	return t.rate
 }
 
-// pi returns the least and the largest probability of review of an input of a stratum.
-func (t *terms) pi(s receipt.Stratum, surges bool) (least, most float64) {
-	switch {
-	case s == receipt.Deferred, surges, s == receipt.CalledCritical && t.free:
-		return 1, 1
-	case s == receipt.CalledSafe && t.cap > 0:
-		return t.rate / 10, t.rate
+// pi returns the probability of review of an input of a stratum, before the cap.
+func (t *terms) pi(s receipt.Stratum, surges bool) float64 {
+	if s == receipt.Deferred || surges || s == receipt.CalledCritical && t.free {
+		return 1
 	}
-	return t.rate, t.rate
+	return t.rate
 }
 
 // decision is one decision with a receipt.
@@ -82,7 +82,9 @@ type decision struct {
 	truth     int // what a reader who errs in nothing finds
 	sampled   bool
 	deleted   bool // its outcomes; what was counted of them stays
+	untold    bool // the ledger does not know yet that it was issued
 	readings  []reading
+	found     *finding // by all readings; nil until it is asked for
 }
 
 // reading is one answer to the question what is true.
@@ -105,12 +107,25 @@ const (
 )
 
 func newAccount() *account {
-	return &account{promises: map[promiseKey]*promise{}, statuses: map[string]int{}}
+	return &account{promises: map[promiseKey]*promise{}, statuses: map[string]int{}, happened: map[int]map[string]int{}}
 }
 
 // problem notes what went otherwise than expected.
 func (a *account) problem(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Sprintf(format, args...))
+}
+
+// note counts what happened to an outcome or an audit in a month.
+func (a *account) note(month int, what string) {
+	if a.happened[month] == nil {
+		a.happened[month] = map[string]int{}
+	}
+	a.happened[month][what]++
+}
+
+// end writes down that an alarm ended.
+func (a *account) end(alarm int, now time.Time) {
+	a.cleared[alarm], a.recalled[alarm] = now, time.Time{}
 }
 
 // add writes down a decision.
@@ -127,6 +142,16 @@ func (a *account) add(k promiseKey, t terms, d *decision) {
 	place, _ := slices.BinarySearchFunc(p.decisions, d, inOrder)
 	p.decisions = slices.Insert(p.decisions, place, d)
 	p.byInput[d.id] = append(p.byInput[d.id], d)
+}
+
+// tell writes down that the ledger can write again, and is told of all decisions.
+func (a *account) tell() {
+	a.stuck = time.Time{}
+	for _, p := range a.told {
+		for _, d := range p.decisions {
+			d.untold = false
+		}
+	}
 }
 
 // lines returns the lines that the model is held against.
@@ -211,6 +236,18 @@ type finding struct {
 
 func (f *finding) known() bool    { return f.critical || f.safe }
 func (f *finding) disputed() bool { return f.critical && f.safe }
+
+// read writes down a reading.
+func (d *decision) read(r reading) { d.readings, d.found = append(d.readings, r), nil }
+
+// now adds up all readings.
+func (d *decision) now() finding {
+	if d.found == nil {
+		f := d.find(endOfTime)
+		d.found = &f
+	}
+	return *d.found
+}
 
 // find adds up the readings that were reported before a time.
 func (d *decision) find(before time.Time) (f finding) {
@@ -301,6 +338,9 @@ func (d *decision) isMature(now time.Time) bool { return !now.Before(d.dueAt()) 
 // strata sums what was issued and came back, by stratum.
 func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
 	for _, d := range p.decisions {
+		if d.untold {
+			continue
+		}
 		s := &all[d.stratum]
 		s.decisions++
 		s.expected += d.pi
@@ -310,7 +350,7 @@ func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
 		if !d.reviewed() {
 			continue
 		}
-		f := d.find(endOfTime)
+		f := d.now()
 		if !f.known() && f.apart {
 			s.apart++
 		}
@@ -333,7 +373,7 @@ func (p *promise) figures(now time.Time, all bool) (sum figures) {
 		if !d.reviewed() || !all && !d.isMature(now) || d.duplicate(endOfTime) {
 			continue
 		}
-		f := d.find(endOfTime)
+		f := d.now()
 		sum.addReaders(d, &f)
 		if !f.known() {
 			continue
@@ -417,8 +457,14 @@ func (a *account) all(now time.Time) (due []*decision) {
 
 // evidence weighs what the days whose outcomes are all due say against the lines of the FNR (0) and of the
 // miss rate (1): the mean of ten Shiryaev-Roberts statistics, each of one bet, over the outcomes that had
-// come in time. Each is bet against the line of its policy.
+// come in time. Each is bet against the line of its policy. What the ledger cannot store waits.
 func (a *account) evidence(now time.Time) (both [2]evidence) {
+	if !a.stuck.IsZero() {
+		now = a.stuck
+	}
+	for i, raised := range a.recalled {
+		both[i].raised, both[i].raisedBy = !raised.IsZero(), raised
+	}
 	var sums [2][10]float64
 	for _, d := range a.all(now) {
 		due := d.dueAt()
