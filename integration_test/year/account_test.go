@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -81,8 +82,10 @@ type decision struct {
 	predicted int
 	truth     int // what a reader who errs in nothing finds
 	sampled   bool
-	deleted   bool // its outcomes; what was counted of them stays
-	untold    bool // the ledger does not know yet that it was issued
+	deleted   bool   // its outcomes; what was counted of them stays
+	process   string // that decided
+	copied    bool   // the backup has that it was issued
+	untold    bool   // the ledger does not know, or not yet, that it was issued
 	readings  []reading
 	found     *finding // by all readings; nil until it is asked for
 }
@@ -144,12 +147,15 @@ func (a *account) add(k promiseKey, t terms, d *decision) {
 	p.byInput[d.id] = append(p.byInput[d.id], d)
 }
 
-// tell writes down that the ledger can write again, and is told of all decisions.
-func (a *account) tell() {
-	a.stuck = time.Time{}
-	for _, p := range a.told {
-		for _, d := range p.decisions {
-			d.untold = false
+// all returns all decisions.
+func (a *account) all() iter.Seq[*decision] {
+	return func(yield func(*decision) bool) {
+		for _, p := range a.told {
+			for _, d := range p.decisions {
+				if !yield(d) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -305,6 +311,7 @@ type stratum struct {
 	decisions, reviews    uint64
 	expected              float64 // sum of pi
 	due, arrived, overdue uint64  // of days whose outcomes are all due
+	untold                uint64  // of those that arrived, although no daemon told of them
 	apart                 uint64
 }
 
@@ -338,29 +345,32 @@ func (d *decision) isMature(now time.Time) bool { return !now.Before(d.dueAt()) 
 // strata sums what was issued and came back, by stratum.
 func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
 	for _, d := range p.decisions {
-		if d.untold {
-			continue
-		}
-		s := &all[d.stratum]
-		s.decisions++
-		s.expected += d.pi
-		if d.review {
-			s.reviews++
+		s, f := &all[d.stratum], d.now()
+		if !d.untold {
+			s.decisions++
+			s.expected += d.pi
+			if d.review {
+				s.reviews++
+			}
 		}
 		if !d.reviewed() {
 			continue
 		}
-		f := d.now()
 		if !f.known() && f.apart {
 			s.apart++
 		}
 		if !d.isMature(now) {
 			continue
 		}
-		s.due++
-		if f.known() {
+		switch {
+		case f.known() && d.untold:
+			s.untold++
+			fallthrough
+		case f.known():
+			s.due++
 			s.arrived++
-		} else {
+		case !d.untold:
+			s.due++
 			s.overdue++
 		}
 	}
@@ -441,14 +451,12 @@ type evidence struct {
 	raisedBy time.Time // the day
 }
 
-// all returns the decisions whose outcomes are all due, in the order in which evidence takes them: by days,
+// mature returns the decisions whose outcomes are all due, in the order in which evidence takes them: by days,
 // and of one day by promises.
-func (a *account) all(now time.Time) (due []*decision) {
-	for _, p := range a.told {
-		for _, d := range p.decisions {
-			if d.isMature(now) && d.reviewed() {
-				due = append(due, d)
-			}
+func (a *account) mature(now time.Time) (due []*decision) {
+	for d := range a.all() {
+		if d.isMature(now) && d.reviewed() {
+			due = append(due, d)
 		}
 	}
 	slices.SortStableFunc(due, func(x, y *decision) int { return x.cohort().Compare(y.cohort()) })
@@ -466,7 +474,7 @@ func (a *account) evidence(now time.Time) (both [2]evidence) {
 		both[i].raised, both[i].raisedBy = !raised.IsZero(), raised
 	}
 	var sums [2][10]float64
-	for _, d := range a.all(now) {
+	for _, d := range a.mature(now) {
 		due := d.dueAt()
 		f := d.find(due)
 		if !f.known() || d.duplicate(due) {
@@ -507,8 +515,8 @@ func (p *promise) mayHold(now time.Time) (why string) {
 	f, strata := p.figures(now, false), p.strata(now)
 	var reasons []string
 	for s := receipt.Deferred; s <= receipt.CalledSafe; s++ {
-		if n := &strata[s]; float64(n.overdue) > 0.05*float64(n.due) {
-			reasons = append(reasons, fmt.Sprintf("%d of %d reviews of stratum %v are overdue", n.overdue, n.due, s))
+		if n := &strata[s]; float64(max(n.overdue, n.untold)) > 0.05*float64(n.due) {
+			reasons = append(reasons, fmt.Sprintf("of %d reviews of stratum %v %d are overdue, and no daemon told of %d", n.due, s, n.overdue, n.untold))
 		}
 	}
 	for what, n := range map[string]uint64{"unconfirmed": f.unconfirmed, "withdrawn": f.withdrawn} {

@@ -252,17 +252,15 @@ func (r *readers) wanted(d *decision, f *finding) ckdv1.Wanted {
 
 // forget has the ledger not know what it was told from a time on; it will be told again.
 func (r *readers) forget(from time.Time) {
-	for _, p := range r.account.told {
-		for _, d := range p.decisions {
-			kept := d.readings[:0]
-			for _, said := range d.readings {
-				if said.reported.Before(from) {
-					kept = append(kept, said)
-				} else {
-					r.later(0, d, said)
-				}
+	for d := range r.account.all() {
+		kept := d.readings[:0]
+		for _, said := range d.readings {
+			if said.reported.Before(from) {
+				kept = append(kept, said)
+			} else {
+				r.later(0, d, said)
 			}
-			d.readings, d.found = kept, nil
 		}
+		d.readings, d.found = kept, nil
 	}
 }

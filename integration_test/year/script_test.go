@@ -39,13 +39,13 @@ var events = []event{
 	{8, "the clock of the replica is right", func(s *site) { s.replicas[0].setSkew(0) }},
 	{10, "the ledger is killed and comes back", func(s *site) { s.ledger.kill(); s.startLedger() }},
 	{11, "version v1 is repaired", func(s *site) { s.missing["v1"] = usually }},
+	{12, "a replica is killed and comes back", func(s *site) { s.replicas[1].kill(); s.replicas[1].start() }},
 	{14, "the disk of the ledger is full", func(s *site) { s.fillDisk(true) }},
 	{16, "the disk of the ledger has room again", func(s *site) { s.fillDisk(false) }},
 	{25, "the alarm is up", func(s *site) { s.expectAlarm(true) }},
 	{26, "the backup of the time before the alarm is restored", (*site).restore},
 	{27, "a replica loses its state while the ledger is away", (*site).forgetAlarm},
 	{28, "another ledger is begun in place of the ledger", (*site).mistakeFolder},
-	{31, "a replica is killed and comes back", func(s *site) { s.replicas[1].kill(); s.replicas[1].start() }},
 	{33, "the alarm is cleared", (*site).clear},
 	{34, "readers take back that the model missed", func(s *site) { s.withdraw(1, 0.05) }},
 	{36, "the ledger goes away", (*site).leave},
@@ -113,7 +113,7 @@ func (s *site) withdraw(part, missing float64) {
 // leave stops the ledger. The daemons say so after a minute.
 func (s *site) leave() {
 	s.Helper()
-	s.listed = s.compare(false).promises
+	s.listed = s.compare().promises
 	s.ledger.stop()
 	s.setTime(s.now().Add(2 * time.Minute))
 }
@@ -124,7 +124,7 @@ func (s *site) awayFor(d time.Duration) {
 	s.leave()
 	s.decideAll(10)
 	s.setTime(s.now().Add(d))
-	s.compare(false)
+	s.compare()
 	s.startLedger()
 }
 
@@ -167,19 +167,21 @@ func (s *site) mistakeFolder() {
 	s.expectAlarm(true)
 }
 
-// backUp copies the ledger while it serves. From then on its daemon decides nothing: it keeps no counts
-// through the restart that restoring takes.
+// backUp copies the ledger while it serves.
 func (s *site) backUp() {
 	s.Helper()
 	s.command("outcomes", "backup", "--ledger", s.ledgerFolder(), "--out", s.path("backup.db"))
-	s.backedUp, s.idle = s.now(), true
+	s.backedUp = s.now()
+	for d := range s.account.all() {
+		d.copied = true
+	}
 	if at, _ := s.ledger.Metrics().Value("ckd_ledger_backup_timestamp_seconds"); math.Abs(at-float64(s.backedUp.Unix())) > 60 {
 		s.Errorf("the last backup is said to be of %v, it is of %v", time.Unix(int64(at), 0).UTC(), s.backedUp)
 	}
 }
 
 // restore puts the backup in place of the ledger. What is missing is sent again: counts and alarms by the
-// replicas, answers by the readers.
+// daemons, answers by the readers. Counts of processes that have ended since, as the ledger's has, are lost.
 func (s *site) restore() {
 	s.Helper()
 	alarms := s.raised()
@@ -188,6 +190,7 @@ func (s *site) restore() {
 	s.ledger.stop()
 	s.refused("later transactions", restore...)
 	s.command(append(restore, "--set-aside")...)
+	s.command("outcomes", "verify", "--ledger", s.ledgerFolder(), "--receipt-keys", s.path("ledger.keys"))
 	s.readers.forget(s.backedUp)
 	for i, e := range s.account.evidence(s.now()) {
 		if !e.raised { // by what the copy has: the replicas remember it
@@ -196,11 +199,14 @@ func (s *site) restore() {
 	}
 	s.ledger.start()
 	s.account.statuses = map[string]int{}
-	s.idle = false
+	for d := range s.account.all() {
+		d.untold = d.untold || !d.copied && !s.isRunning(d.process)
+	}
 	s.told()
 	if alarms != [2]time.Time{} {
 		s.expectAlarm(true)
 	}
+	s.compare((*comparison).export)
 }
 
 // delete deletes the outcomes of the first days.
@@ -208,11 +214,10 @@ func (s *site) delete(days int) {
 	s.Helper()
 	before := s.begun.Add(time.Duration(days) * day)
 	s.command("outcomes", "delete", "--addr", s.ledger.GRPC[0], "--before", before.Format(time.DateOnly), "--reason", "no longer needed", "--by", "ann")
-	for _, p := range s.account.told {
-		for _, d := range p.decisions {
-			d.deleted = d.deleted || d.at.Before(before)
-		}
+	for d := range s.account.all() {
+		d.deleted = d.deleted || d.at.Before(before)
 	}
+	s.compare((*comparison).export)
 }
 
 // clear clears the alarms of the model.

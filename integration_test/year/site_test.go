@@ -50,7 +50,6 @@ type site struct {
 	old      []input                              // that clients may send again
 	full     bool                                 // the ledger's disk
 	lags     bool                                 // the ledger has not got the newest receipt key yet
-	idle     bool                                 // the ledger's daemon decides nothing
 	backedUp time.Time                            // when the ledger was last backed up
 	listed   map[promiseKey]*ckdv1.PromiseFigures // by the ledger when it last answered
 	answers  string                               // the alarm that the next policy answers; empty for none
@@ -74,6 +73,7 @@ type node struct {
 	name   string
 	skew   time.Duration // of its clock
 	args   []string
+	starts int
 	caps   map[string]*capped // by policy, since it started
 	issued map[receipt.Stratum]*issued
 }
@@ -172,11 +172,20 @@ func (n *node) start() {
 	c := exec.Command(n.site.binary, n.args...)
 	c.Env = append(os.Environ(), clockVariable+"="+n.site.path(n.name+".clock"))
 	n.Daemon = testbed.Start(n.site.T, c, 1)
+	n.starts++
 	n.caps, n.issued = map[string]*capped{}, map[receipt.Stratum]*issued{}
 	var err error
 	if n.Client, err = client.Dial(n.GRPC[0]); err != nil {
 		n.site.Fatal(err)
 	}
+}
+
+// process names the process of the daemon.
+func (n *node) process() string { return fmt.Sprintf("%s, start %d", n.name, n.starts) }
+
+// isRunning reports whether a process runs.
+func (s *site) isRunning(process string) bool {
+	return slices.ContainsFunc(s.nodes(), func(n *node) bool { return n.process() == process })
 }
 
 // stop ends the daemon as a deployment does.
@@ -205,9 +214,12 @@ func (n *node) down() {
 func (s *site) fillDisk(full bool) {
 	s.Helper()
 	if full {
-		s.listed, s.account.stuck = s.compare(false).promises, s.now()
+		s.listed, s.account.stuck = s.compare().promises, s.now()
 	} else {
-		s.account.tell()
+		s.account.stuck = time.Time{}
+		for d := range s.account.all() {
+			d.untold = d.untold && !s.isRunning(d.process)
+		}
 	}
 	var limit unix.Rlimit
 	pid := s.ledger.Process.Process.Pid
@@ -387,15 +399,16 @@ type input struct {
 func (s *site) newInput(predicted int, certain bool, truth int) input {
 	s.inputs++
 	in := input{id: fmt.Sprintf("case/%d", s.inputs), predicted: predicted, certain: certain, truth: truth}
-	for range passes {
+	for pass := range passes {
 		weights, sum := [4]float64{}, 0.0
+		apart := float64(pass % 2) // passes that hardly differ would be deferred
 		for k := range weights {
 			weights[k] = 0.8 + 0.4*s.rand.Float64()
 			switch {
 			case k == predicted && certain:
-				weights[k] *= 20 + 60*s.rand.Float64()
+				weights[k] *= 25 + 30*apart + 20*s.rand.Float64()
 			case k == predicted:
-				weights[k] *= 2
+				weights[k] *= 2 + 0.5*apart
 			}
 			sum += weights[k]
 		}
@@ -453,7 +466,7 @@ func (n *node) decide(version string, inputs []input) {
 			s.Fatalf("%s: input %s: %v, %v", n.name, in.id, r.Err, err)
 		}
 		d := &decision{id: in.id, receipt: r.Receipt(), number: number, at: time.UnixMicro(opened.Time).UTC(), stratum: opened.Stratum,
-			pi: float64(opened.Propensity), review: opened.Review, predicted: int(opened.Predicted), truth: in.truth, untold: s.full}
+			pi: float64(opened.Propensity), review: opened.Review, predicted: int(opened.Predicted), truth: in.truth, process: n.process(), untold: s.full}
 		hash := r.Policy.GetHash()
 		s.check(n, in, r, d, hash)
 		s.account.add(promiseKey{hash, version}, s.terms[hash], d)
