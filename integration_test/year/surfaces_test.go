@@ -32,6 +32,8 @@ func agree(s *site, further ...func(*comparison)) *comparison {
 	}
 	for _, n := range s.nodes() {
 		c.wait(func() { c.node(n) })
+		c.wait(func() { c.series(n) })
+		c.wait(func() { c.page(n) })
 	}
 	if s.ledger.Daemon != nil {
 		for _, surface := range further {
@@ -47,7 +49,7 @@ func agree(s *site, further ...func(*comparison)) *comparison {
 func (c *comparison) wait(surface func()) {
 	const patience = 10 * time.Second
 	before := len(c.found)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		c.found = c.found[:before]
 		surface()
 		if len(c.found) == before || time.Now().After(end) {
@@ -252,26 +254,16 @@ func (c *comparison) statement(where string, p *ckdv1.PromiseFigures) {
 	}
 }
 
-// node compares what a daemon says about the policy in force with what the ledger lists, or listed when it
-// last answered.
+// node compares what a daemon says about the policy in force in GetModel and /healthz.
 func (c *comparison) node(n *node) {
 	m := n.model()
 	_, health, _ := n.Get("/healthz")
-	c.faults(n)
 	if said := strings.Contains(health, "has not answered"); said == c.answers() {
 		c.differ(n.name, "/healthz says that the ledger is away: %v, expected %v:\n%s", said, !said, health)
 	}
-	heard := c.promises
-	if !c.answers() {
-		heard = c.listed
-	}
-	shown := heard
-	if n == c.ledger { // its page reads the ledger itself
-		shown = c.promises
-	}
-	hash, violated, inForce := m.GetPolicy().GetHash(), false, 0
+	heard, violated, inForce := c.heard(), false, 0
 	for k, p := range heard {
-		if k.policy != hash {
+		if k.policy != c.policy {
 			continue
 		}
 		inForce++
@@ -283,7 +275,7 @@ func (c *comparison) node(n *node) {
 		}
 	}
 	for _, p := range m.GetPromises() {
-		want := heard[promiseKey{hash, p.GetModelVersion()}]
+		want := heard[promiseKey{m.GetPolicy().GetHash(), p.GetModelVersion()}]
 		if want == nil || !sameButTime(p, want.GetPromise()) {
 			c.differ(n.name, "GetModel has the promise\n%v\nand the ledger\n%v", p, want.GetPromise())
 		}
@@ -297,15 +289,23 @@ func (c *comparison) node(n *node) {
 	if said := strings.Contains(health, "cannot be written"); said != (c.full && n == c.ledger) {
 		c.differ(n.name, "/healthz says that the ledger cannot be written: %v, expected %v:\n%s", said, !said, health)
 	}
-	c.page(n, hash, shown)
+}
+
+// heard returns what the daemons know of promises: what the ledger lists, or listed when it last answered.
+func (c *comparison) heard() map[promiseKey]*ckdv1.PromiseFigures {
+	if c.answers() {
+		return c.promises
+	}
+	return c.listed
 }
 
 // answers reports whether the ledger answers its daemons. While it cannot write it does not, for they have
 // decisions to tell of.
 func (c *comparison) answers() bool { return c.ledger.Daemon != nil && !c.full }
 
-// faults compares what a daemon says is wrong between it and the ledger with what is.
-func (c *comparison) faults(n *node) {
+// series compares the series of a daemon that say what is wrong between it and the ledger, which alarms are
+// up, and what it has issued.
+func (c *comparison) series(n *node) {
 	isSkewed := func(n *node) bool { return n.skew != 0 }
 	answers := c.answers()
 	expected := map[string]bool{"away": !answers, "clock": answers && isSkewed(n)}
@@ -347,7 +347,11 @@ func sameButTime(a, b *ckdv1.Promise) bool {
 }
 
 // page compares the promises that the triage page shows.
-func (c *comparison) page(n *node, hash string, listed map[promiseKey]*ckdv1.PromiseFigures) {
+func (c *comparison) page(n *node) {
+	listed := c.heard()
+	if n == c.ledger { // it reads the ledger itself
+		listed = c.promises
+	}
 	_, text, _ := n.Get("/triage/state?model=" + modelName)
 	var state struct {
 		Model struct{ Promises []json.RawMessage }
@@ -357,7 +361,7 @@ func (c *comparison) page(n *node, hash string, listed map[promiseKey]*ckdv1.Pro
 	}
 	missing := 0
 	for k := range listed {
-		if k.policy == hash {
+		if k.policy == c.policy {
 			missing++
 		}
 	}
