@@ -38,7 +38,7 @@ func (k promiseKey) String() string {
 // promise is the account of one policy and model version.
 type promise struct {
 	terms     terms
-	lines     [2]float64  // of FNR and miss rate: a policy lowers those of the model, and raises none
+	lines     [2]line     // of FNR and miss rate
 	decisions []*decision // in the order of time and receipt
 	byInput   map[string][]*decision
 }
@@ -135,9 +135,9 @@ func (a *account) end(alarm int, now time.Time) {
 func (a *account) add(k promiseKey, t terms, d *decision) {
 	p := a.promises[k]
 	if p == nil {
-		p = &promise{terms: t, lines: [2]float64{t.fnrLine, t.missRateLine}, byInput: map[string][]*decision{}}
-		for i, line := range a.lines() {
-			p.lines[i] = min(p.lines[i], line)
+		p = &promise{terms: t, lines: [2]line{{above: t.fnrLine}, {above: t.missRateLine}}, byInput: map[string][]*decision{}}
+		for i := range p.lines {
+			p.lines[i].above = min(p.lines[i].above, a.line(i))
 		}
 		a.promises[k], a.told = p, append(a.told, p)
 	}
@@ -160,12 +160,28 @@ func (a *account) all() iter.Seq[*decision] {
 	}
 }
 
-// lines returns the lines that the model is held against.
-func (a *account) lines() [2]float64 {
-	if len(a.told) == 0 {
-		return [2]float64{1, 1}
+// line is what a risk is held against: a policy lowers that of the model, and a person raises it for all
+// policies, from the next day on.
+type line struct {
+	above  float64
+	raised float64 // to this; 0 for never
+	at     time.Time
+}
+
+// on returns the line in force at a time.
+func (l *line) on(t time.Time) float64 {
+	if l.raised > 0 && !l.at.After(t) {
+		return l.raised
 	}
-	return a.told[len(a.told)-1].lines
+	return l.above
+}
+
+// line returns the line of the FNR (0) or of the miss rate (1) that the model is held against.
+func (a *account) line(i int) float64 {
+	if len(a.told) == 0 {
+		return 1
+	}
+	return a.told[len(a.told)-1].lines[i].on(endOfTime)
 }
 
 // inOrder orders the decisions of a promise as evidence takes them.
@@ -485,7 +501,7 @@ func (a *account) evidence(now time.Time) (both [2]evidence) {
 			if !a.cleared[i].Before(due) || i == 0 && d.stratum == receipt.Deferred {
 				continue
 			}
-			e, line, limit := &both[i], d.lines[i], []float64{2, 4}[i]*d.terms.runLength
+			e, line, limit := &both[i], d.lines[i].on(d.cohort()), []float64{2, 4}[i]*d.terms.runLength
 			e.value, e.limit = 0, limit
 			for k := range sums[i] {
 				factor := 1.0
@@ -524,8 +540,8 @@ func (p *promise) mayHold(now time.Time) (why string) {
 			reasons = append(reasons, fmt.Sprintf("%d of %d readings that call a miss are %s", n, f.missed, what))
 		}
 	}
-	if v := f.fnr.value(); v > p.lines[0] {
-		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, p.lines[0]))
+	if v, line := f.fnr.value(), p.lines[0].on(now); v > line {
+		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, line))
 	}
 	return strings.Join(reasons, "; ")
 }

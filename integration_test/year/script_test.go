@@ -51,6 +51,7 @@ var events = []event{
 	{36, "the ledger goes away", (*site).leave},
 	{43, "the ledger comes back", (*site).startLedger},
 	{45, "readers stand by what they say", func(s *site) { s.withdraw(0, usually) }},
+	{46, "the line of the FNR is raised", func(s *site) { s.raise(0.32) }},
 	{47, "the receipt key is changed again", (*site).addKey},
 	{49, "the retired receipt keys are lost", (*site).loseKeys},
 	{51, "the replicas seal by a key that the ledger lacks", func(s *site) { s.addKeyLate(true) }},
@@ -218,6 +219,17 @@ func (s *site) delete(days int) {
 		d.deleted = d.deleted || d.at.Before(before)
 	}
 	s.compare((*comparison).export)
+}
+
+// raise raises the line of the FNR.
+func (s *site) raise(above float64) {
+	s.Helper()
+	raise := []string{"outcomes", "raise", "--addr", s.ledger.GRPC[0], "--model", modelName, "--by", "ann", "--reason", "agreed on", "--line"}
+	s.refused("expected a higher one", append(slices.Clip(raise), fmt.Sprint(s.account.line(0)))...)
+	s.command(append(raise, fmt.Sprint(above))...)
+	for _, p := range s.account.told {
+		p.lines[0].raised, p.lines[0].at = above, s.now()
+	}
 }
 
 // clear clears the alarms of the model.

@@ -202,7 +202,8 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 		f := got.GetMature().GetFigures()[i]
 		g, where := f.GetMonitor(), fmt.Sprintf("%s: alarm of the %s", where, []string{"FNR", "miss rate"}[i])
 		c.equal(where, "the evidence", g.GetEvidence(), w.value)
-		c.equal(where, "the line", f.GetLine(), want.lines[i])
+		line := want.lines[i].on(c.at)
+		c.equal(where, "the line", f.GetLine(), line)
 		if g.GetRaised() != w.raised {
 			c.differ(where, "is up: %v, expected %v", g.GetRaised(), w.raised)
 		}
@@ -210,7 +211,7 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 			c.differ(where, "was raised by the day %v, expected %v", g.GetRaisedBy().AsTime(), w.raisedBy)
 		}
 		alarm = alarm || w.raised
-		doubt = doubt || w.isDoubtful() || f.GetAverage().GetLow() > want.lines[i] || f.GetModelAverage().GetLow() > want.lines[i]
+		doubt = doubt || w.isDoubtful() || f.GetAverage().GetLow() > line || f.GetModelAverage().GetLow() > line
 	}
 	p := got.GetPromise()
 	c.verdicts[p.GetVerdict()]++
