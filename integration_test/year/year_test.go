@@ -59,7 +59,7 @@ func (s *site) expectVariety(days int) {
 			}
 		}
 	}
-	for what, since := range map[string]int{"not stored": 30, "unknown_key": 52, "deleted": 60, "capped": 40, "capped least": 270} {
+	for what, since := range map[string]int{"not stored": 30, "unknown_key": 52, "deleted": 230, "capped": 40, "capped least": 270} {
 		n := 0
 		for _, month := range s.account.happened {
 			n += month[what]
