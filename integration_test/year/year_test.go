@@ -31,7 +31,7 @@ func TestYear(t *testing.T) {
 	}
 	t.Logf("CKD_YEAR_SEED=%d", seed)
 	s := newSite(t, seed, time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), 2)
-	s.missing["v1"] = 0.01
+	s.missing["v1"] = usually
 	for s.day = range days {
 		s.liveThrough()
 		if s.day%7 == 6 || s.day == days-1 {
