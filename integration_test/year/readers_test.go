@@ -19,10 +19,10 @@ import (
 type readers struct {
 	*site
 	tasks []task // in the order of their days
-	// withdraw lets a part of the critical readings of missed inputs be taken back by their source, and one
-	// in each month anyway.
+	// withdraw lets a part of the critical readings of missed inputs be taken back by their source, and three
+	// in each month anyway, of which some may be refused.
 	withdraw  float64
-	withdrawn int // the last month of such a reading, counted from 1
+	withdrawn [14]int // by month
 }
 
 // task is an answer to be given.
@@ -72,10 +72,10 @@ func (r *readers) take(d *decision) {
 	again := first
 	again.at, again.class = at.Add(2*time.Hour), r.other(first.class)
 	sayMiss := isCritical(first.class) && !isCritical(d.predicted)
-	month := 1 + (r.day+days+1)/30
+	month := (r.day + days + 1) / 30
 	switch {
-	case sayMiss && timed && (r.withdrawn < month || r.happens(r.withdraw)): // taken back, towards the model's answer
-		r.withdrawn = max(r.withdrawn, month)
+	case sayMiss && timed && (r.withdrawn[month] < 3 || r.happens(r.withdraw)): // taken back, towards the model's answer
+		r.withdrawn[month]++
 		r.later(days+1, d, again)
 	case r.happens(0.05): // the file is sent again the next day
 		r.later(days+1, d, first)
