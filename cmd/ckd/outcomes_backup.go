@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 )
@@ -111,7 +112,7 @@ func (c *outcomesBackupCmd) Run(ctx *cmdContext) error {
 	if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("--out %s: expected the path of a file", c.Out)
 	}
-	if err := ledger.Backup(ctx.Ctx, c.Ledger, out, ledger.Options{}); err != nil {
+	if err := ledger.Backup(ctx.Ctx, c.Ledger, out, ledger.Options{Now: clock.Now}); err != nil {
 		return interrupted(ctx, err)
 	}
 	info, err := os.Stat(out)
@@ -146,7 +147,7 @@ Exit codes: 0 the backup is in place; 1 it is not, and nothing has changed; 2 wr
 
 // Run restores, and says what is to be done after it.
 func (c *outcomesRestoreCmd) Run(ctx *cmdContext) error {
-	done, err := ledger.Restore(ctx.Ctx, c.From, c.Ledger, ledger.RestoreOptions{By: c.By, Reason: c.Reason, SetAside: c.SetAside})
+	done, err := ledger.Restore(ctx.Ctx, c.From, c.Ledger, ledger.RestoreOptions{Options: ledger.Options{Now: clock.Now}, By: c.By, Reason: c.Reason, SetAside: c.SetAside})
 	switch {
 	case errors.Is(err, ledger.ErrLater):
 		return fmt.Errorf("%w: to lose that, say --set-aside, or move the files away", err)

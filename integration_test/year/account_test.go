@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -18,10 +19,13 @@ const day = 24 * time.Hour
 // as they were sent. Its arithmetic is its own; of the daemon's code it uses nothing but the receipts' keys.
 type account struct {
 	promises map[promiseKey]*promise
-	told     []*promise     // in the order in which the ledger was first told of them
-	cleared  [2]time.Time   // when the alarms of FNR and miss rate last ended; zero for never
-	statuses map[string]int // answers of the ledger since it started, by status
-	problems []string       // what was answered or decided otherwise than expected
+	told     []*promise             // in the order in which the ledger was first told of them
+	cleared  [2]time.Time           // when the alarms of FNR and miss rate last ended; zero for never
+	recalled [2]time.Time           // when those were raised that the ledger knows of from its daemons alone
+	stuck    time.Time              // since when the ledger can write nothing; zero while it can
+	statuses map[string]int         // answers of the ledger since it started, by status
+	happened map[int]map[string]int // what happened to outcomes and audits, by month
+	problems []string               // what was answered or decided otherwise than expected
 }
 
 // promiseKey names a promise.
@@ -34,7 +38,7 @@ func (k promiseKey) String() string {
 // promise is the account of one policy and model version.
 type promise struct {
 	terms     terms
-	lines     [2]float64  // of FNR and miss rate: a policy lowers those of the model, and raises none
+	lines     [2]line     // of FNR and miss rate
 	decisions []*decision // in the order of time and receipt
 	byInput   map[string][]*decision
 }
@@ -57,15 +61,12 @@ func (t *terms) leastHit() float64 {
 	return t.rate
 }
 
-// pi returns the least and the largest probability of review of an input of a stratum.
-func (t *terms) pi(s receipt.Stratum, surges bool) (least, most float64) {
-	switch {
-	case s == receipt.Deferred, surges, s == receipt.CalledCritical && t.free:
-		return 1, 1
-	case s == receipt.CalledSafe && t.cap > 0:
-		return t.rate / 10, t.rate
+// pi returns the probability of review of an input of a stratum, before the cap.
+func (t *terms) pi(s receipt.Stratum, surges bool) float64 {
+	if s == receipt.Deferred || surges || s == receipt.CalledCritical && t.free {
+		return 1
 	}
-	return t.rate, t.rate
+	return t.rate
 }
 
 // decision is one decision with a receipt.
@@ -81,8 +82,12 @@ type decision struct {
 	predicted int
 	truth     int // what a reader who errs in nothing finds
 	sampled   bool
-	deleted   bool // its outcomes; what was counted of them stays
+	deleted   bool   // its outcomes; what was counted of them stays
+	process   string // that decided
+	copied    bool   // the backup has that it was issued
+	untold    bool   // the ledger does not know, or not yet, that it was issued
 	readings  []reading
+	found     *finding // by all readings; nil until it is asked for
 }
 
 // reading is one answer to the question what is true.
@@ -105,7 +110,7 @@ const (
 )
 
 func newAccount() *account {
-	return &account{promises: map[promiseKey]*promise{}, statuses: map[string]int{}}
+	return &account{promises: map[promiseKey]*promise{}, statuses: map[string]int{}, happened: map[int]map[string]int{}}
 }
 
 // problem notes what went otherwise than expected.
@@ -113,13 +118,26 @@ func (a *account) problem(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Sprintf(format, args...))
 }
 
+// note counts what happened to an outcome or an audit in a month.
+func (a *account) note(month int, what string) {
+	if a.happened[month] == nil {
+		a.happened[month] = map[string]int{}
+	}
+	a.happened[month][what]++
+}
+
+// end writes down that an alarm ended.
+func (a *account) end(alarm int, now time.Time) {
+	a.cleared[alarm], a.recalled[alarm] = now, time.Time{}
+}
+
 // add writes down a decision.
 func (a *account) add(k promiseKey, t terms, d *decision) {
 	p := a.promises[k]
 	if p == nil {
-		p = &promise{terms: t, lines: [2]float64{t.fnrLine, t.missRateLine}, byInput: map[string][]*decision{}}
-		for i, line := range a.lines() {
-			p.lines[i] = min(p.lines[i], line)
+		p = &promise{terms: t, lines: [2]line{{above: t.fnrLine}, {above: t.missRateLine}}, byInput: map[string][]*decision{}}
+		for i := range p.lines {
+			p.lines[i].above = min(p.lines[i].above, a.line(i))
 		}
 		a.promises[k], a.told = p, append(a.told, p)
 	}
@@ -129,12 +147,41 @@ func (a *account) add(k promiseKey, t terms, d *decision) {
 	p.byInput[d.id] = append(p.byInput[d.id], d)
 }
 
-// lines returns the lines that the model is held against.
-func (a *account) lines() [2]float64 {
-	if len(a.told) == 0 {
-		return [2]float64{1, 1}
+// all returns all decisions.
+func (a *account) all() iter.Seq[*decision] {
+	return func(yield func(*decision) bool) {
+		for _, p := range a.told {
+			for _, d := range p.decisions {
+				if !yield(d) {
+					return
+				}
+			}
+		}
 	}
-	return a.told[len(a.told)-1].lines
+}
+
+// line is what a risk is held against: a policy lowers that of the model, and a person raises it for all
+// policies, from the next day on.
+type line struct {
+	above  float64
+	raised float64 // to this; 0 for never
+	at     time.Time
+}
+
+// on returns the line in force at a time.
+func (l *line) on(t time.Time) float64 {
+	if l.raised > 0 && !l.at.After(t) {
+		return l.raised
+	}
+	return l.above
+}
+
+// line returns the line of the FNR (0) or of the miss rate (1) that the model is held against.
+func (a *account) line(i int) float64 {
+	if len(a.told) == 0 {
+		return 1
+	}
+	return a.told[len(a.told)-1].lines[i].on(endOfTime)
 }
 
 // inOrder orders the decisions of a promise as evidence takes them.
@@ -212,6 +259,18 @@ type finding struct {
 func (f *finding) known() bool    { return f.critical || f.safe }
 func (f *finding) disputed() bool { return f.critical && f.safe }
 
+// read writes down a reading.
+func (d *decision) read(r reading) { d.readings, d.found = append(d.readings, r), nil }
+
+// now adds up all readings.
+func (d *decision) now() finding {
+	if d.found == nil {
+		f := d.find(endOfTime)
+		d.found = &f
+	}
+	return *d.found
+}
+
 // find adds up the readings that were reported before a time.
 func (d *decision) find(before time.Time) (f finding) {
 	counting := d.counts(before)
@@ -268,6 +327,7 @@ type stratum struct {
 	decisions, reviews    uint64
 	expected              float64 // sum of pi
 	due, arrived, overdue uint64  // of days whose outcomes are all due
+	untold                uint64  // of those that arrived, although no daemon told of them
 	apart                 uint64
 }
 
@@ -301,26 +361,32 @@ func (d *decision) isMature(now time.Time) bool { return !now.Before(d.dueAt()) 
 // strata sums what was issued and came back, by stratum.
 func (p *promise) strata(now time.Time) (all [receipt.Strata]stratum) {
 	for _, d := range p.decisions {
-		s := &all[d.stratum]
-		s.decisions++
-		s.expected += d.pi
-		if d.review {
-			s.reviews++
+		s, f := &all[d.stratum], d.now()
+		if !d.untold {
+			s.decisions++
+			s.expected += d.pi
+			if d.review {
+				s.reviews++
+			}
 		}
 		if !d.reviewed() {
 			continue
 		}
-		f := d.find(endOfTime)
 		if !f.known() && f.apart {
 			s.apart++
 		}
 		if !d.isMature(now) {
 			continue
 		}
-		s.due++
-		if f.known() {
+		switch {
+		case f.known() && d.untold:
+			s.untold++
+			fallthrough
+		case f.known():
+			s.due++
 			s.arrived++
-		} else {
+		case !d.untold:
+			s.due++
 			s.overdue++
 		}
 	}
@@ -333,7 +399,7 @@ func (p *promise) figures(now time.Time, all bool) (sum figures) {
 		if !d.reviewed() || !all && !d.isMature(now) || d.duplicate(endOfTime) {
 			continue
 		}
-		f := d.find(endOfTime)
+		f := d.now()
 		sum.addReaders(d, &f)
 		if !f.known() {
 			continue
@@ -401,14 +467,12 @@ type evidence struct {
 	raisedBy time.Time // the day
 }
 
-// all returns the decisions whose outcomes are all due, in the order in which evidence takes them: by days,
+// mature returns the decisions whose outcomes are all due, in the order in which evidence takes them: by days,
 // and of one day by promises.
-func (a *account) all(now time.Time) (due []*decision) {
-	for _, p := range a.told {
-		for _, d := range p.decisions {
-			if d.isMature(now) && d.reviewed() {
-				due = append(due, d)
-			}
+func (a *account) mature(now time.Time) (due []*decision) {
+	for d := range a.all() {
+		if d.isMature(now) && d.reviewed() {
+			due = append(due, d)
 		}
 	}
 	slices.SortStableFunc(due, func(x, y *decision) int { return x.cohort().Compare(y.cohort()) })
@@ -417,10 +481,16 @@ func (a *account) all(now time.Time) (due []*decision) {
 
 // evidence weighs what the days whose outcomes are all due say against the lines of the FNR (0) and of the
 // miss rate (1): the mean of ten Shiryaev-Roberts statistics, each of one bet, over the outcomes that had
-// come in time. Each is bet against the line of its policy.
+// come in time. Each is bet against the line of its policy. What the ledger cannot store waits.
 func (a *account) evidence(now time.Time) (both [2]evidence) {
+	if !a.stuck.IsZero() {
+		now = a.stuck
+	}
+	for i, raised := range a.recalled {
+		both[i].raised, both[i].raisedBy = !raised.IsZero(), raised
+	}
 	var sums [2][10]float64
-	for _, d := range a.all(now) {
+	for _, d := range a.mature(now) {
 		due := d.dueAt()
 		f := d.find(due)
 		if !f.known() || d.duplicate(due) {
@@ -431,7 +501,7 @@ func (a *account) evidence(now time.Time) (both [2]evidence) {
 			if !a.cleared[i].Before(due) || i == 0 && d.stratum == receipt.Deferred {
 				continue
 			}
-			e, line, limit := &both[i], d.lines[i], []float64{2, 4}[i]*d.terms.runLength
+			e, line, limit := &both[i], d.lines[i].on(d.cohort()), []float64{2, 4}[i]*d.terms.runLength
 			e.value, e.limit = 0, limit
 			for k := range sums[i] {
 				factor := 1.0
@@ -461,8 +531,8 @@ func (p *promise) mayHold(now time.Time) (why string) {
 	f, strata := p.figures(now, false), p.strata(now)
 	var reasons []string
 	for s := receipt.Deferred; s <= receipt.CalledSafe; s++ {
-		if n := &strata[s]; float64(n.overdue) > 0.05*float64(n.due) {
-			reasons = append(reasons, fmt.Sprintf("%d of %d reviews of stratum %v are overdue", n.overdue, n.due, s))
+		if n := &strata[s]; float64(max(n.overdue, n.untold)) > 0.05*float64(n.due) {
+			reasons = append(reasons, fmt.Sprintf("of %d reviews of stratum %v %d are overdue, and no daemon told of %d", n.due, s, n.overdue, n.untold))
 		}
 	}
 	for what, n := range map[string]uint64{"unconfirmed": f.unconfirmed, "withdrawn": f.withdrawn} {
@@ -470,8 +540,8 @@ func (p *promise) mayHold(now time.Time) (why string) {
 			reasons = append(reasons, fmt.Sprintf("%d of %d readings that call a miss are %s", n, f.missed, what))
 		}
 	}
-	if v := f.fnr.value(); v > p.lines[0] {
-		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, p.lines[0]))
+	if v, line := f.fnr.value(), p.lines[0].on(now); v > line {
+		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, line))
 	}
 	return strings.Join(reasons, "; ")
 }

@@ -19,8 +19,10 @@ import (
 type readers struct {
 	*site
 	tasks []task // in the order of their days
-	// withdraw lets a part of the critical readings of missed inputs be taken back by their source.
-	withdraw float64
+	// withdraw lets a part of the critical readings of missed inputs be taken back by their source, and three
+	// in each month anyway, of which some may be refused.
+	withdraw  float64
+	withdrawn [14]int // by month
 }
 
 // task is an answer to be given.
@@ -70,7 +72,11 @@ func (r *readers) take(d *decision) {
 	again := first
 	again.at, again.class = at.Add(2*time.Hour), r.other(first.class)
 	sayMiss := isCritical(first.class) && !isCritical(d.predicted)
+	month := (r.day + days + 1) / 30
 	switch {
+	case sayMiss && timed && (r.withdrawn[month] < 3 || r.happens(r.withdraw)): // taken back, towards the model's answer
+		r.withdrawn[month]++
+		r.later(days+1, d, again)
 	case r.happens(0.05): // the file is sent again the next day
 		r.later(days+1, d, first)
 	case r.happens(0.04): // another source contradicts, without having been asked
@@ -85,8 +91,6 @@ func (r *readers) take(d *decision) {
 		r.later(days+3, d, reading{source: "clinic", class: d.truth, kind: followUp})
 	case r.happens(0.01): // what was not treated is not worked up
 		r.later(days+4, d, reading{source: "clinic", class: 0, kind: followUp})
-	case r.happens(r.withdraw) && timed && sayMiss: // taken back, towards the model's answer
-		r.later(days+1, d, again)
 	}
 }
 
@@ -128,6 +132,7 @@ func (r *readers) send(due []task) {
 	answers, err := r.ledger.ReportOutcomes(r.Context(), outcomes, client.Reconnect{Disabled: true})
 	switch {
 	case r.full && status.Code(err) == codes.Unavailable: // sent again the next day
+		r.account.note(r.day/30, "not stored")
 		for _, t := range due {
 			r.later(1, t.decision, t.says)
 		}
@@ -151,12 +156,14 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 		if became != "unknown_key" {
 			r.account.problem("the answer %v about %s, whose key the ledger lacks, is %s", t.says, t.id, became)
 		}
+		r.account.note(r.day/30, "unknown_key")
 		if r.lags { // sent again the next day
 			r.later(1, t.decision, t.says)
 		}
 		return
 	}
 	if t.deleted {
+		r.account.note(r.day/30, "deleted")
 		if became != "invalid" || !strings.Contains(a.GetError().GetMessage(), "deleted") {
 			r.account.problem("the answer %v about %s, whose outcomes were deleted, is %s: %v", t.says, t.id, became, a.GetError().GetMessage())
 		}
@@ -167,7 +174,7 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 		return
 	}
 	d := t.decision
-	before := d.find(endOfTime)
+	before := d.now()
 	wantedBefore := r.wanted(d, &before)
 	again, same, outdated := false, false, false
 	for _, o := range d.readings {
@@ -177,15 +184,28 @@ func (r *readers) answered(t *task, now time.Time, a *ckdv1.OutcomeAnswer) {
 		}
 	}
 	t.says.reported = now
+	for what, is := range map[string]bool{
+		"doubled": same, "late": !now.Before(d.dueAt()), "second": t.says.source == "second", "third": t.says.source == "third",
+	} {
+		if is {
+			r.account.note(r.day/30, what)
+		}
+	}
 	if !same {
-		d.readings = append(d.readings, t.says)
+		d.read(t.says)
 	}
 	asked := a.GetWanted()
 	if asked == ckdv1.Wanted_WANTED_SECOND_READ {
-		after := d.find(endOfTime)
+		after := d.now()
 		d.sampled = d.sampled || !after.missed
 	}
-	after := d.find(endOfTime)
+	after := d.now()
+	if after.disputed() && !before.disputed() {
+		r.account.note(r.day/30, "contradicting")
+	}
+	if after.withdrawn && !before.withdrawn {
+		r.account.note(r.day/30, "withdrawn")
+	}
 	want := r.wanted(d, &after)
 	duplicate := d.duplicate(endOfTime)
 	expected := ""
@@ -232,17 +252,15 @@ func (r *readers) wanted(d *decision, f *finding) ckdv1.Wanted {
 
 // forget has the ledger not know what it was told from a time on; it will be told again.
 func (r *readers) forget(from time.Time) {
-	for _, p := range r.account.told {
-		for _, d := range p.decisions {
-			kept := d.readings[:0]
-			for _, said := range d.readings {
-				if said.reported.Before(from) {
-					kept = append(kept, said)
-				} else {
-					r.later(0, d, said)
-				}
+	for d := range r.account.all() {
+		kept := d.readings[:0]
+		for _, said := range d.readings {
+			if said.reported.Before(from) {
+				kept = append(kept, said)
+			} else {
+				r.later(0, d, said)
 			}
-			d.readings = kept
 		}
+		d.readings, d.found = kept, nil
 	}
 }

@@ -3,6 +3,7 @@ package year
 import (
 	"encoding/hex"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -31,6 +32,7 @@ type site struct {
 	dir      string
 	rand     *rand.Rand
 	begun    time.Time     // the first day
+	day      int           // counted from it
 	ahead    time.Duration // of the site's time, before that of the system
 	ledger   *node
 	replicas []*node
@@ -43,15 +45,15 @@ type site struct {
 	account  *account
 	readers  readers
 	inputs   int
-	missing  map[string]float64    // share of the inputs called safe that are critical, by model version
-	defers   deferral              // of what is called safe
-	old      []input               // that clients may send again
-	full     bool                  // the ledger's disk
-	lags     bool                  // the ledger has not got the newest receipt key yet
-	idle     bool                  // the ledger's daemon decides nothing
-	copied   time.Time             // when the ledger was copied
-	answers  string                // the alarm that the next policy answers; empty for none
-	verdicts map[ckdv1.Verdict]int // of the ledger, at the comparisons
+	missing  map[string]float64                   // share of the inputs called safe that are critical, by model version
+	defers   deferral                             // of what is called safe
+	old      []input                              // that clients may send again
+	full     bool                                 // the ledger's disk
+	lags     bool                                 // the ledger has not got the newest receipt key yet
+	backedUp time.Time                            // when the ledger was last backed up
+	listed   map[promiseKey]*ckdv1.PromiseFigures // by the ledger when it last answered
+	answers  string                               // the alarm that the next policy answers; empty for none
+	verdicts map[ckdv1.Verdict]int                // of the ledger, at the comparisons
 }
 
 // deferral says whether what is called safe has to be deferred, because an alarm is up.
@@ -67,10 +69,19 @@ const (
 type node struct {
 	*testbed.Daemon // nil while it is down
 	*client.Client
-	site *site
-	name string
-	skew time.Duration // of its clock
-	args []string
+	site   *site
+	name   string
+	skew   time.Duration // of its clock
+	args   []string
+	starts int
+	caps   map[string]*capped // by policy, since it started
+	issued map[receipt.Stratum]*issued
+}
+
+// issued counts what a daemon has issued of a stratum since it started.
+type issued struct {
+	inputs, reviews, exceeded int
+	expected                  float64 // sum of pi, where reviews are drawn
 }
 
 // The model: its first two classes are safe, the others critical.
@@ -88,7 +99,7 @@ func newSite(t *testing.T, seed uint64, begun time.Time, replicas int) *site {
 	s.binary = testbed.Build(t, "../../cmd/ckd", "-ldflags", "-X github.com/ckd-project/ckd/internal/clock.variable="+clockVariable)
 	s.setTime(begun)
 	listen := "unix:" + s.path("ledger.sock")
-	s.ledger = s.newNode("ledger", listen, "--ledger", testbed.Ledger(t, s.binary))
+	s.ledger = s.newNode("ledger", listen, "--ledger-state", s.path("ledger.state"), "--ledger", testbed.Ledger(t, s.binary))
 	for i := range replicas {
 		name := fmt.Sprintf("replica%d", i)
 		s.replicas = append(s.replicas, s.newNode(name, "unix:"+s.path(name+".sock"), "--ledger-at", listen, "--ledger-state", s.path(name+".state")))
@@ -161,10 +172,20 @@ func (n *node) start() {
 	c := exec.Command(n.site.binary, n.args...)
 	c.Env = append(os.Environ(), clockVariable+"="+n.site.path(n.name+".clock"))
 	n.Daemon = testbed.Start(n.site.T, c, 1)
+	n.starts++
+	n.caps, n.issued = map[string]*capped{}, map[receipt.Stratum]*issued{}
 	var err error
 	if n.Client, err = client.Dial(n.GRPC[0]); err != nil {
 		n.site.Fatal(err)
 	}
+}
+
+// process names the process of the daemon.
+func (n *node) process() string { return fmt.Sprintf("%s, start %d", n.name, n.starts) }
+
+// isRunning reports whether a process runs.
+func (s *site) isRunning(process string) bool {
+	return slices.ContainsFunc(s.nodes(), func(n *node) bool { return n.process() == process })
 }
 
 // stop ends the daemon as a deployment does.
@@ -188,9 +209,18 @@ func (n *node) down() {
 	n.Daemon, n.Client = nil, nil
 }
 
-// fillDisk lets the ledger write nothing beyond the first KiB of any file, or ends that.
+// fillDisk lets the ledger write nothing beyond the first KiB of any file, or ends that. Meanwhile the
+// ledger is not told of decisions, and the daemons know what it said before.
 func (s *site) fillDisk(full bool) {
 	s.Helper()
+	if full {
+		s.listed, s.account.stuck = s.compare().promises, s.now()
+	} else {
+		s.account.stuck = time.Time{}
+		for d := range s.account.all() {
+			d.untold = d.untold && !s.isRunning(d.process)
+		}
+	}
 	var limit unix.Rlimit
 	pid := s.ledger.Process.Process.Pid
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &limit); err != nil {
@@ -204,7 +234,15 @@ func (s *site) fillDisk(full bool) {
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &limit, nil); err != nil {
 		s.Fatal(err)
 	}
+	if full { // it notices when it is to write, and the daemons after a minute
+		s.decideAll(10)
+		s.setTime(s.now().Add(2 * time.Minute))
+	}
+	s.told()
 }
+
+// ledgerFolder returns the folder of the ledger.
+func (s *site) ledgerFolder() string { return s.ledger.args[len(s.ledger.args)-1] }
 
 // addKey puts a new receipt key in force; those before go on opening receipts. Equal inputs are no longer
 // drawn alike.
@@ -323,12 +361,10 @@ func (s *site) writePolicy(month int, t terms) {
 	})
 	s.learnPolicy(t)
 	if s.answers != "" {
-		s.answers, s.account.cleared[0] = "", s.now()
+		s.answers = ""
+		s.account.end(0, s.now())
 	}
 }
-
-// usual is what the policies promise.
-var usual = terms{rate: 0.5, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 2e6}
 
 // learnPolicy notes the hash of the policy in force.
 func (s *site) learnPolicy(t terms) {
@@ -363,15 +399,16 @@ type input struct {
 func (s *site) newInput(predicted int, certain bool, truth int) input {
 	s.inputs++
 	in := input{id: fmt.Sprintf("case/%d", s.inputs), predicted: predicted, certain: certain, truth: truth}
-	for range passes {
+	for pass := range passes {
 		weights, sum := [4]float64{}, 0.0
+		apart := float64(pass % 2) // passes that hardly differ would be deferred
 		for k := range weights {
 			weights[k] = 0.8 + 0.4*s.rand.Float64()
 			switch {
 			case k == predicted && certain:
-				weights[k] *= 20 + 60*s.rand.Float64()
+				weights[k] *= 25 + 30*apart + 20*s.rand.Float64()
 			case k == predicted:
-				weights[k] *= 2
+				weights[k] *= 2 + 0.5*apart
 			}
 			sum += weights[k]
 		}
@@ -429,16 +466,17 @@ func (n *node) decide(version string, inputs []input) {
 			s.Fatalf("%s: input %s: %v, %v", n.name, in.id, r.Err, err)
 		}
 		d := &decision{id: in.id, receipt: r.Receipt(), number: number, at: time.UnixMicro(opened.Time).UTC(), stratum: opened.Stratum,
-			pi: float64(opened.Propensity), review: opened.Review, predicted: in.predicted, truth: in.truth}
-		s.check(n, in, r, &opened, s.terms[r.Policy.GetHash()])
-		s.account.add(promiseKey{r.Policy.GetHash(), version}, s.terms[r.Policy.GetHash()], d)
+			pi: float64(opened.Propensity), review: opened.Review, predicted: int(opened.Predicted), truth: in.truth, process: n.process(), untold: s.full}
+		hash := r.Policy.GetHash()
+		s.check(n, in, r, d, hash)
+		s.account.add(promiseKey{hash, version}, s.terms[hash], d)
 		s.readers.take(d)
 	}
 }
 
 // check compares a decision with what the policy says of its input, and with its receipt.
-func (s *site) check(n *node, in input, r client.Result, opened *receipt.Receipt, t terms) {
-	want := receipt.Deferred
+func (s *site) check(n *node, in input, r client.Result, d *decision, hash string) {
+	want, t := receipt.Deferred, s.terms[hash]
 	switch {
 	case in.certain && isCritical(in.predicted):
 		want = receipt.CalledCritical
@@ -446,19 +484,54 @@ func (s *site) check(n *node, in input, r client.Result, opened *receipt.Receipt
 		want = receipt.CalledSafe
 	}
 	surges := want == receipt.CalledSafe && r.Decomposition.GetDecision().GetReason() == ckdv1.DecisionReason_DECISION_REASON_VIOLATED
-	least, most := t.pi(want, surges)
+	pi := t.pi(want, surges)
+	gives := false
+	if t.cap > 0 && !surges {
+		if n.caps[hash] == nil {
+			n.caps[hash] = &capped{perHour: t.cap}
+		}
+		var factor float64
+		factor, gives = n.caps[hash].draw(&t, want, d.at)
+		switch pi *= factor; {
+		case factor == 1:
+		case factor > 0.1:
+			s.account.note(s.day/30, "capped")
+		default:
+			s.account.note(s.day/30, "capped least")
+		}
+	}
+	n.count(d, gives, t.free && want == receipt.CalledCritical)
 	switch {
-	case opened.Stratum != want || int(opened.Predicted) != in.predicted:
+	case d.stratum != want || d.predicted != in.predicted:
 		s.account.problem("%s: input %s is of stratum %v and class %d, expected %v and %d: %v", n.name, in.id,
-			opened.Stratum, opened.Predicted, want, in.predicted, r.Decomposition.GetDecision())
-	case opened.Propensity < float32(least) || opened.Propensity > float32(most) || opened.Review != r.Review():
-		s.account.problem("%s: input %s of stratum %v is reviewed with a probability of %v (%v), expected %v to %v", n.name, in.id, want,
-			opened.Propensity, r.Review(), least, most)
+			d.stratum, d.predicted, want, in.predicted, r.Decomposition.GetDecision())
+	case math.Abs(d.pi-pi) > 1e-6*pi || d.review != r.Review():
+		s.account.problem("%s: input %s of stratum %v is reviewed with a probability of %v (%v), expected %v", n.name, in.id, want,
+			d.pi, r.Review(), pi)
 	case want == receipt.CalledSafe && (s.defers == never && surges || s.defers == always && !surges):
 		s.account.problem("%s: input %s, which is called safe, is deferred: %v", n.name, in.id, surges)
 	case r.Retained() != (want != receipt.Deferred && !surges):
 		s.account.problem("%s: input %s of stratum %v is retained: %v", n.name, in.id, want, r.Retained())
-	case time.UnixMicro(opened.Time).Sub(s.now().Add(n.skew)).Abs() > time.Hour:
-		s.account.problem("%s: input %s was decided at %v, it is %v", n.name, in.id, time.UnixMicro(opened.Time), s.now())
+	case d.at.Sub(s.now().Add(n.skew)).Abs() > time.Hour:
+		s.account.problem("%s: input %s was decided at %v, it is %v", n.name, in.id, d.at, s.now())
+	}
+}
+
+// count counts a decision of the daemon. Of a free one nothing is drawn.
+func (n *node) count(d *decision, exceeded, free bool) {
+	i := n.issued[d.stratum]
+	if i == nil {
+		i = &issued{}
+		n.issued[d.stratum] = i
+	}
+	i.inputs++
+	if !free {
+		i.expected += d.pi
+	}
+	if d.review {
+		i.reviews++
+	}
+	if exceeded {
+		i.exceeded++
 	}
 }

@@ -21,19 +21,39 @@ import (
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// agree waits until all that the site says agrees with the account, and returns what still does not after
-// a while. Nothing may be sent meanwhile.
-func agree(s *site) (disagreements []string) {
+// agree compares what the daemons of the site say with the account, and further surfaces of a ledger that is
+// up. Nothing may be sent meanwhile.
+func agree(s *site, further ...func(*comparison)) *comparison {
 	s.Helper()
-	const patience = 20 * time.Second // after a costly sample the page rests for up to 15
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		c := &comparison{site: s, at: s.now()}
-		c.run()
-		if len(c.found) == 0 || time.Now().After(end) {
-			c.export()
-			all := slices.Concat(s.account.problems, c.found)
-			s.account.problems = nil
-			return all
+	c := &comparison{site: s, at: s.now()}
+	if s.ledger.Daemon != nil {
+		c.wait(c.list)
+		c.wait(c.metrics)
+	}
+	for _, n := range s.nodes() {
+		c.wait(func() { c.node(n) })
+		c.wait(func() { c.series(n) })
+		c.wait(func() { c.page(n) })
+	}
+	if s.ledger.Daemon != nil {
+		for _, surface := range further {
+			c.wait(func() { surface(c) })
+		}
+	}
+	c.found = slices.Concat(s.account.problems, c.found)
+	s.account.problems = nil
+	return c
+}
+
+// wait looks at a surface until it agrees, and notes what still does not after a while.
+func (c *comparison) wait(surface func()) {
+	const patience = 10 * time.Second
+	before := len(c.found)
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		c.found = c.found[:before]
+		surface()
+		if len(c.found) == before || time.Now().After(end) {
+			return
 		}
 	}
 }
@@ -58,26 +78,9 @@ func (c *comparison) equal(where, what string, got, want float64) {
 	}
 }
 
-func (c *comparison) run() {
-	if c.ledger.Daemon != nil {
-		c.listed()
-		c.metrics()
-	}
-	for _, n := range c.nodes() {
-		c.node(n)
-	}
-}
-
-// listed compares what the ledger lists with the account.
-func (c *comparison) listed() {
-	list, err := c.ledger.Outcomes().ListPromises(c.Context(), &ckdv1.ListPromisesRequest{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	c.promises, c.evidence = map[promiseKey]*ckdv1.PromiseFigures{}, c.account.evidence(c.at)
-	for _, p := range list.GetPromises() {
-		c.promises[promiseKey{p.GetPromise().GetPolicy().GetHash(), p.GetPromise().GetModelVersion()}] = p
-	}
+// list compares what the ledger lists with the account.
+func (c *comparison) list() {
+	c.promises, c.evidence = byKey(c.site.list()), c.account.evidence(c.at)
 	for k := range c.promises {
 		if c.account.promises[k] == nil {
 			c.differ("ledger", "%v is listed, and nothing was decided", k)
@@ -94,6 +97,54 @@ func (c *comparison) listed() {
 	}
 }
 
+// byKey returns figures by the promises that they are of.
+func byKey(list []*ckdv1.PromiseFigures) map[promiseKey]*ckdv1.PromiseFigures {
+	all := map[promiseKey]*ckdv1.PromiseFigures{}
+	for _, p := range list {
+		all[promiseKey{p.GetPromise().GetPolicy().GetHash(), p.GetPromise().GetModelVersion()}] = p
+	}
+	return all
+}
+
+// figures compares what ckd outcomes figures prints with what the ledger lists.
+func (c *comparison) figures() {
+	const where = "outcomes figures"
+	printed := &ckdv1.ListPromisesResponse{}
+	if err := protojson.Unmarshal([]byte(c.command("outcomes", "figures", "--addr", c.ledger.GRPC[0], "--format", "json")), printed); err != nil {
+		c.Fatalf("%s: %v", where, err)
+	}
+	if n := len(printed.GetPromises()); n != len(c.promises) {
+		c.differ(where, "%d promises, expected %d", n, len(c.promises))
+	}
+	for k, p := range byKey(printed.GetPromises()) {
+		c.same(where, p, c.promises[k])
+	}
+}
+
+// text looks for each statement among what ckd outcomes figures prints for people.
+func (c *comparison) text() {
+	text := c.command("outcomes", "figures", "--addr", c.ledger.GRPC[0], "--all")
+	for k, p := range c.promises {
+		if line := fmt.Sprintf("version %s, policy %.12s: %s\n", k.version, k.policy, p.GetPromise().GetStatement()); !strings.Contains(text, line) {
+			c.differ("outcomes figures", "no line %q", line)
+		}
+	}
+}
+
+// same compares figures with those that the ledger lists, which may have been computed at another time.
+func (c *comparison) same(where string, got, want *ckdv1.PromiseFigures) {
+	if want == nil {
+		c.differ(where, "shows a promise that the ledger does not list: %v", got.GetPromise())
+		return
+	}
+	before := want.Promise.Time
+	want.Promise.Time = got.Promise.Time
+	if !proto.Equal(got, want) {
+		c.differ(where, "shows otherwise than the ledger lists: %s", difference(got, want))
+	}
+	want.Promise.Time = before
+}
+
 func (c *comparison) promise(where string, got *ckdv1.PromiseFigures, want *promise) {
 	strata := want.strata(c.at)
 	for _, g := range got.GetStrata() {
@@ -104,7 +155,7 @@ func (c *comparison) promise(where string, got *ckdv1.PromiseFigures, want *prom
 		}{
 			{"decisions", g.GetDecisions(), w.decisions}, {"eligible", g.GetEligible(), w.decisions}, {"receipts", g.GetReceipts(), w.decisions},
 			{"reviews", g.GetReviews(), w.reviews}, {"due", g.GetDue(), w.due}, {"arrived", g.GetArrived(), w.arrived},
-			{"overdue", g.GetOverdue(), w.overdue}, {"apart", g.GetApart(), w.apart}, {"untold", g.GetUntold(), 0},
+			{"overdue", g.GetOverdue(), w.overdue}, {"apart", g.GetApart(), w.apart}, {"untold", g.GetUntold(), w.untold},
 		} {
 			c.equal(where, n.what, float64(n.got), float64(n.want))
 		}
@@ -151,7 +202,8 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 		f := got.GetMature().GetFigures()[i]
 		g, where := f.GetMonitor(), fmt.Sprintf("%s: alarm of the %s", where, []string{"FNR", "miss rate"}[i])
 		c.equal(where, "the evidence", g.GetEvidence(), w.value)
-		c.equal(where, "the line", f.GetLine(), want.lines[i])
+		line := want.lines[i].on(c.at)
+		c.equal(where, "the line", f.GetLine(), line)
 		if g.GetRaised() != w.raised {
 			c.differ(where, "is up: %v, expected %v", g.GetRaised(), w.raised)
 		}
@@ -159,7 +211,7 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 			c.differ(where, "was raised by the day %v, expected %v", g.GetRaisedBy().AsTime(), w.raisedBy)
 		}
 		alarm = alarm || w.raised
-		doubt = doubt || w.isDoubtful() || f.GetAverage().GetLow() > want.lines[i] || f.GetModelAverage().GetLow() > want.lines[i]
+		doubt = doubt || w.isDoubtful() || f.GetAverage().GetLow() > line || f.GetModelAverage().GetLow() > line
 	}
 	p := got.GetPromise()
 	c.verdicts[p.GetVerdict()]++
@@ -169,63 +221,124 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 	if inDoubt := p.GetVerdict() == ckdv1.Verdict_VERDICT_IN_DOUBT; !alarm && inDoubt != doubt {
 		c.differ(where, "the verdict is %v, it is in doubt: %v", p.GetVerdict(), doubt)
 	}
+	c.statement(where, got)
 	if why := want.mayHold(c.at); why != "" && p.GetVerdict() == ckdv1.Verdict_VERDICT_HOLDING {
 		c.differ(where, "the promise is said to hold although %s", why)
 	}
 }
 
-// node compares what a daemon says about the policy in force with what the ledger lists.
+// opening are the words that a statement begins with, by verdict.
+var opening = map[ckdv1.Verdict][]string{
+	ckdv1.Verdict_VERDICT_VIOLATED: {"The promise is violated: "},
+	ckdv1.Verdict_VERDICT_IN_DOUBT: {"Whether the promise holds is in doubt: "},
+	ckdv1.Verdict_VERDICT_HOLDING:  {"The promise holds. "},
+	ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: {"Too few outcomes to tell whether the promise holds", "The alarm was cleared on ",
+		"Whether the promise holds is not known: "},
+}
+
+// statement compares what is said of a promise in words with its verdict, the alarms and the counts.
+func (c *comparison) statement(where string, p *ckdv1.PromiseFigures) {
+	said := p.GetPromise().GetStatement()
+	if !slices.ContainsFunc(opening[p.GetPromise().GetVerdict()], func(words string) bool { return strings.HasPrefix(said, words) }) {
+		c.differ(where, "the verdict is %v, the statement: %s", p.GetPromise().GetVerdict(), said)
+	}
+	var counts []string
+	for i, name := range []string{"critical FNR", "critical miss rate"} {
+		if up := strings.Contains(said, "the "+name+" is above "); up != c.evidence[i].raised {
+			c.differ(where, "the alarm of the %s is up: %v, the statement: %s", name, c.evidence[i].raised, said)
+		}
+		f := p.GetMature().GetFigures()[i]
+		counts = append(counts, fmt.Sprintf(", by %d outcomes, %d of them critical", f.GetOutcomes(), f.GetCritical()))
+	}
+	if strings.Contains(said, " of them critical") && !strings.Contains(said, counts[0]) && !strings.Contains(said, counts[1]) {
+		c.differ(where, "expected %q, the statement: %s", counts, said)
+	}
+}
+
+// node compares what a daemon says about the policy in force in GetModel and /healthz.
 func (c *comparison) node(n *node) {
 	m := n.model()
 	_, health, _ := n.Get("/healthz")
-	c.faults(n)
-	if c.ledger.Daemon == nil {
-		if !strings.Contains(health, "has not answered") {
-			c.differ(n.name, "/healthz does not say that the ledger is away:\n%s", health)
-		}
-		return
+	if said := strings.Contains(health, "has not answered"); said == c.answers() {
+		c.differ(n.name, "/healthz says that the ledger is away: %v, expected %v:\n%s", said, !said, health)
 	}
-	listed := map[string]*ckdv1.PromiseFigures{}
-	for k, p := range c.promises {
-		if k.policy == m.GetPolicy().GetHash() {
-			listed[k.version] = p
+	heard, violated, inForce := c.heard(), false, 0
+	for k, p := range heard {
+		if k.policy != c.policy {
+			continue
+		}
+		inForce++
+		if p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
+			violated = true
+			if !strings.Contains(health, p.GetPromise().GetStatement()) {
+				c.differ(n.name, "/healthz does not say of %v: %s\n%s", k, p.GetPromise().GetStatement(), health)
+			}
 		}
 	}
-	violated := false
 	for _, p := range m.GetPromises() {
-		want := listed[p.GetModelVersion()]
+		want := heard[promiseKey{m.GetPolicy().GetHash(), p.GetModelVersion()}]
 		if want == nil || !sameButTime(p, want.GetPromise()) {
 			c.differ(n.name, "GetModel has the promise\n%v\nand the ledger\n%v", p, want.GetPromise())
 		}
 	}
-	if len(m.GetPromises()) != len(listed) {
-		c.differ(n.name, "GetModel has %d promises, the ledger %d", len(m.GetPromises()), len(listed))
-	}
-	for _, p := range listed {
-		violated = violated || p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED
+	if len(m.GetPromises()) != inForce {
+		c.differ(n.name, "GetModel has %d promises, the ledger %d", len(m.GetPromises()), inForce)
 	}
 	if said := strings.Contains(health, "is violated"); said != violated {
 		c.differ(n.name, "/healthz says that a promise is violated: %v, expected %v:\n%s", said, violated, health)
 	}
-	c.page(n, listed)
+	if said := strings.Contains(health, "cannot be written"); said != (c.full && n == c.ledger) {
+		c.differ(n.name, "/healthz says that the ledger cannot be written: %v, expected %v:\n%s", said, !said, health)
+	}
 }
 
-// faults compares what a daemon says is wrong between it and the ledger with what is.
-func (c *comparison) faults(n *node) {
+// heard returns what the daemons know of promises: what the ledger lists, or listed when it last answered.
+func (c *comparison) heard() map[promiseKey]*ckdv1.PromiseFigures {
+	if c.answers() {
+		return c.promises
+	}
+	return c.listed
+}
+
+// answers reports whether the ledger answers its daemons. While it cannot write it does not, for they have
+// decisions to tell of.
+func (c *comparison) answers() bool { return c.ledger.Daemon != nil && !c.full }
+
+// series compares the series of a daemon that say what is wrong between it and the ledger, which alarms are
+// up, and what it has issued.
+func (c *comparison) series(n *node) {
 	isSkewed := func(n *node) bool { return n.skew != 0 }
-	expected := map[string]bool{"away": c.ledger.Daemon == nil, "clock": isSkewed(n)}
+	answers := c.answers()
+	expected := map[string]bool{"away": !answers, "clock": answers && isSkewed(n)}
 	if n == c.ledger {
-		expected["replicas"] = c.lags || slices.ContainsFunc(c.replicas, isSkewed)
+		expected["replicas"] = answers && (c.lags || slices.ContainsFunc(c.replicas, isSkewed))
+		expected["disk"] = c.full
 	} else {
-		expected["receipt_key"] = c.lags
+		expected["receipt_key"] = answers && c.lags
 	}
 	m := n.Metrics()
-	for _, fault := range []string{"away", "unheard", "other_ledger", "clock", "receipt_key", "policy", "state", "replicas"} {
+	for _, fault := range []string{"away", "unheard", "other_ledger", "clock", "receipt_key", "policy", "state", "replicas", "disk"} {
 		got, found := m.Value("ckd_ledger_fault", "fault", fault)
 		if !found || (got == 1) != expected[fault] {
 			c.differ(n.name, "ckd_ledger_fault for %s is %v, expected %v", fault, got, expected[fault])
 		}
 	}
+	for i, figure := range []string{"critical_fnr", "critical_miss_rate"} {
+		raised, _ := m.Value("ckd_alarm_raised_timestamp_seconds", "figure", figure, "class", "")
+		ended, _ := m.Value("ckd_alarm_ended_timestamp_seconds", "figure", figure, "class", "")
+		if up := raised > 0 && ended == 0; c.ledger.Daemon != nil && up != c.evidence[i].raised {
+			c.differ(n.name, "the alarm of %s was raised at %v and ended at %v, it is up: %v", figure, raised, ended, !up)
+		}
+	}
+	exceeded := 0
+	for stratum := receipt.Deferred; stratum <= receipt.CalledSafe; stratum++ {
+		i := cmp.Or(n.issued[stratum], &issued{})
+		exceeded += i.exceeded
+		c.equal(n.name, "ckd_receipts_eligible_total", m.Sum("ckd_receipts_eligible_total", "stratum", stratum.String()), float64(i.inputs))
+		c.equal(n.name, "ckd_reviews_total", m.Sum("ckd_reviews_total", "stratum", stratum.String()), float64(i.reviews))
+		c.equal(n.name, "ckd_audit_propensity_total", m.Sum("ckd_audit_propensity_total", "stratum", stratum.String()), i.expected)
+	}
+	c.equal(n.name, "ckd_audit_cap_exceeded_total", m.Sum("ckd_audit_cap_exceeded_total"), float64(exceeded))
 }
 
 func sameButTime(a, b *ckdv1.Promise) bool {
@@ -235,7 +348,11 @@ func sameButTime(a, b *ckdv1.Promise) bool {
 }
 
 // page compares the promises that the triage page shows.
-func (c *comparison) page(n *node, listed map[string]*ckdv1.PromiseFigures) {
+func (c *comparison) page(n *node) {
+	listed := c.heard()
+	if n == c.ledger { // it reads the ledger itself
+		listed = c.promises
+	}
 	_, text, _ := n.Get("/triage/state?model=" + modelName)
 	var state struct {
 		Model struct{ Promises []json.RawMessage }
@@ -243,24 +360,22 @@ func (c *comparison) page(n *node, listed map[string]*ckdv1.PromiseFigures) {
 	if err := json.Unmarshal([]byte(text), &state); err != nil {
 		c.Fatalf("%s: %v", n.name, err)
 	}
-	if len(state.Model.Promises) != len(listed) {
-		c.differ(n.name, "the page shows %d promises, expected %d", len(state.Model.Promises), len(listed))
+	missing := 0
+	for k := range listed {
+		if k.policy == c.policy {
+			missing++
+		}
 	}
 	for _, text := range state.Model.Promises {
 		shown := &ckdv1.PromiseFigures{}
 		if err := protojson.Unmarshal(text, shown); err != nil {
 			c.Fatalf("%s: %v", n.name, err)
 		}
-		want := listed[shown.GetPromise().GetModelVersion()]
-		if want == nil {
-			c.differ(n.name, "the page shows a promise that the ledger does not list: %v", shown.GetPromise())
-			continue
-		}
-		want = proto.CloneOf(want)
-		shown.Promise.Time, want.Promise.Time = nil, nil
-		if !proto.Equal(shown, want) {
-			c.differ(n.name, "the page shows otherwise than the ledger lists: %s", difference(shown, want))
-		}
+		c.same(n.name+": the page", shown, listed[promiseKey{shown.GetPromise().GetPolicy().GetHash(), shown.GetPromise().GetModelVersion()}])
+		missing--
+	}
+	if missing != 0 {
+		c.differ(n.name, "the page shows %d promises too few", missing)
 	}
 }
 
@@ -334,6 +449,9 @@ func (c *comparison) metrics() {
 		if got := m.Count(name); got != n {
 			c.differ(where, "%d series %s, expected %d", got, name, n)
 		}
+	}
+	if failed, _ := m.Value("ckd_ledger_failed_writes_total"); c.full && failed == 0 {
+		c.differ(where, "no write has failed, and the disk is full")
 	}
 	for status, n := range c.account.statuses {
 		c.equal(where, "outcomes answered as "+status, m.Sum("ckd_outcomes_total", "status", status), float64(n))
@@ -410,11 +528,23 @@ func (c *comparison) line(where string, k promiseKey, d *decision, e *exported) 
 // command runs a command of ckd at the site's time, which must succeed.
 func (s *site) command(args ...string) (stdout string) {
 	s.Helper()
-	c := exec.CommandContext(s.Context(), s.binary, args...)
-	c.Env = append(os.Environ(), clockVariable+"="+s.path(s.ledger.name+".clock"))
-	r := testbed.Run(s.T, c)
+	r := s.run(args)
 	if r.Code != 0 {
 		s.Fatalf("ckd %s: exit %d\n%s", strings.Join(args, " "), r.Code, r.Stderr)
 	}
 	return r.Stdout
+}
+
+// refused runs a command of ckd that must fail, and say why.
+func (s *site) refused(why string, args ...string) {
+	s.Helper()
+	if r := s.run(args); r.Code != 1 || !strings.Contains(r.Stderr, why) {
+		s.Errorf("ckd %s: exit %d, expected 1 and %q\n%s%s", strings.Join(args, " "), r.Code, why, r.Stdout, r.Stderr)
+	}
+}
+
+func (s *site) run(args []string) testbed.Result {
+	c := exec.CommandContext(s.Context(), s.binary, args...)
+	c.Env = append(os.Environ(), clockVariable+"="+s.path(s.ledger.name+".clock"))
+	return testbed.Run(s.T, c)
 }

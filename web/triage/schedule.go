@@ -1,6 +1,10 @@
 package triage
 
-import "time"
+import (
+	"time"
+
+	"github.com/ckd-project/ckd/internal/clock"
+)
 
 const (
 	stepTime    = 15 * time.Second // step of the history; interval of samples while nobody asks
@@ -21,7 +25,7 @@ type schedule struct {
 
 // rest returns the least pause after a sample, which is costly where there are many models.
 func (s *schedule) rest() time.Duration {
-	return min(stepTime, max(watchedTime, restFactor*s.took))
+	return clock.Every(min(stepTime, max(watchedTime, restFactor*s.took)))
 }
 
 // fresh reports whether the last sample is too new to take another one.

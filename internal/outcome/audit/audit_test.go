@@ -234,6 +234,24 @@ func TestCap(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a burst after a quiet hour", func(t *testing.T) {
+		a := NewAuditor(modelOf(policy.Audit{Rate: 0.5, M: 1, Cap: 12}))
+		draw := func(now int64, critical bool) Drawn {
+			return a.Draw(key, now, retained, critical, nan, nil, 30, nil)
+		}
+		for range 100 {
+			draw(1e15, false)
+		}
+		if got := draw(1e15+hour, false).Propensity; got != 0.5 {
+			t.Errorf("%v, expected 0.5: the audits of an hour before are no longer in the average", got)
+		}
+		for range 10 { // 30 audits an hour, in the average of the last ten minutes
+			draw(1e15+3*hour, true)
+		}
+		if got := draw(1e15+3*hour+10*second, false); got.Propensity != 0.05 || !got.Exceeded {
+			t.Errorf("%+v, expected the cap to give way after a burst of inputs called critical", got)
+		}
+	})
 	t.Run("a clock set back", func(t *testing.T) {
 		a := NewAuditor(modelOf(policy.Audit{Rate: 1, M: 1, Cap: 1}))
 		for _, now := range []int64{1e15, 1e15 - hour, 1e15 - hour + second} {

@@ -60,6 +60,7 @@ func (a *Auditor) Draw(key *receipt.DrawKey, now int64, d policy.Decision, calle
 	case drawn.Stratum == receipt.CalledCritical:
 		drawn.Free = a.plan.audit.PredictedCritical == policy.CriticalFree
 		if !drawn.Free {
+			a.limiter.factorAt(now) // begins a second
 			a.limiter.add(&a.limiter.critical, propensity)
 		}
 	case drawn.Stratum == receipt.CalledSafe:

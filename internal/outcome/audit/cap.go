@@ -17,16 +17,16 @@ const (
 // limiter lowers propensities so that audits stay within a cap, smoothly and by what was issued
 // before alone: never by labels, and not by the draws themselves.
 //
-// It adds up the propensities before the cap, and once a second gets from them an average rate with
-// exponential weights. The draws of a second so share one factor, which only earlier seconds
-// decided. In the first ten minutes the average is too low, so that there may be more audits.
+// It adds up the propensities before the cap, and with the first draw of each second gets from them an
+// average rate with exponential weights. The draws of a second so share one factor, which only earlier
+// seconds decided. In the first ten minutes the average is too low, so that there may be more audits.
 type limiter struct {
 	perHour float64       // the cap; 0 for none
 	factor  atomic.Uint64 // float64 bits, in [leastFactor, 1]
 	giving  atomic.Bool   // the cap gives way: even the least factor exceeds it
 
 	ticked         atomic.Int64  // when the averages were last brought up to date
-	safe, critical atomic.Uint64 // propensities since then, in parts of unit
+	safe, critical atomic.Uint64 // propensities of the second since then, in parts of unit
 
 	mu                   sync.Mutex
 	safeSum, criticalSum float64 // weighted sums of propensities
@@ -57,8 +57,8 @@ func (l *limiter) factorAt(now int64) (factor float64, gives bool) {
 // tick brings the averages up to date. A clock that was set back counts as standing still.
 func (l *limiter) tick(now int64) {
 	decay := math.Exp(-float64(max(now-l.ticked.Swap(now), 0)) / memory)
-	l.safeSum = l.safeSum*decay + float64(l.safe.Swap(0))/unit
-	l.criticalSum = l.criticalSum*decay + float64(l.critical.Swap(0))/unit
+	l.safeSum = (l.safeSum + float64(l.safe.Swap(0))/unit) * decay
+	l.criticalSum = (l.criticalSum + float64(l.critical.Swap(0))/unit) * decay
 	const perHour = float64(hour) / memory
 	left, wanted := l.perHour-l.criticalSum*perHour, l.safeSum*perHour
 	if wanted <= left {

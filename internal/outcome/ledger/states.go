@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ckd-project/ckd/internal/clock"
 	"github.com/ckd-project/ckd/internal/outcome/promise"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
 	"github.com/ckd-project/ckd/internal/outcome/store"
@@ -117,7 +118,7 @@ func (l *Ledger) compute() ([]*promise.Promise, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.last.Store(&recent{states: states, alarms: l.alarms(), until: began.Add(share * time.Since(began))})
+	l.last.Store(&recent{states: states, alarms: l.alarms(), until: began.Add(clock.Every(share * time.Since(began)))})
 	return states, nil
 }
 

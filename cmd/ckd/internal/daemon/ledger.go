@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ckd-project/ckd/client"
 	"github.com/ckd-project/ckd/internal/clock"
@@ -457,8 +460,8 @@ func (k *keeper) watchReplicas() {
 }
 
 // readFigures asks for all figures of the policies in force, now and then while somebody looks at them.
-// Without the right to read them, the short figures of the ledger's answers have to do. The caller holds
-// mu.
+// While the ledger does not tell them, those stand that it told last, under its present verdicts. Without
+// the right to read them, the short figures of its answers have to do. The caller holds mu.
 func (k *keeper) readFigures(ctx context.Context) {
 	looked := k.looked.Load()
 	if k.figures == nil || looked == nil || k.now().Sub(*looked) > 3*figuresEvery || time.Since(k.asked) < clock.Every(figuresEvery) {
@@ -477,16 +480,34 @@ func (k *keeper) readFigures(ctx context.Context) {
 	}
 	if failed != nil {
 		if !k.short {
-			k.log.Warn("the ledger does not tell all figures, of which the triage page then shows few: does the identity of ledger-token have the right outcomes?",
+			k.log.Warn("the ledger does not tell all figures, of which the triage page shows those told last, or few: does the identity of ledger-token have the right outcomes?",
 				zap.String("ledger", k.place), zap.Error(failed))
+		}
+		var last []*ckdv1.PromiseFigures
+		if told := k.told.Load(); told != nil && status.Code(failed) != codes.PermissionDenied {
+			last = *told
 		}
 		all = nil
 		for _, p := range k.shown {
-			all = append(all, outcomes.ShortFigures(p))
+			all = append(all, figuresUnder(p, last))
 		}
 	}
 	k.short = failed != nil
 	k.told.Store(&all)
+}
+
+// figuresUnder returns the figures that were told last of a promise, under its present verdict; short ones
+// where none were.
+func figuresUnder(p *ckdv1.Promise, last []*ckdv1.PromiseFigures) *ckdv1.PromiseFigures {
+	i := slices.IndexFunc(last, func(f *ckdv1.PromiseFigures) bool {
+		return f.GetPromise().GetPolicy().GetHash() == p.GetPolicy().GetHash() && f.GetPromise().GetModelVersion() == p.GetModelVersion()
+	})
+	if i < 0 {
+		return outcomes.ShortFigures(p)
+	}
+	f := proto.CloneOf(last[i])
+	f.Promise = p
+	return f
 }
 
 // inForce puts in force what is remembered, logs new verdicts, and has /healthz name alarms and violated

@@ -557,6 +557,38 @@ func (s *scripted) tellInParts(take func(*ckdv1.ReportIssuedRequest) error) {
 	}
 }
 
+// TestFiguresStand checks that the figures that were told last stand, under the present verdict, while the
+// ledger does not tell others, but not once they may not be read.
+func TestFiguresStand(t *testing.T) {
+	s, k, _ := newScripted(t, "")
+	promise := &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "m", Hash: s.policies[0].Hash}, ModelVersion: "v", Statement: "before"}
+	all := []*ckdv1.PromiseFigures{{Promise: promise, MatureCohorts: 7}}
+	var failed error
+	k.figures = func(context.Context, string) ([]*ckdv1.PromiseFigures, error) { return all, failed }
+	for _, c := range []struct {
+		failed    error
+		statement string
+		cohorts   uint32
+	}{
+		{nil, "before", 7},
+		{status.Error(codes.Unavailable, "the ledger stops"), "after", 7},
+		{status.Error(codes.PermissionDenied, "no right"), "after", 0},
+	} {
+		failed = c.failed
+		now := proto.CloneOf(promise)
+		now.Statement = c.statement
+		s.says(&ckdv1.ReportIssuedResponse{Promises: []*ckdv1.Promise{now}})
+		looked := k.now()
+		k.looked.Store(&looked)
+		k.asked = time.Time{}
+		k.rounds(t)
+		shown := *k.told.Load()
+		if len(shown) != 1 || shown[0].GetPromise().GetStatement() != c.statement || shown[0].GetMatureCohorts() != c.cohorts {
+			t.Errorf("%v: %v, expected the statement %q and %d cohorts", c.failed, shown, c.statement, c.cohorts)
+		}
+	}
+}
+
 // TestDisk checks that a ledger that cannot be written, or soon cannot, is an incident until it can.
 func TestDisk(t *testing.T) {
 	k := makeKeeper(&scripted{}, func() *receipt.Keys { return nil }, zap.NewNop(), &failedReloads{})
