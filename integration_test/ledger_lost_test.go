@@ -137,6 +137,31 @@ func TestLedgerRestored(t *testing.T) {
 	eventually(t, "the older copy is told what it lacks", func() bool { return f.decisions(t, keeper) == 900 })
 }
 
+// TestEndedProcessesAreTold restores a ledger after the daemons that told it have been restarted, its own too: it
+// learns what they issued before.
+func TestEndedProcessesAreTold(t *testing.T) {
+	t.Parallel()
+	f := newLedgered(t)
+	listen, state := "unix:"+filepath.Join(t.TempDir(), "s"), filepath.Join(t.TempDir(), "state.json")
+	keeps := func() *daemon { return f.serve(t, listen, "--ledger", f.ledger) }
+	replica := func() *daemon { return f.serve(t, "127.0.0.1:0", "--ledger-at", listen, "--ledger-state", state) }
+	keeper, other := keeps(), replica()
+	f.stream(t, keeper, "a", 100)
+	f.stream(t, other, "b", 20)
+	eventually(t, "the ledger knows of the first decisions", func() bool { return f.decisions(t, keeper) == 120 })
+	backup := filepath.Join(t.TempDir(), "backup.db")
+	mustRun(t, "outcomes", "backup", "--ledger", f.ledger, "--out", backup)
+	f.stream(t, keeper, "c", 200)
+	f.stream(t, other, "d", 40)
+	other.Stop()
+	keeper.Stop()
+	mustRun(t, "outcomes", "restore", "--from", backup, "--ledger", f.ledger, "--set-aside", "--by", "ann", "--reason", "a test")
+	keeper = keeps()
+	eventually(t, "the ledger is told again what its own daemon issued", func() bool { return f.decisions(t, keeper) >= 320 })
+	replica()
+	eventually(t, "and what a replica issued before its restart", func() bool { return f.decisions(t, keeper) == 360 })
+}
+
 // TestDeferNeedsLedger checks that a policy which acts on a breach is refused where nobody could tell of one.
 func TestDeferNeedsLedger(t *testing.T) {
 	t.Parallel()

@@ -82,10 +82,8 @@ type decision struct {
 	predicted int
 	truth     int // what a reader who errs in nothing finds
 	sampled   bool
-	deleted   bool   // its outcomes; what was counted of them stays
-	process   string // that decided
-	copied    bool   // the backup has that it was issued
-	untold    bool   // the ledger does not know, or not yet, that it was issued
+	deleted   bool // its outcomes; what was counted of them stays
+	untold    bool // the ledger does not know, or not yet, that it was issued
 	readings  []reading
 	found     *finding // by all readings; nil until it is asked for
 }

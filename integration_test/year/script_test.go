@@ -173,16 +173,13 @@ func (s *site) backUp() {
 	s.Helper()
 	s.command("outcomes", "backup", "--ledger", s.ledgerFolder(), "--out", s.path("backup.db"))
 	s.backedUp = s.now()
-	for d := range s.account.all() {
-		d.copied = true
-	}
 	if at, _ := s.ledger.Metrics().Value("ckd_ledger_backup_timestamp_seconds"); math.Abs(at-float64(s.backedUp.Unix())) > 60 {
 		s.Errorf("the last backup is said to be of %v, it is of %v", time.Unix(int64(at), 0).UTC(), s.backedUp)
 	}
 }
 
 // restore puts the backup in place of the ledger. What is missing is sent again: counts and alarms by the
-// daemons, answers by the readers. Counts of processes that have ended since, as the ledger's has, are lost.
+// daemons, also those of processes that have ended since, answers by the readers.
 func (s *site) restore() {
 	s.Helper()
 	alarms := s.raised()
@@ -200,9 +197,6 @@ func (s *site) restore() {
 	}
 	s.ledger.start()
 	s.account.statuses = map[string]int{}
-	for d := range s.account.all() {
-		d.untold = d.untold || !d.copied && !s.isRunning(d.process)
-	}
 	s.told()
 	if alarms != [2]time.Time{} {
 		s.expectAlarm(true)

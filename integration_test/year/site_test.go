@@ -73,7 +73,6 @@ type node struct {
 	name   string
 	skew   time.Duration // of its clock
 	args   []string
-	starts int
 	caps   map[string]*capped // by policy, since it started
 	issued map[receipt.Stratum]*issued
 }
@@ -172,20 +171,11 @@ func (n *node) start() {
 	c := exec.Command(n.site.binary, n.args...)
 	c.Env = append(os.Environ(), clockVariable+"="+n.site.path(n.name+".clock"))
 	n.Daemon = testbed.Start(n.site.T, c, 1)
-	n.starts++
 	n.caps, n.issued = map[string]*capped{}, map[receipt.Stratum]*issued{}
 	var err error
 	if n.Client, err = client.Dial(n.GRPC[0]); err != nil {
 		n.site.Fatal(err)
 	}
-}
-
-// process names the process of the daemon.
-func (n *node) process() string { return fmt.Sprintf("%s, start %d", n.name, n.starts) }
-
-// isRunning reports whether a process runs.
-func (s *site) isRunning(process string) bool {
-	return slices.ContainsFunc(s.nodes(), func(n *node) bool { return n.process() == process })
 }
 
 // stop ends the daemon as a deployment does.
@@ -197,8 +187,15 @@ func (n *node) stop() {
 	n.down()
 }
 
-// kill ends the daemon at once.
+// kill ends the daemon at once, once it has kept what it issued.
 func (n *node) kill() {
+	n.decide("v1", n.site.traffic("v1", 1))
+	began := time.Now()
+	n.site.setTime(n.site.now().Add(2 * time.Minute))
+	testbed.Eventually(n.site.T, n.name+" keeps what it issued", func() bool {
+		info, err := os.Stat(n.site.path(n.name + ".state.issued"))
+		return err == nil && info.ModTime().After(began)
+	})
 	_ = n.Process.Process.Kill()
 	<-n.Exited
 	n.down()
@@ -218,7 +215,7 @@ func (s *site) fillDisk(full bool) {
 	} else {
 		s.account.stuck = time.Time{}
 		for d := range s.account.all() {
-			d.untold = d.untold && !s.isRunning(d.process)
+			d.untold = false
 		}
 	}
 	var limit unix.Rlimit
@@ -466,7 +463,7 @@ func (n *node) decide(version string, inputs []input) {
 			s.Fatalf("%s: input %s: %v, %v", n.name, in.id, r.Err, err)
 		}
 		d := &decision{id: in.id, receipt: r.Receipt(), number: number, at: time.UnixMicro(opened.Time).UTC(), stratum: opened.Stratum,
-			pi: float64(opened.Propensity), review: opened.Review, predicted: int(opened.Predicted), truth: in.truth, process: n.process(), untold: s.full}
+			pi: float64(opened.Propensity), review: opened.Review, predicted: int(opened.Predicted), truth: in.truth, untold: s.full}
 		hash := r.Policy.GetHash()
 		s.check(n, in, r, d, hash)
 		s.account.add(promiseKey{hash, version}, s.terms[hash], d)

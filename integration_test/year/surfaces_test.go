@@ -443,6 +443,12 @@ func (c *comparison) metrics() {
 				series("ckd_promise", f.GetLine(), append(of, "bound", "line")...)
 				series("ckd_promise_evidence", f.GetMonitor().GetLogEvidence(), of...)
 			}
+			if since := f.GetMonitor().GetSince(); since != nil {
+				series("ckd_promise_since_timestamp_seconds", float64(since.GetSeconds()), of...)
+			}
+			if rate := f.GetMonitor().GetSinceRate().GetShare(); rate != nil {
+				series("ckd_promise", rate.GetValue(), append(of, "bound", "since")...)
+			}
 		}
 	}
 	for name, n := range expected {

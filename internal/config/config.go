@@ -65,7 +65,7 @@ type Outcomes struct {
 	LedgerAt    string `placeholder:"ADDR" env:"CKD_LEDGER_AT" help:"Address of the daemon that keeps the ledger: host:port or unix:PATH. This daemon tells it what it issued, and reads back whether policies keep their promise. Set it on all others."`
 	LedgerCA    string `name:"ledger-ca" type:"path" placeholder:"FILE" env:"CKD_LEDGER_CA" help:"PEM file of the authorities that the ledger's certificate must be from. ledger-at then uses TLS, and shows tls-cert if there is one."`
 	LedgerToken string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_TOKEN" help:"File with the bearer token to present to the ledger: set it where that daemon has an access file."`
-	LedgerState string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_STATE" help:"File that keeps which ledger this daemon knows and what it said last: known alarms then outlive a restart, whatever became of the ledger. Set it for policies with on_breach: defer."`
+	LedgerState string `type:"path" placeholder:"FILE" env:"CKD_LEDGER_STATE" help:"File that keeps which ledger this daemon knows and what it said last: known alarms then outlive a restart, whatever became of the ledger. What the daemon issued is kept beside it. Set it for policies with on_breach: defer."`
 }
 
 // Debugging holds what helps people to look into the daemon, or to change it.

@@ -61,13 +61,10 @@ func (s *Service) ReportIssued(ctx context.Context, r *ckdv1.ReportIssuedRequest
 			response.UnknownReceiptKeys = append(response.UnknownReceiptKeys, id)
 		}
 	}
-	heard := ledger.Replica{
-		Process: r.GetProcess(), Identity: auth.FromContext(ctx).Name(), Keys: r.GetReceiptKeys(), Remembers: identityOf(r.GetRemembered()), At: now,
+	if r.GetTime() != nil { // else the process has ended
+		s.Ledger.Heard(ledger.Replica{Process: r.GetProcess(), Identity: auth.FromContext(ctx).Name(), Keys: r.GetReceiptKeys(),
+			Remembers: identityOf(r.GetRemembered()), ClockAhead: r.GetTime().AsTime().Sub(now), At: now})
 	}
-	if r.GetTime() != nil {
-		heard.ClockAhead = r.GetTime().AsTime().Sub(now)
-	}
-	s.Ledger.Heard(heard)
 	response.Next = durationpb.New(s.pace.next(time.Since(began), len(s.Ledger.Replicas())))
 	return response, nil
 }

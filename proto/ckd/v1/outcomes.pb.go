@@ -724,7 +724,8 @@ type ReportIssuedRequest struct {
 	Sealed []*SealedCount `protobuf:"bytes,5,rep,name=sealed,proto3" json:"sealed,omitempty"`
 	// The ledger that the daemon remembers; absent if none has ever answered it.
 	Remembered *LedgerIdentity `protobuf:"bytes,6,opt,name=remembered,proto3" json:"remembered,omitempty"`
-	// The clock of the process as it sends this.
+	// The clock of the process as it sends this; absent where a later process of the daemon
+	// tells what one issued that has ended.
 	Time *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	// The ids of its receipt keys, in hex.
 	ReceiptKeys []string `protobuf:"bytes,8,rep,name=receipt_keys,json=receiptKeys,proto3" json:"receipt_keys,omitempty"`

@@ -54,8 +54,9 @@ type keeper struct {
 	now    func() time.Time
 	tell   func(context.Context, *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error)
 	report func(context.Context, *ckdv1.ReportOutcomesRequest) (*ckdv1.ReportOutcomesResponse, error)
-	place  string                // where the ledger is, for the log
-	file   string                // keeps the memory; "" for none
+	place  string // where the ledger is, for the log
+	file   string // keeps the memory; "" for none
+	issued keptIssued
 	watch  func(context.Context) // takes matured cohorts; nil for the ledger of another process
 	close  func() error
 	// replicas returns the daemons that tell the ledger of this process; nil for another's.
@@ -80,6 +81,7 @@ type keeper struct {
 
 	mu       sync.Mutex // one round at a time
 	progress progress
+	has      *ckdv1.LedgerIdentity // the ledger that was told all at the end of the last round; nil for none
 	memory   ledgerMemory
 	room     int              // bytes of a part
 	shown    []*ckdv1.Promise // in force on the server
@@ -106,7 +108,7 @@ func newKeeper(
 	c *config.Config, s *server.Server, keys func() *receipt.Keys, inputs *triage.Inputs, m *metrics.Metrics, log *zap.Logger, failed *failedReloads,
 ) (_ *keeper, err error) {
 	k := makeKeeper(s, keys, log, failed)
-	k.file = c.LedgerState
+	k.file, k.issued.file = c.LedgerState, issuedFile(c)
 	switch {
 	case c.Ledger != "":
 		err = k.open(c, s, keys, inputs, m)
@@ -120,6 +122,9 @@ func newKeeper(
 	}
 	if err := k.readState(); err != nil {
 		return nil, errors.Join(err, k.close())
+	}
+	if err := k.issued.read(); err != nil {
+		k.log.Warn("a ledger that lacks what was issued before this start is not told again", zap.Error(err))
 	}
 	if k.memory.ledger != nil {
 		k.log.Info("what the ledger said last stands until it answers", zap.Timep("said", k.answered.Load()), zap.String("file", k.file))
@@ -269,6 +274,9 @@ func (k *keeper) end() {
 	}
 	if k.began.Load() {
 		k.round(context.Background(), lastTell)
+		k.mu.Lock()
+		k.keepIssued()
+		k.mu.Unlock()
 	}
 	if err := k.close(); err != nil {
 		k.log.Error("the ledger was not closed well", zap.Error(err))
@@ -283,18 +291,21 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began, heard := time.Now(), false
-	for r := k.newRound(); !r.told || len(r.ask) > 0; {
+	r := k.newRound()
+	for !r.told || len(r.ask) > 0 {
 		p := k.next(r)
 		sent := k.now()
 		answer, err := k.tell(ctx, p.ReportIssuedRequest)
 		if err != nil {
-			if k.shrink(p, err) {
+			if k.leavesOut(p, err) || k.shrink(p, err) {
 				continue
 			}
 			k.missed(err)
 			break
 		}
-		k.hear(p, answer, sent)
+		if p.earlier == nil {
+			k.hear(p, answer, sent)
+		}
 		if now := answer.GetLedger(); k.progress.ledger != nil && !sameCopy(k.progress.ledger, now) {
 			k.progress, r = newProgress(now), k.newRound() // it lacks what the other copy was told
 		} else {
@@ -307,6 +318,13 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 		}
 	}
 	k.watchDisk()
+	k.has = nil
+	if r.told {
+		k.has = k.progress.ledger
+	}
+	if !k.now().Before(k.issued.next) {
+		k.keepIssued()
+	}
 	if !heard {
 		return
 	}

@@ -163,6 +163,75 @@ func TestKeeperTells(t *testing.T) {
 	}
 }
 
+// TestKeeperTellsEarlier checks that a ledger is told what processes issued that have ended, where it was away
+// then or is an older copy, and not where it has it.
+func TestKeeperTellsEarlier(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "issued")
+	commit := uint64(1)
+	// process has another process tell, and returns of which earlier processes it told how many counts.
+	process := func(name string, away bool) map[string]int {
+		t.Helper()
+		s, k, _ := newScripted(t, "")
+		k.process, k.issued.file = name, file
+		k.now = func() time.Time { return time.Unix(10_000, 0) }
+		k.began.Store(true)
+		if err := k.issued.read(); err != nil {
+			t.Fatal(err)
+		}
+		s.answer = func(*ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
+			if away {
+				return nil, status.Error(codes.Unavailable, "away")
+			}
+			return &ckdv1.ReportIssuedResponse{Ledger: theLedger(commit)}, nil
+		}
+		k.rounds(t)
+		k.rounds(t)
+		k.end()
+		told := map[string]int{}
+		for _, r := range s.asked {
+			if r.GetProcess() != name {
+				told[r.GetProcess()] += len(r.GetCounts())
+				if len(r.GetPolicies()) != 1 || r.GetTime() != nil {
+					t.Errorf("%v", r)
+				}
+			}
+		}
+		return told
+	}
+	for _, step := range []struct {
+		name   string
+		away   bool
+		commit uint64
+		want   map[string]int
+	}{
+		{"p", true, 7, map[string]int{}},
+		{"q", true, 7, map[string]int{"p": 0}},
+		{"r", false, 7, map[string]int{"p": 2, "q": 2}},
+		{"s", false, 8, map[string]int{}},
+		{"t", false, 5, map[string]int{"p": 2, "q": 2, "r": 2, "s": 2}}, // an older copy
+	} {
+		commit = step.commit
+		told := process(step.name, step.away)
+		if step.away {
+			continue
+		}
+		if diff := cmp.Diff(step.want, told); diff != "" {
+			t.Errorf("%s: %s", step.name, diff)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := keptIssued{file: file}
+	if err := os.WriteFile(file, data[:len(data)-9], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.read(); err == nil || len(kept.earlier) != 4 || !strings.Contains(err.Error(), file) {
+		t.Errorf("cut: %d, %v", len(kept.earlier), err)
+	}
+}
+
 // TestKeeperTellsReloads checks that the ledger is told which policy a reload put in the place of which,
 // until it has answered.
 func TestKeeperTellsReloads(t *testing.T) {

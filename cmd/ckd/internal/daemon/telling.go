@@ -35,6 +35,7 @@ type progress struct {
 	sealed   map[receipt.SealerID]uint64
 	refused  map[string]string // why the ledger does not take a policy, by hash
 	tried    time.Time         // when the ledger last refused a policy
+	earlier  int               // how many parts of earlier processes it has
 }
 
 // refusedFor delays the next try of a policy that the ledger did not take.
@@ -97,7 +98,8 @@ type part struct {
 	policies   map[string]*policy.Policy
 	position   uint64
 	sealed     map[receipt.SealerID]uint64
-	last       bool // nothing is left to tell after it
+	last       bool                       // nothing is left to tell after it
+	earlier    *ckdv1.ReportIssuedRequest // the part of an earlier process that it tells; nil for this one
 }
 
 // fits takes room for some bytes, and reports whether there was enough. The first bytes always fit.
@@ -110,7 +112,7 @@ func (p *part) fits(bytes int) bool {
 }
 
 // next returns the next part of a round: first policies in force, then counts, each after its policy, then
-// numbers of sealed receipts.
+// numbers of sealed receipts, and at last what earlier processes issued.
 func (k *keeper) next(r *round) *part {
 	p := &part{
 		ReportIssuedRequest: &ckdv1.ReportIssuedRequest{
@@ -143,7 +145,11 @@ func (k *keeper) next(r *round) *part {
 		}
 		p.Sealed, p.sealed[sealer] = append(p.Sealed, m), n
 	}
-	p.last = true
+	earlier := k.nextEarlier()
+	if earlier != nil && p.used == 0 {
+		return earlier
+	}
+	p.last = earlier == nil
 	return p
 }
 
@@ -209,6 +215,11 @@ func (k *keeper) addKey(p *part, issued []server.Issued) bool {
 // acknowledged notes that the ledger has a part, by its answer. A ledger that lacks a policy gets it and
 // all counts once more; if that does not help, the policy is left out.
 func (k *keeper) acknowledged(r *round, p *part, answer *ckdv1.ReportIssuedResponse) {
+	if p.earlier != nil {
+		p.earlier.Remembered = answer.GetLedger()
+		k.progress.earlier++
+		return
+	}
 	maps.Copy(k.progress.policies, p.policies)
 	maps.Copy(k.progress.sealed, p.sealed)
 	k.progress.position, r.told = p.position, p.last
