@@ -17,6 +17,8 @@ const metaLastBackup = "last_backup"
 // It reads the whole file, a piece at a time, between which Updates go on. The error is ErrBusy where a
 // View, of this process or another, still reads what was deleted.
 func (s *Store) Purge() error {
+	s.purging.Lock() // giving room back moves pages
+	defer s.purging.Unlock()
 	for first := int64(1); first > 0; {
 		if err := s.exclusively(func() (err error) {
 			first, err = s.wipe(first)
@@ -25,20 +27,15 @@ func (s *Store) Purge() error {
 			return explain(s.path, err)
 		}
 	}
-	return explain(s.path, s.giveRoomBack())
-}
-
-// giveRoomBack shortens the file by its free pages, and begins the log anew.
-func (s *Store) giveRoomBack() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.writer == nil {
 		return errClosed
 	}
 	if _, err := s.writer.exec("PRAGMA incremental_vacuum"); err != nil {
-		return err
+		return explain(s.path, err)
 	}
-	return s.restartLog()
+	return explain(s.path, s.restartLog())
 }
 
 // exclusively calls f in a transaction that counts as no Update: what the tables say stays.
@@ -173,7 +170,12 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.Update(func(tx *Tx) error { return tx.SetMeta(metaLastBackup, now) }); err != nil {
 		return err
 	}
-	if err := s.giveRoomBack(); !errors.Is(err, ErrBusy) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer == nil {
+		return errClosed
+	}
+	if err := s.restartLog(); !errors.Is(err, ErrBusy) {
 		return explain(s.path, err)
 	}
 	return nil // the next Update begins the log anew

@@ -376,7 +376,10 @@ func (tx *Tx) Scan(promise, from, before int64, each func(d *truth.Decision) err
 			}
 			return nil
 		})
-		return cmp.Or(err, held.flush(each))
+		if err != nil {
+			return err
+		}
+		return held.flush(each)
 	}, "promise = ? AND start >= ? AND start < ? ORDER BY start", promise, p.startOf(from), before)
 }
 

@@ -56,6 +56,7 @@ type Store struct {
 	options  Options
 	readOnly bool
 
+	purging sync.Mutex // before writing
 	writing sync.Mutex
 	writer  *conn // nil where read only
 	// restartAt is the size of the log, in bytes, from which an Update begins it anew. heldUp says

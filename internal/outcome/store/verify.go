@@ -110,7 +110,9 @@ func (v *verifier) decision(tx *Tx, r *row, d *truth.Decision) {
 	if sealedSum(sealed) != s.sealed {
 		v.fault("%s: its sealed receipt does not have its checksum", name())
 	}
-	if c, err := tx.cohort(s.promise.Number, s.promise.startOf(d.Receipt.Time)); err != nil || c.number != s.decision>>positionBits {
+	if c, err := tx.cohort(s.promise.Number, s.promise.startOf(d.Receipt.Time)); err != nil {
+		v.fault("%s: its cohort: %v", name(), err)
+	} else if c.number != s.decision>>positionBits {
 		v.fault("%s: it lies in another cohort", name())
 	}
 	v.open(name, sealed, d)

@@ -38,7 +38,7 @@ const (
 	keepEvery = time.Minute         // at least, between writes of the file
 	keepShare = 200                 // or so many times what the last one took
 	keptFor   = 31 * 24 * time.Hour // as the counts of this process
-	mostKept  = 32 << 20            // bytes; the oldest parts go first
+	mostKept  = 48 << 20            // bytes of earlier processes; the oldest go first
 )
 
 // issuedFile returns where a daemon keeps what it issued; "" for nowhere. Without ledger-state, a daemon that
@@ -64,7 +64,7 @@ func (i *keptIssued) read() error {
 	}
 	for r := bytes.NewReader(data); err == nil && r.Len() > 0; {
 		p := &ckdv1.ReportIssuedRequest{}
-		if err = (protodelim.UnmarshalOptions{MaxSize: mostKept}).UnmarshalFrom(r, p); err == nil {
+		if err = (protodelim.UnmarshalOptions{MaxSize: 2 * mostKept}).UnmarshalFrom(r, p); err == nil {
 			i.earlier = append(i.earlier, p)
 		}
 	}
@@ -74,26 +74,31 @@ func (i *keptIssued) read() error {
 	return nil
 }
 
-// write writes what earlier processes issued within a month, and the parts of this one.
+// write writes what earlier processes issued within a month, and the parts of this one. A process is kept
+// whole or not at all: its first parts have the policies of the others.
 func (i *keptIssued) write(now time.Time, parts []*ckdv1.ReportIssuedRequest) error {
-	recent := map[string]bool{} // by process
+	recent, sizes, order := map[string]bool{}, map[string]int{}, []string(nil) // by process
 	for _, p := range i.earlier {
-		recent[p.GetProcess()] = recent[p.GetProcess()] || slices.ContainsFunc(p.GetCounts(), func(c *ckdv1.IssuedCount) bool {
-			return now.Sub(c.GetStart().AsTime()) < keptFor
-		})
+		name := p.GetProcess()
+		if sizes[name] == 0 {
+			order = append(order, name)
+		}
+		sizes[name] += proto.Size(p)
+		recent[name] = recent[name] || slices.ContainsFunc(p.GetCounts(), func(c *ckdv1.IssuedCount) bool { return now.Sub(c.GetStart().AsTime()) < keptFor })
+	}
+	size := 0
+	for _, name := range slices.Backward(order) {
+		if size += sizes[name]; size > mostKept {
+			recent[name] = false
+		}
 	}
 	all := slices.DeleteFunc(slices.Clone(i.earlier), func(p *ckdv1.ReportIssuedRequest) bool { return !recent[p.GetProcess()] })
 	all = append(all, parts...)
-	first, size := len(all), 0
-	for first > 0 && size+proto.Size(all[first-1]) <= mostKept {
-		first--
-		size += proto.Size(all[first])
-	}
 	if len(all) == 0 {
 		return nil
 	}
 	var data bytes.Buffer
-	for _, p := range all[first:] {
+	for _, p := range all {
 		if _, err := protodelim.MarshalTo(&data, p); err != nil {
 			return err
 		}
@@ -104,12 +109,12 @@ func (i *keptIssued) write(now time.Time, parts []*ckdv1.ReportIssuedRequest) er
 // keepIssued keeps what this process has issued so far, if that has changed. The caller holds mu.
 func (k *keeper) keepIssued() {
 	i := &k.issued
-	if i.file == "" || len(k.server.Issued(i.position, 1)) == 0 && i.complete == (k.has != nil) {
+	if i.file == "" || i.fault == "" && len(k.server.Issued(i.position, 1)) == 0 && i.complete == (k.has != nil) {
 		return
 	}
 	began := time.Now()
 	progress, room := k.progress, k.room
-	k.progress, k.room = newProgress(nil), partBytes
+	k.progress, k.room = newProgress(nil), leastPartBytes // which every ledger takes
 	k.progress.earlier = len(i.earlier)
 	var parts []*ckdv1.ReportIssuedRequest
 	for r := k.newRound(); !r.told; {
@@ -129,11 +134,12 @@ func (k *keeper) keepIssued() {
 	i.fault, i.next = fault, k.now().Add(max(keepEvery, keepShare*time.Since(began)))
 }
 
-// nextEarlier returns the next part of an earlier process that the ledger may lack; nil for none.
+// nextEarlier returns the next part of an earlier process that the ledger may lack; nil for none. What
+// another ledger was told is not told to this one: its outcomes went there.
 func (k *keeper) nextEarlier() *part {
 	for ; k.progress.earlier < len(k.issued.earlier); k.progress.earlier++ {
 		kept := k.issued.earlier[k.progress.earlier]
-		if had, now := kept.GetRemembered(), k.progress.ledger; had != nil && now != nil && sameCopy(had, now) && !older(now, had) {
+		if had, now := kept.GetRemembered(), k.progress.ledger; had != nil && now != nil && (!sameLedger(had, now) || sameCopy(had, now) && !older(now, had)) {
 			continue
 		}
 		told := proto.CloneOf(kept)
@@ -143,12 +149,22 @@ func (k *keeper) nextEarlier() *part {
 	return nil
 }
 
-// leavesOut leaves out a part of an earlier process that the ledger never takes, and reports whether it did.
-func (k *keeper) leavesOut(p *part, err error) bool {
+// leave leaves out a part of an earlier process that the ledger does not take, for a while.
+func (k *keeper) leave(p *part, why error) {
+	if k.progress.left.IsZero() {
+		k.log.Warn("the ledger does not take what was issued before this start; it is told again later", zap.String("ledger", k.place),
+			zap.String("process", p.Process), zap.Error(why))
+	}
+	k.progress.left = k.now()
+	k.progress.earlier++
+}
+
+// leaves leaves out a part of an earlier process where an error is about that part, and reports whether it did.
+func (k *keeper) leaves(p *part, err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.ResourceExhausted, codes.PermissionDenied:
 		if p.earlier != nil {
-			k.progress.earlier++
+			k.leave(p, err)
 			return true
 		}
 	}

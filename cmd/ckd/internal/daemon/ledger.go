@@ -297,7 +297,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 		sent := k.now()
 		answer, err := k.tell(ctx, p.ReportIssuedRequest)
 		if err != nil {
-			if k.leavesOut(p, err) || k.shrink(p, err) {
+			if k.leaves(p, err) || k.shrink(p, err) {
 				continue
 			}
 			k.missed(err)
@@ -319,7 +319,7 @@ func (k *keeper) round(ctx context.Context, limit time.Duration) {
 	}
 	k.watchDisk()
 	k.has = nil
-	if r.told {
+	if r.told && k.progress.left.IsZero() {
 		k.has = k.progress.ledger
 	}
 	if !k.now().Before(k.issued.next) {

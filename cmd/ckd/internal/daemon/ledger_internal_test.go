@@ -232,6 +232,61 @@ func TestKeeperTellsEarlier(t *testing.T) {
 	}
 }
 
+// TestEarlierUnderTraffic checks that what earlier processes issued is told while this one issues without a
+// pause, is told again later where the ledger did not take it, and is kept once the disk lets it.
+func TestEarlierUnderTraffic(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "missing", "issued")
+	s, k, _ := newScripted(t, "")
+	now := time.Unix(10_000, 0)
+	k.issued.file, k.now = file, func() time.Time { return now }
+	k.rounds(t)
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(2 * keepEvery)
+	k.rounds(t)
+	s, k, _ = newScripted(t, "")
+	k.process, k.issued.file, k.now = "q", file, func() time.Time { return now }
+	if err := k.issued.read(); err != nil || len(k.issued.earlier) == 0 {
+		t.Fatalf("the disk failed for a while: %d parts, %v", len(k.issued.earlier), err)
+	}
+	for _, p := range k.issued.earlier {
+		p.Remembered = nil // it was told to nobody
+	}
+	takes := false
+	s.answer = func(r *ckdv1.ReportIssuedRequest) (*ckdv1.ReportIssuedResponse, error) {
+		s.decide(0)
+		if r.GetProcess() == "p" && !takes {
+			return nil, status.Error(codes.ResourceExhausted, "no memory")
+		}
+		return &ckdv1.ReportIssuedResponse{Ledger: theLedger(7)}, nil
+	}
+	told := func() (n int) {
+		s.asked = nil
+		k.rounds(t)
+		for _, r := range s.asked {
+			if r.GetProcess() == "p" {
+				n += len(r.GetCounts())
+			}
+		}
+		return n
+	}
+	if n := told(); n != 2 || k.has != nil || len(s.asked) > 9 {
+		t.Errorf("not taken: %d told in %d messages, and %v is thought to have all", n, len(s.asked), k.has)
+	}
+	takes = true
+	if n := told(); n != 0 {
+		t.Errorf("%d told again at once", n)
+	}
+	now = now.Add(refusedFor + time.Second)
+	if n := told(); n != 2 || k.has == nil {
+		t.Errorf("later %d told, %v has all", n, k.has)
+	}
+	if n := told(); n != 0 {
+		t.Errorf("%d told again", n)
+	}
+}
+
 // TestKeeperTellsReloads checks that the ledger is told which policy a reload put in the place of which,
 // until it has answered.
 func TestKeeperTellsReloads(t *testing.T) {

@@ -35,7 +35,8 @@ type progress struct {
 	sealed   map[receipt.SealerID]uint64
 	refused  map[string]string // why the ledger does not take a policy, by hash
 	tried    time.Time         // when the ledger last refused a policy
-	earlier  int               // how many parts of earlier processes it has
+	earlier  int               // how many parts of earlier processes it has, or lately did not take
+	left     time.Time         // when it last did not take one; zero for never
 }
 
 // refusedFor delays the next try of a policy that the ledger did not take.
@@ -53,6 +54,7 @@ type round struct {
 	sealed map[receipt.SealerID]uint64 // read before any count, so that the counts include these receipts
 	ask    []string                    // hashes of policies whose states were not answered yet
 	again  map[string]bool             // policies that the ledger said it lacks
+	caught bool                        // what this process issued was told up to a moment of the round
 	told   bool                        // nothing is left to tell
 }
 
@@ -61,6 +63,9 @@ func (k *keeper) newRound() *round {
 		clear(k.progress.refused)
 	}
 	k.noteChanges()
+	if at := k.progress.left; !at.IsZero() && k.now().Sub(at) > refusedFor {
+		k.progress.left, k.progress.earlier = time.Time{}, 0
+	}
 	r := &round{sealed: k.server.Sealed(), again: map[string]bool{}}
 	for _, p := range k.server.Policies() {
 		r.ask = append(r.ask, p.Hash)
@@ -98,6 +103,7 @@ type part struct {
 	policies   map[string]*policy.Policy
 	position   uint64
 	sealed     map[receipt.SealerID]uint64
+	end        bool                       // it tells the last of what this process has issued so far
 	last       bool                       // nothing is left to tell after it
 	earlier    *ckdv1.ReportIssuedRequest // the part of an earlier process that it tells; nil for this one
 }
@@ -112,8 +118,14 @@ func (p *part) fits(bytes int) bool {
 }
 
 // next returns the next part of a round: first policies in force, then counts, each after its policy, then
-// numbers of sealed receipts, and at last what earlier processes issued.
+// numbers of sealed receipts. Once it has told these, it tells what earlier processes issued, and then again
+// what is new.
 func (k *keeper) next(r *round) *part {
+	if r.caught {
+		if earlier := k.nextEarlier(); earlier != nil {
+			return earlier
+		}
+	}
 	p := &part{
 		ReportIssuedRequest: &ckdv1.ReportIssuedRequest{
 			Process: k.process, Remembered: k.memory.ledger, Time: timestamppb.New(k.now()), ReceiptKeys: k.keys().IDs(), Alarms: k.memory.up(),
@@ -145,11 +157,7 @@ func (k *keeper) next(r *round) *part {
 		}
 		p.Sealed, p.sealed[sealer] = append(p.Sealed, m), n
 	}
-	earlier := k.nextEarlier()
-	if earlier != nil && p.used == 0 {
-		return earlier
-	}
-	p.last = earlier == nil
+	p.end, p.last = true, k.nextEarlier() == nil
 	return p
 }
 
@@ -216,10 +224,15 @@ func (k *keeper) addKey(p *part, issued []server.Issued) bool {
 // all counts once more; if that does not help, the policy is left out.
 func (k *keeper) acknowledged(r *round, p *part, answer *ckdv1.ReportIssuedResponse) {
 	if p.earlier != nil {
+		if unknown := answer.GetUnknownPolicies(); len(unknown) > 0 {
+			k.leave(p, fmt.Errorf("it does not know the policy %s", unknown[0]))
+			return
+		}
 		p.earlier.Remembered = answer.GetLedger()
 		k.progress.earlier++
 		return
 	}
+	r.caught = r.caught || p.end
 	maps.Copy(k.progress.policies, p.policies)
 	maps.Copy(k.progress.sealed, p.sealed)
 	k.progress.position, r.told = p.position, p.last
