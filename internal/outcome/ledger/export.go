@@ -109,7 +109,7 @@ var errPiece = errors.New("piece")
 
 // cohort calls take with the decisions of a cohort, piece by piece. What take is given is its own.
 func (w *walk) cohort(from, before int64, take func(*found) error) error {
-	const most = 1000
+	const most = 50_000 // each piece reads the cohort anew
 	var last store.Key
 	for more := true; more; {
 		var piece []*found
