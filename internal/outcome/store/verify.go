@@ -47,6 +47,7 @@ type verifier struct {
 	seal    func([]byte) (receipt.Receipt, receipt.ID, error)
 	each    func(string)
 	checked Checked
+	last    cohort // of the last decision
 }
 
 func (v *verifier) view(f func(tx *Tx) error) error {
@@ -110,9 +111,14 @@ func (v *verifier) decision(tx *Tx, r *row, d *truth.Decision) {
 	if sealedSum(sealed) != s.sealed {
 		v.fault("%s: its sealed receipt does not have its checksum", name())
 	}
-	if c, err := tx.cohort(s.promise.Number, s.promise.startOf(d.Receipt.Time)); err != nil {
-		v.fault("%s: its cohort: %v", name(), err)
-	} else if c.number != s.decision>>positionBits {
+	if number := s.decision >> positionBits; v.last.number != number {
+		v.last = cohort{}
+		if err := tx.eachCohort(func(c *cohort) error { v.last = *c; return nil }, "cohort = ?", number); err != nil {
+			v.fault("%s: its cohort: %v", name(), err)
+			return
+		}
+	}
+	if v.last.promise != s.promise.Number || v.last.start != s.promise.startOf(d.Receipt.Time) {
 		v.fault("%s: it lies in another cohort", name())
 	}
 	v.open(name, sealed, d)
