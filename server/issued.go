@@ -102,6 +102,7 @@ type issuedCounts struct {
 	position uint64                      // of the last change
 	counts   map[IssuedKey]*list.Element // in changes
 	changes  list.List                   // of *periodCounts, the last changed at the end
+	listed   *list.Element               // the last in changes that a list had; nil for none
 	periods  map[string]int              // keys of each model
 }
 
@@ -117,14 +118,8 @@ type periodCounts struct {
 func (c *issuedCounts) list(after uint64, keys int) (all []Issued) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.changes.Back()
-	if first == nil || first.Value.(*periodCounts).position <= after {
-		return nil
-	}
-	for first.Prev() != nil && first.Prev().Value.(*periodCounts).position > after {
-		first = first.Prev()
-	}
-	for e := first; e != nil && keys > 0; e, keys = e.Next(), keys-1 {
+	for e := c.after(after); e != nil && keys > 0; e, keys = e.Next(), keys-1 {
+		c.listed = e
 		one := e.Value.(*periodCounts)
 		for stratum, counts := range one.byStratum {
 			if counts.Decisions > 0 {
@@ -133,6 +128,20 @@ func (c *issuedCounts) list(after uint64, keys int) (all []Issued) {
 		}
 	}
 	return all
+}
+
+// after returns the first key that changed after a position; nil for none.
+func (c *issuedCounts) after(position uint64) (first *list.Element) {
+	if position == 0 {
+		return c.changes.Front()
+	}
+	if e := c.listed; e != nil && e.Value.(*periodCounts).position == position {
+		return e.Next()
+	}
+	for e := c.changes.Back(); e != nil && e.Value.(*periodCounts).position > position; e = e.Prev() {
+		first = e
+	}
+	return first
 }
 
 // add adds counts of inputs that were decided at a time.
@@ -170,6 +179,9 @@ func (c *issuedCounts) forget(model string, oldest int64) {
 		one, next := e.Value.(*periodCounts), e.Next()
 		if one.Model == model && (one.Start < oldest || c.periods[model] >= mostCountPeriods) {
 			c.changes.Remove(e)
+			if c.listed == e {
+				c.listed = nil
+			}
 			delete(c.counts, one.IssuedKey)
 			c.periods[model]--
 		}
