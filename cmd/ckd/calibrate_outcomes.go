@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/internal/outcome/ledger"
 	"github.com/ckd-project/ckd/internal/outcome/receipt"
+	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -81,11 +82,14 @@ func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Repor
 	if c.ModelVersion != nil {
 		version = *c.ModelVersion
 	}
-	found, err := l.Matured(model.HashBytes(), version, c.Since.Time)
+	var outcomes []calibrate.Outcome
+	found, err := l.Matured(model.HashBytes(), version, c.Since.Time, func(d *truth.Decision, f *truth.Finding) {
+		outcomes = append(outcomes, outcomeOf(&d.Receipt, f))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: model %s, version %q: %w", c.Ledger, model.Name, version, err)
 	}
-	if len(found.Decided) == 0 {
+	if len(outcomes) == 0 {
 		return nil, fmt.Errorf("%s: no reviewed decision of model %s, version %q, since %s has an outcome and is of a day whose outcomes are all due",
 			c.Ledger, model.Name, version, c.Since.Format(time.RFC3339))
 	}
@@ -95,7 +99,8 @@ func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Repor
 	if o.Replaces, err = c.atOut(model.Name); err != nil {
 		return nil, err
 	}
-	report, err := calibrate.FromOutcomes(reviewedOf(found, fmt.Sprintf("outcomes of %s %s since %s", model.Name, version, c.Since.UTC().Format(time.RFC3339))), o)
+	name := fmt.Sprintf("outcomes of %s %s since %s", model.Name, version, c.Since.UTC().Format(time.RFC3339))
+	report, err := calibrate.FromOutcomes(calibrate.Reviewed{Name: name, LeastPropensity: found.LeastCalledSafe, Outcomes: outcomes, Overdue: overdueOf(found)}, o)
 	if err != nil {
 		return nil, err
 	}
@@ -104,25 +109,25 @@ func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Repor
 	return report, nil
 }
 
-// reviewedOf returns what a ledger found as calibration takes it. Overdue inputs called critical
-// cannot have been missed, and are left out; of the deferred it is not known how they were called.
-func reviewedOf(m *ledger.Matured, name string) calibrate.Reviewed {
-	r := calibrate.Reviewed{Name: name, LeastPropensity: m.LeastCalledSafe}
-	for _, d := range m.Decided {
-		c := &d.Receipt
-		decision := policy.Reason(c.Reason)
-		r.Outcomes = append(r.Outcomes, calibrate.Outcome{
-			Scores: c.Scores, Risk: c.Risk, Predicted: int(c.Predicted), Truth: d.Truth, Disputed: d.Disputed,
-			Deferred:   c.Stratum == receipt.Deferred,
-			Fixed:      decision == policy.IsDegenerate || decision == policy.IsSaturated || decision == policy.Unfamiliar,
-			Propensity: float64(c.Propensity), Group: c.Group,
-		})
+// outcomeOf returns a decision and its truth as calibration takes them.
+func outcomeOf(c *receipt.Receipt, f *truth.Finding) calibrate.Outcome {
+	decision := policy.Reason(c.Reason)
+	return calibrate.Outcome{
+		Scores: c.Scores, Risk: c.Risk, Predicted: int(c.Predicted), Truth: f.Class(), Disputed: f.Disputed(),
+		Deferred:   c.Stratum == receipt.Deferred,
+		Fixed:      decision == policy.IsDegenerate || decision == policy.IsSaturated || decision == policy.Unfamiliar,
+		Propensity: float64(c.Propensity), Group: c.Group,
 	}
+}
+
+// overdueOf returns the reviews that never came. Overdue inputs called critical cannot have been missed, and
+// are left out; of the deferred it is not known how they were called.
+func overdueOf(m *ledger.Matured) (all []calibrate.Overdue) {
 	for _, s := range []receipt.Stratum{receipt.Deferred, receipt.CalledSafe} {
 		if n := m.Overdue[s]; n > 0 {
 			weight := m.OverdueWeight[s] / float64(n)
-			r.Overdue = append(r.Overdue, calibrate.Overdue{Number: int(n), Weight: math.Max(1, math.Min(weight, 1/m.LeastCalledSafe))})
+			all = append(all, calibrate.Overdue{Number: int(n), Weight: math.Max(1, math.Min(weight, 1/m.LeastCalledSafe))})
 		}
 	}
-	return r
+	return all
 }

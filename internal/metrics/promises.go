@@ -19,7 +19,7 @@ type promises struct {
 	outcomes *prometheus.CounterVec
 
 	share, evidence, since, state, reviews, overdue, age, raised, ended, fault *computed
-	bytes, free, failed, backup                                         *computed
+	bytes, free, failed, backup                                                *computed
 }
 
 func declarePromises(t *table) promises {

@@ -9,11 +9,8 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 )
 
-// Matured is what a new policy can be calibrated on: the reviewed decisions of one policy and model
-// version in cohorts whose outcomes are all due.
+// Matured says of which cohorts outcomes are all due, and what is missing of them.
 type Matured struct {
-	// Decided has the decisions, each input once, in the order of their cohorts.
-	Decided []Decided
 	// Overdue counts the reviews that never came, by stratum, and OverdueWeight sums their 1/pi.
 	Overdue       [receipt.Strata]uint64
 	OverdueWeight [receipt.Strata]float64
@@ -25,16 +22,11 @@ type Matured struct {
 	From, Until time.Time
 }
 
-// A Decided is a reviewed decision with its truth.
-type Decided struct {
-	Receipt  receipt.Receipt
-	Truth    int // position of the class
-	Disputed bool
-}
-
-// Matured returns the mature cohorts of a policy and model version that begin at a time or later. The
-// time should be named before anyone has looked at the outcomes that follow it.
-func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Matured, error) {
+// Matured calls take with what a new policy can be calibrated on: the reviewed decisions with a known truth
+// of one policy and model version, each input once, in the order of their cohorts, of the mature cohorts that
+// begin at a time or later. The time should be named before anyone has looked at the outcomes that follow
+// it. What take is given is valid until it returns.
+func (l *Ledger) Matured(hash [32]byte, version string, from time.Time, take func(*truth.Decision, *truth.Finding)) (*Matured, error) {
 	t := l.policies.get(hash)
 	if t == nil {
 		return nil, fmt.Errorf("policy %x: %w", hash, ErrPolicyUnknown)
@@ -68,7 +60,7 @@ func (l *Ledger) Matured(hash [32]byte, version string, from time.Time) (*Mature
 				back.weight[d.Receipt.Stratum] += 1 / float64(d.Receipt.Propensity)
 			}
 			if !d.Duplicate {
-				m.Decided = append(m.Decided, Decided{d.Receipt, d.Class(), d.Disputed()})
+				take(&d.Decision, &d.Finding)
 			}
 			return nil
 		})

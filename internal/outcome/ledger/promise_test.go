@@ -513,7 +513,7 @@ func TestMaturedOverdue(t *testing.T) {
 	b.decide(0, 100, deferred(), "a")
 	b.issue(1, receipt.Deferred, 50, 50, 50)
 	b.mature(1)
-	m, err := b.Matured(b.policy, version, time.Time{})
+	m, err := b.Matured(b.policy, version, time.Time{}, func(*truth.Decision, *truth.Finding) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -564,7 +564,7 @@ func TestUntold(t *testing.T) {
 		if o := s.Mature.FNR.Overdue; !(o.High > 4./(4+80) && o.High < .15) { // 4 overdue of weight 50 beside 4000
 			t.Errorf("band of the overdue: %+v", o)
 		}
-		m, err := b.Matured(b.policy, version, time.Time{})
+		m, err := b.Matured(b.policy, version, time.Time{}, func(*truth.Decision, *truth.Finding) {})
 		if err != nil || m.Overdue[receipt.CalledSafe] != 4 {
 			t.Errorf("%d overdue for a calibration: %v", m.Overdue[receipt.CalledSafe], err)
 		}

@@ -236,16 +236,16 @@ func TestKeeperTellsEarlier(t *testing.T) {
 // pause, is told again later where the ledger did not take it, and is kept once the disk lets it.
 func TestEarlierUnderTraffic(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "missing", "issued")
-	s, k, _ := newScripted(t, "")
+	_, before, _ := newScripted(t, "")
 	now := time.Unix(10_000, 0)
-	k.issued.file, k.now = file, func() time.Time { return now }
-	k.rounds(t)
+	before.issued.file, before.now = file, func() time.Time { return now }
+	before.rounds(t)
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(2 * keepEvery)
-	k.rounds(t)
-	s, k, _ = newScripted(t, "")
+	before.rounds(t)
+	s, k, _ := newScripted(t, "")
 	k.process, k.issued.file, k.now = "q", file, func() time.Time { return now }
 	if err := k.issued.read(); err != nil || len(k.issued.earlier) == 0 {
 		t.Fatalf("the disk failed for a while: %d parts, %v", len(k.issued.earlier), err)
