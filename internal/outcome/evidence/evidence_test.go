@@ -403,3 +403,34 @@ func FuzzUnmarshalBinary(f *testing.F) {
 		}
 	})
 }
+
+// TestDoubtByChance measures how much of the time evidence is over half of its logarithm while the FNR is two
+// thirds of its line: at the default run length hardly ever.
+func TestDoubtByChance(t *testing.T) {
+	const runs, outcomes, fnr, line, pi = 10, 20_000, 0.1, 0.15, 0.02
+	for _, runLength := range []float64{1e4, 1e5, 2e6} { // of all monitors; the pooled FNR alarms at twice that
+		over, all := 0, 0
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range runs {
+			a := evidence.NewAlarm(evidence.FNR, line, 2*runLength)
+			a.BeginCohort(1)
+			for n := 0; n < outcomes && !a.Raised(); n++ {
+				switch {
+				case rng.Float64() >= fnr:
+					a.Observe(evidence.Observation{Retained: true, Critical: true, Propensity: 1})
+				case rng.Float64() < pi:
+					a.Observe(evidence.Observation{Retained: true, Critical: true, Missed: true, Propensity: pi})
+				}
+				all++
+				if math.Log1p(a.Evidence()) > math.Log1p(2*runLength)/2 {
+					over++
+				}
+			}
+		}
+		share := float64(over) / float64(all)
+		t.Logf("run length %g: %.1f%% of the time", runLength, 100*share)
+		if runLength == 2e6 && share > 0.01 {
+			t.Errorf("at the default: %v", share)
+		}
+	}
+}
