@@ -417,11 +417,11 @@ func (c *comparison) metrics() {
 			ckdv1.Verdict_VERDICT_HOLDING: "holding", ckdv1.Verdict_VERDICT_VIOLATED: "violated",
 			ckdv1.Verdict_VERDICT_IN_DOUBT: "in_doubt",
 		} {
-			is := 0.0
+			present := 0.0
 			if p.GetPromise().GetVerdict() == verdict {
-				is = 1
+				present = 1
 			}
-			series("ckd_promise_state", is, with("verdict", name)...)
+			series("ckd_promise_state", present, with("verdict", name)...)
 		}
 		for _, s := range p.GetStrata() {
 			stratum := receipt.Stratum(s.GetStratum()).String()

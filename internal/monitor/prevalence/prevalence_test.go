@@ -37,9 +37,9 @@ func (l line) priority(x float64) float64 { return 1 / (1 + math.Exp(-l.intercep
 func fit(critical, others int, rng *rand.Rand) (l line) {
 	var xs, ys []float64
 	for i := range critical + others {
-		is := i < critical
-		xs = append(xs, input(is, rng))
-		ys = append(ys, map[bool]float64{true: 1}[is])
+		isCritical := i < critical
+		xs = append(xs, input(isCritical, rng))
+		ys = append(ys, map[bool]float64{true: 1}[isCritical])
 	}
 	for range 20 {
 		var g0, g1, h00, h01, h11 float64
