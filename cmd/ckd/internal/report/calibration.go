@@ -15,17 +15,17 @@ import (
 // Calibration returns a calibration as a document. The policy was written to policyFile; "" stands for
 // the standard output.
 func Calibration(r *calibrate.Report, policyFile string) *document.Document {
-	d := &document.Document{Title: titled("Calibration", r.PassesFile), Warnings: passcheck.Texts(r.Signs), Notes: r.Notes}
+	d := &document.Document{Title: titled("Calibration", r.PassesFile), Screen: document.Screen{Warnings: passcheck.Texts(r.Signs)}, Notes: r.Notes}
 	if r.Objective != "" {
 		counted := fmt.Sprintf("%s of %d passes", document.Noun(r.Inputs, "input"), r.Passes)
 		if r.FromOutcomes {
 			counted = document.Noun(r.Inputs, "reviewed input")
 		}
-		d.Subject = fmt.Sprintf("Objective: %s, scope %s. %s; %d are critical, and %d of these are missed without deferral.",
+		d.Screen.Lead = fmt.Sprintf("Objective: %s, scope %s. %s; %d are critical, and %d of these are missed without deferral.",
 			r.Objective, r.Scope, counted, r.Critical, r.Missed)
 	}
 	if r.Gain != "" {
-		d.Subject = r.Gain + " " + d.Subject
+		d.Screen.Lead = r.Gain + " " + d.Screen.Lead
 	}
 	if r.Chosen != nil {
 		d.Sections = append(d.Sections, chosenSection(r))

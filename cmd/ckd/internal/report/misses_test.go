@@ -41,8 +41,8 @@ func TestFirstSentence(t *testing.T) {
 				t.Errorf("title %q", d.Title)
 			}
 			for _, want := range c.want {
-				if !strings.Contains(d.Lead[0], want) {
-					t.Errorf("the first sentence lacks %q: %s", want, d.Lead[0])
+				if !strings.Contains(d.Screen.Lead, want) {
+					t.Errorf("the first sentence lacks %q: %s", want, d.Screen.Lead)
 				}
 			}
 		})
@@ -54,8 +54,8 @@ func TestFirstSentence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "deferring only inputs called safe misses 0 of 20 critical inputs instead of 1;"; !strings.Contains(d.Lead[0], want) {
-			t.Errorf("the first sentence lacks %q: %s", want, d.Lead[0])
+		if want := "deferring only inputs called safe misses 0 of 20 critical inputs instead of 1;"; !strings.Contains(d.Screen.Lead, want) {
+			t.Errorf("the first sentence lacks %q: %s", want, d.Screen.Lead)
 		}
 	})
 }

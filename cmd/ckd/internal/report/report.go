@@ -9,7 +9,6 @@ import (
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -28,8 +27,7 @@ func Evaluation(r *eval.Report, t *eval.Table, labels []int, title string) (*doc
 		classes: newClasses(r.Classes), byRisk: r.Summary.Critical > 0,
 	}
 	d := &document.Document{
-		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Subject: subject(e), Lead: lead(e),
-		Warnings: passcheck.Texts(r.Signs), Notes: r.Notes, Words: words(e),
+		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Screen: screen(e), Notes: r.Notes, Words: words(e),
 	}
 	if r.Policy != nil {
 		d.Sections = append(d.Sections, policySection(e))

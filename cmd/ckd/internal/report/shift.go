@@ -14,7 +14,7 @@ import (
 func OOD(r *eval.OODReport) *document.Document {
 	d := &document.Document{Title: "Known against foreign inputs", Notes: r.Notes}
 	if r.Seeds > 1 {
-		d.Lead = []string{fmt.Sprintf("Figures are means over %d seeds ± their standard deviation.", r.Seeds)}
+		d.Screen.Lead = fmt.Sprintf("Figures are means over %d seeds ± their standard deviation.", r.Seeds)
 	}
 	inputs := &document.Table{Caption: "Inputs and passes", Head: []string{"seed", "known", "passes", "foreign", "passes"}, TextColumns: 1}
 	for s := range r.Seeds {

@@ -6,8 +6,14 @@ import (
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
+
+// screen returns what the report says first.
+func screen(e *evaluation) document.Screen {
+	return document.Screen{Warnings: passcheck.Texts(e.report.Signs), Lead: subject(e) + ". " + strings.Join(lead(e), " ")}
+}
 
 // subject says in one line what was evaluated.
 func subject(e *evaluation) string {

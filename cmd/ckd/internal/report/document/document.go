@@ -3,12 +3,10 @@ package document
 // Document holds a whole report.
 type Document struct {
 	Title string
-	// Warnings come before everything else: where they are right, nothing else holds.
-	Warnings []string
-	Subject  string   // what was evaluated, in one line
-	Lead     []string // the summary, a paragraph each
-	Notes    []string
-	Words    []Word
+	// Screen comes first in both forms.
+	Screen Screen
+	Notes  []string
+	Words  []Word
 	// Sections in the order in which both renderers show them.
 	Sections []Section
 }

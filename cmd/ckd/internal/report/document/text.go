@@ -13,23 +13,16 @@ import (
 )
 
 const (
-	textWidth = 110 // columns of plain text
-	nameWidth = 64  // columns that a table gives to a name
-	mostRows  = 40  // rows of a table in plain text
-	headWidth = 8   // columns up to which a head is not wrapped
+	nameWidth = 64 // columns that a table gives to a name
+	mostRows  = 40 // rows of a table in plain text
+	headWidth = 8  // columns up to which a head is not wrapped
 )
 
 // Text writes a document as plain text. Tables with many rows are cut, and say so.
 func Text(w io.Writer, d *Document) error {
 	t := &textWriter{w: bufio.NewWriter(w)}
 	t.heading(d.Title)
-	for _, w := range d.Warnings {
-		t.paragraph("Warning: " + w)
-	}
-	t.paragraph(d.Subject)
-	for _, lead := range d.Lead {
-		t.paragraph(lead)
-	}
+	t.screen(&d.Screen, d.Screen.Rests)
 	if len(d.Notes) > 0 {
 		t.heading("Notes")
 		t.list(d.Notes)
