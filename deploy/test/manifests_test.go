@@ -19,6 +19,8 @@ var manifestForms = map[string]struct{ head, values string }{
 # container "server" by your own, and the policy at the end. Both containers run as user 65532.
 `, `
 mode: sidecar
+nameOverride: model-server
+fullnameOverride: model-server
 sidecar:
   container:
     name: server
