@@ -124,12 +124,20 @@ func (p *page) run(t *testing.T, line string) {
 		c.Dir = ".."
 		c.Env = append(os.Environ(), "PATH="+p.dir+":"+os.Getenv("PATH"))
 		r := testbed.Run(t, c)
-		if r.Code != 0 || strings.Contains(r.Stdout, `{"error"`) {
+		if r.Code != 0 || strings.Contains(r.Stdout, `{"error"`) || strings.HasPrefix(r.Stdout, `{"code"`) {
 			t.Errorf("%s: exit %d\n%s%s", line, r.Code, r.Stdout, r.Stderr)
 		}
-		decides := strings.Contains(line, "examples/") || name == "curl"
-		if decides && !strings.Contains(r.Stdout, "retain") && !strings.Contains(r.Stdout, "defer") {
-			t.Errorf("%s: no decision\n%s", line, r.Stdout)
+		wants := regexp.MustCompile(`(?i)retain|defer`)
+		switch {
+		case strings.Contains(line, ":decompose"):
+			wants = regexp.MustCompile(`"c":\[.*"action":"ACTION_(RETAIN|DEFER)".*"passes":30.*"input_id":"ctg-1"`)
+		case name == "curl" && strings.HasSuffix(line, "/fetal-health"):
+			wants = regexp.MustCompile(`"classes":\["normal"`)
+		case name != "curl" && !strings.Contains(line, "examples/"):
+			return
+		}
+		if !wants.MatchString(r.Stdout) {
+			t.Errorf("%s: expected %s, got\n%s", line, wants, r.Stdout)
 		}
 	})
 }

@@ -1,11 +1,15 @@
 package integration_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -192,10 +196,18 @@ func (g *guarded) testProbes(t *testing.T) {
 	}
 }
 
-// testCurl runs the command of docs/access.md.
+// testCurl runs the commands of docs/security.md: those that make a token, and the call with one.
 func (g *guarded) testCurl(t *testing.T) {
 	curl := testbed.Program(t, "curl", "CURL")
-	text := readPage(t, "access.md")
+	text := readPage(t, "security.md")
+	testbed.Program(t, "openssl", "OPENSSL")
+	makes := exec.CommandContext(inTime(t), "sh", "-e", "-c", regexp.MustCompile("(?s)```sh\n(openssl .*?)```").FindStringSubmatch(text)[1])
+	makes.Dir = t.TempDir()
+	r := testbed.Run(t, makes)
+	token, err := os.ReadFile(filepath.Join(makes.Dir, "token"))
+	if sum, _, _ := strings.Cut(r.Stdout, " "); err != nil || sum != fmt.Sprintf("%x", sha256.Sum256(bytes.TrimSpace(token))) {
+		t.Errorf("the token %q has the hash %q: %v%s", token, r.Stdout, err, r.Stderr)
+	}
 	shown := regexp.MustCompile(`(?m)^curl .*$`).FindString(text)
 	g.put("ca.crt", g.servers.PEM)
 	g.put("token", []byte(g.ann+"\n"))

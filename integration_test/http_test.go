@@ -6,14 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ckd-project/ckd/integration_test/testbed"
 	"github.com/ckd-project/ckd/internal/timed"
 )
 
@@ -66,36 +63,5 @@ func TestSlowClients(t *testing.T) {
 	clients.Wait()
 	if got := s.gauge("ckd_decisions_total"); got != 0 {
 		t.Errorf("%v inputs were decided", got)
-	}
-}
-
-// TestCurl runs the commands of docs/http.md.
-func TestCurl(t *testing.T) {
-	programs := strings.NewReplacer("curl ", testbed.Program(t, "curl", "CURL")+" --fail-with-body -sS ")
-	t.Parallel()
-	s := serveSite(t, "--policy", "../deploy/policy/fetal-health.yaml")
-	text := readPage(t, "http.md")
-	wants := [][]string{
-		{`"input_id":"ctg-1"`, `"action":"ACTION_`, `"passes":30`, `"c":[`}, {`"fetal-health"`},
-		{`"decision"`, `"c"`},
-	}
-	examples := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(text, -1)
-	if len(examples) != len(wants) {
-		t.Fatalf("docs/http.md shows %d commands", len(examples))
-	}
-	for i, example := range examples {
-		// The addresses are this daemon's.
-		script := programs.Replace(strings.ReplaceAll(example[1], "http://127.0.0.1:8591", s.HTTP))
-		c := exec.CommandContext(inTime(t), "bash", "-o", "pipefail", "-c", script)
-		c.Dir = ".."
-		r := testbed.Run(t, c)
-		for _, want := range wants[i] {
-			if r.Code != 0 || !strings.Contains(r.Stdout, want) {
-				t.Errorf("%s: exit %d, without %s: %s%s", example[1], r.Code, want, r.Stdout, r.Stderr)
-			}
-		}
-		if strings.Contains(r.Stdout, `{"error"`) {
-			t.Errorf("%s: %s", example[1], r.Stdout)
-		}
 	}
 }

@@ -57,7 +57,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestNamedTests checks that the tests exist that docs/security.md names.
+// TestNamedTests checks that the tests exist that the pages name.
 func TestNamedTests(t *testing.T) {
 	t.Parallel()
 	there := map[string]bool{}
@@ -74,14 +74,20 @@ func TestNamedTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(readPage(t, "security.md"), -1)
-	if len(named) == 0 {
-		t.Error("no test is named")
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, match := range named {
-		if !there[match[1]] {
-			t.Errorf("there is no %s", match[1])
+	named := 0
+	for _, page := range pages {
+		for _, match := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(readPage(t, filepath.Base(page)), -1) {
+			if named++; !there[match[1]] {
+				t.Errorf("%s: there is no %s", page, match[1])
+			}
 		}
+	}
+	if named == 0 {
+		t.Error("no test is named")
 	}
 }
 

@@ -1,90 +1,76 @@
 package oip
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/ckd-project/ckd/policy"
-	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
-	pb "github.com/ckd-project/ckd/proto/inference"
 )
 
-// TestDocs checks that the tables of docs/inference.md agree with the code, row by row, except for
-// the explanations.
-func TestDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/inference.md")
+// TestProtoComments checks that the comments of inference.proto list the types, parameters and outputs
+// that the code has, in its order.
+func TestProtoComments(t *testing.T) {
+	text, err := os.ReadFile("../proto/inference/inference.proto")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables := map[string][]string{} // the rows' beginnings, by section
-	section := ""
-	for line := range strings.Lines(string(text)) {
-		if name, ok := strings.CutPrefix(line, "## "); ok {
-			section = strings.TrimSpace(name)
+	comment := func(message string) string {
+		found := regexp.MustCompile(`(?m)((?:^//.*\n)+)message ` + message + ` `).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("no comment on %s", message)
 		}
-		if strings.HasPrefix(line, "| `") {
-			tables[section] = append(tables[section], strings.TrimSpace(line))
+		return string(found[1])
+	}
+	rows := func(text, pattern string) []string {
+		var all []string
+		for _, row := range regexp.MustCompile(`(?m)^//   `+pattern).FindAllStringSubmatch(text, -1) {
+			all = append(all, strings.Join(row[1:], " "))
 		}
+		return all
 	}
-	want := map[string][]string{}
-	for _, m := range pb.GRPCInferenceService_ServiceDesc.Methods {
-		want["Calls"] = append(want["Calls"], fmt.Sprintf("| `%s` |", m.MethodName))
-	}
-	for _, m := range pb.GRPCInferenceService_ServiceDesc.Streams {
-		want["Calls"] = append(want["Calls"], fmt.Sprintf("| `%s` |", m.StreamName))
-	}
+	request, response := comment("ModelInferRequest"), comment("ModelInferResponse")
+
+	var types, named []string
 	for name, e := range elements {
-		contents, as := "no", "float32"
+		contents, double := "raw", "float32"
 		if e.contents != "" {
-			contents = "`" + e.contents + "`"
+			contents = e.contents + " or raw"
 		}
 		if e.double {
-			as = "float64"
+			double = "float64"
 		}
-		want["The input"] = append(want["The input"], fmt.Sprintf("| `%s` | %s | yes | %s", name, contents, as))
+		types = append(types, name+" "+contents+" "+double)
+	}
+	slices.Sort(types)
+	listed := rows(request, `([A-Z0-9]+)  (?:in )?(.*), computed as (\w+)$`)
+	slices.Sort(listed)
+	if !slices.Equal(listed, types) {
+		t.Errorf("types\n%q, want\n%q", listed, types)
 	}
 	for _, p := range parameters {
-		want["Parameters"] = append(want["Parameters"], fmt.Sprintf("| `%s` |", p.name))
+		named = append(named, p.name)
 	}
+	if got := rows(request, `([a-z_]+)  +\S`); !slices.Equal(got, named) {
+		t.Errorf("parameters %q, want %q", got, named)
+	}
+	refused := regexp.MustCompile(`(?s)is refused: (.*?), unless`).FindStringSubmatch(request)
+	if refused == nil || strings.ReplaceAll(refused[1], "\n// ", " ") != strings.Join(refusedParameters, ", ") {
+		t.Errorf("refused parameters %q, want %q", refused, refusedParameters)
+	}
+
+	var tensors []string
 	for _, o := range outputs {
-		shape, unasked := "[N]", "no"
+		mark, shape := " ", "[N]"
+		if slices.Contains(defaults, o) {
+			mark = "*"
+		}
 		if o.perClass {
 			shape = "[N,K]"
 		}
-		if slices.Contains(defaults, o) {
-			unasked = "yes"
-		}
-		want["Outputs"] = append(want["Outputs"], fmt.Sprintf("| `%s` | %s | `%s` | %s |", o.name, o.datatype.name, shape, unasked))
+		tensors = append(tensors, strings.Join([]string{mark, o.name, o.datatype.name, shape}, " "))
 	}
-	for section, rows := range want {
-		for _, row := range rows {
-			at := slices.IndexFunc(tables[section], func(line string) bool { return strings.HasPrefix(line, row) })
-			if at < 0 {
-				t.Errorf("%s: no row begins with %s", section, row)
-				continue
-			}
-			tables[section] = slices.Delete(tables[section], at, at+1)
-		}
-		if len(tables[section]) > 0 {
-			t.Errorf("%s: rows of nothing: %q", section, tables[section])
-		}
-	}
-	for _, row := range tables["Errors"] {
-		if name := strings.Split(row, "`")[1]; ckdv1.ErrorReason_value["ERROR_REASON_"+name] == 0 {
-			t.Errorf("Errors: there is no reason %s", name)
-		}
-	}
-	for r := policy.Reason(1); r < policy.Reasons; r++ {
-		if row := "| `reason` |"; !regexp.MustCompile(regexp.QuoteMeta(row) + ".*`" + r.String() + "`").Match(text) {
-			t.Errorf("Outputs: the row of reason has no %s", r)
-		}
-	}
-	refused := regexp.MustCompile(`(?s)is refused: (.*?), unless`).FindStringSubmatch(string(text))
-	if refused == nil || strings.Join(strings.Fields(refused[1]), " ") != "`"+strings.Join(refusedParameters, "`, `")+"`" {
-		t.Errorf("Parameters: refused are %q, want %q", refused, refusedParameters)
+	if got := rows(response, `([* ]) ([a-z_]+) +([A-Z0-9]+) +(\[[NK,]+\])`); !slices.Equal(got, tensors) {
+		t.Errorf("outputs\n%q, want\n%q", got, tensors)
 	}
 }

@@ -64,8 +64,8 @@ var (
 	sealed = &output{name: "receipt", datatype: receipts, byName: true, put: func(to *column, of *said) { to.text(string(of.Receipt)) }}
 )
 
-// outputs lists all outputs of a model, in the order of the metadata. docs/inference.md explains
-// them.
+// outputs lists all outputs of a model, in the order of the metadata. The comment on ModelInferResponse
+// in inference.proto explains them.
 var outputs = []*output{
 	{name: "c", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.C) }},
 	{name: "skewness", datatype: numbers, perClass: true, put: func(to *column, of *said) { to.numbers(of.Skewness) }},

@@ -80,7 +80,7 @@ func (w WorstCase) Total() int64 {
 	return w.Itself + w.Open + w.Decoded + w.Arriving + w.Calls + w.Connections
 }
 
-// Measured: see docs/sizing.md.
+// Measured: see docs/operate.md.
 const (
 	daemonBytes     = 56 << 20
 	modelBytes      = 8 << 20

@@ -217,14 +217,14 @@ func settingsOf(t *testing.T, r []runtime.Object) map[string]any {
 const onePolicy = `models: [{name: one, version: "1", classes: [a, b], critical: [b], passes: {fewest: 10, expected: 30}}]
 `
 
-// kubernetesDocs returns the code blocks of the pages on Kubernetes: files by the name in front of them,
-// such as `values.yaml`, and all blocks of a language by that.
+// kubernetesDocs returns the code blocks of docs/kubernetes.md: files by the name in front of them, such as
+// `values.yaml`, the values without a name by "", and all blocks of a language by that.
 func kubernetesDocs(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	pages := getFile(t, "../../docs/kubernetes.md") + getFile(t, "../../docs/kubernetes-operate.md")
-	for _, m := range regexp.MustCompile("(?ms)(?:`([^`\n]+)`:\n\n)?^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(pages, -1) {
-		if m[1] != "" {
+	page := getFile(t, "../../docs/kubernetes.md")
+	for _, m := range regexp.MustCompile("(?ms)(?:`([^`\n]+)`:\n\n)?^ *```([a-z]+)\n(.*?)^ *```$").FindAllStringSubmatch(page, -1) {
+		if m[1] != "" || m[2] == "yaml" {
 			all[m[1]] += m[3]
 		}
 		all[m[2]] += m[3]

@@ -505,7 +505,8 @@ func TestChartInAnother(t *testing.T) {
 	}
 }
 
-// TestDocsOfKubernetes runs every helm command of docs/kubernetes.md.
+// TestDocsOfKubernetes runs every helm command of docs/kubernetes.md, renders its values, and looks for the
+// files that others name.
 func TestDocsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	helm := helmProgram(t)
@@ -528,6 +529,9 @@ func TestDocsOfKubernetes(t *testing.T) {
 	commands := 0
 	for _, line := range strings.Split(strings.ReplaceAll(blocks["sh"], "\\\n", " "), "\n") {
 		words := strings.Fields(strings.NewReplacer("deploy/helm/ckd", absolute, "'", "").Replace(line))
+		if i := slices.Index(words, "--filename"); i >= 0 {
+			getFile(t, filepath.Join("../..", words[i+1]))
+		}
 		if len(words) < 2 || words[0] != "helm" || !slices.Contains([]string{"upgrade", "lint", "template"}, words[1]) {
 			continue
 		}
@@ -550,5 +554,11 @@ func TestDocsOfKubernetes(t *testing.T) {
 	}
 	if commands < 5 {
 		t.Errorf("%d commands found", commands)
+	}
+	renderChart(t, blocks[""])
+	resources := onlyObject[*apps.Deployment](t, renderChart(t, "")).Spec.Template.Spec.Containers[0].Resources
+	defaults := fmt.Sprintf("The defaults are %v and %v.", resources.Requests.Memory(), resources.Limits.Memory())
+	if page := getFile(t, "../../docs/kubernetes.md"); !strings.Contains(strings.Join(strings.Fields(page), " "), defaults) {
+		t.Errorf("the page does not say: %s", defaults)
 	}
 }

@@ -17,3 +17,5 @@
 // Stability: the access file is stable. The Go API follows the daemon and may change between minor
 // versions.
 package auth
+
+//go:generate go test -run ^TestGenerated$ -update .

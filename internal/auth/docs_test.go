@@ -1,46 +1,86 @@
 package auth
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// documentFiles are the pages of the access file: of identities, and of issuers.
-var documentFiles = map[string]string{"fields": "../../docs/access.md", "issuers": "../../docs/access-issuers.md"}
+var update = flag.Bool("update", false, "write the tables of docs/security.md")
 
-// rows matches the rows of a table of fields: name, and whether the field is required.
-var rows = regexp.MustCompile("(?m)^\\| `([a-z0-9.\\[\\]]+)` \\| [^|]+ \\| (\\*\\*required\\*\\*)?[^|]* \\| [^|]+ \\|$")
+const documentFile = "../../docs/security.md"
 
-// TestDocumentedFields checks that exactly the fields that are read are documented, in their order.
-func TestDocumentedFields(t *testing.T) {
-	for page, fields := range map[string][]field{"fields": identityFields, "issuers": issuerFields} {
-		var want, got []string
-		var list func(prefix string, fields []field)
-		list = func(prefix string, fields []field) {
-			for _, f := range fields {
-				want = append(want, fmt.Sprint(prefix, f.name, " required: ", f.needed != ""))
-				list(prefix+f.name+"[].", f.fields)
-			}
+// TestGenerated checks that the tables of docs/security.md are those of the code. `go generate` writes them.
+func TestGenerated(t *testing.T) {
+	text := document(t)
+	for name, rows := range map[string]string{
+		"identities": "| field | value | default | |\n|---|---|---|---|\n" + fieldRows("", identityFields),
+		"issuers":    "| field | value | default | |\n|---|---|---|---|\n" + fieldRows("", issuerFields),
+		"reasons":    "| reason | meaning |\n|---|---|\n" + reasonRows(),
+	} {
+		begin, end := "<!-- begin of the table of "+name+", generated -->\n", "<!-- end of the table of "+name+" -->\n"
+		head, rest, ok1 := strings.Cut(text, begin)
+		old, tail, ok2 := strings.Cut(rest, end)
+		if !ok1 || !ok2 {
+			t.Fatalf("%s has no lines %s%s", documentFile, begin, end)
 		}
-		list("", fields)
-		for _, row := range rows.FindAllStringSubmatch(document(t, page), -1) {
-			got = append(got, fmt.Sprint(row[1], " required: ", row[2] != ""))
+		if old != rows && !*update {
+			t.Errorf("the table of %s is not current: run go generate ./internal/auth", name)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("documented\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		text = head + begin + rows + end + tail
+	}
+	if *update {
+		if err := os.WriteFile(documentFile, []byte(text), 0o644); err != nil { //nolint:gosec // a page
+			t.Fatal(err)
 		}
 	}
 }
 
+func fieldRows(prefix string, fields []field) string {
+	var rows strings.Builder
+	for _, f := range fields {
+		otherwise := f.otherwise
+		if f.needed != "" {
+			otherwise = "**required**"
+		}
+		fmt.Fprintf(&rows, "| `%s%s` | %s | %s | %s |\n", prefix, f.name, cmp.Or(f.needed, f.form), otherwise, f.about)
+		rows.WriteString(fieldRows(prefix+f.name+"[].", f.fields))
+	}
+	return rows.String()
+}
+
+func reasonRows() string {
+	var rows strings.Builder
+	for _, r := range reasons {
+		fmt.Fprintf(&rows, "| `%s` | %s |\n", r[0], r[1])
+	}
+	return rows.String()
+}
+
+// TestFieldsSayWhatTheyAre checks that no field lacks a text of its table.
+func TestFieldsSayWhatTheyAre(t *testing.T) {
+	var check func(fields []field)
+	check = func(fields []field) {
+		for _, f := range fields {
+			if f.about == "" || f.needed == "" && (f.form == "" || f.otherwise == "") {
+				t.Errorf("%s has %q, %q, %q", f.name, f.form, f.otherwise, f.about)
+			}
+			check(f.fields)
+		}
+	}
+	check(identityFields)
+	check(issuerFields)
+}
+
 // TestDocumentedExamples checks that every example is an access file without faults or warnings.
 func TestDocumentedExamples(t *testing.T) {
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(document(t, "fields")+document(t, "issuers"), -1)
-	if len(examples) < 4 {
-		t.Fatalf("%d examples, want four", len(examples))
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(document(t), -1)
+	if len(examples) < 2 {
+		t.Fatalf("%d examples, want two", len(examples))
 	}
 	for _, e := range examples {
 		r, files, err := parse("access.yaml", []byte(e[1]), func(path string) ([]byte, error) {
@@ -55,27 +95,10 @@ func TestDocumentedExamples(t *testing.T) {
 	}
 }
 
-// TestDocumentedReasons checks that exactly the reasons of refusals are documented.
-func TestDocumentedReasons(t *testing.T) {
-	var got []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ").FindAllStringSubmatch(document(t, "fields"), -1) {
-		if !isField(row[1]) {
-			got = append(got, row[1])
-		}
-	}
-	if want := Reasons(); !slices.Equal(got, want) {
-		t.Errorf("documented %q, want %q", got, want)
-	}
-}
-
-func isField(name string) bool {
-	return slices.ContainsFunc(slices.Concat(identityFields, issuerFields), func(f field) bool { return f.name == name })
-}
-
 // TestDocumentedOpen checks that the methods documented as open are open.
 func TestDocumentedOpen(t *testing.T) {
 	documented := 0
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z.]+[A-Za-z0-9.]*)` \\| (`[A-Z].*`) \\|$").FindAllStringSubmatch(document(t, "fields"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z.]+[A-Za-z0-9.]*)` \\| (`[A-Z].*`) \\|$").FindAllStringSubmatch(document(t), -1) {
 		for _, method := range strings.Split(row[2], ", ") {
 			documented++
 			if name := "/" + row[1] + "/" + strings.Trim(method, "`"); !openMethods[name] {
@@ -88,9 +111,9 @@ func TestDocumentedOpen(t *testing.T) {
 	}
 }
 
-func document(t *testing.T, table string) string {
+func document(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile(documentFiles[table])
+	data, err := os.ReadFile(documentFile)
 	if err != nil {
 		t.Fatal(err)
 	}

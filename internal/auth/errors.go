@@ -14,24 +14,40 @@ import (
 // Why a call was refused, for logs and metrics. Clients learn less.
 const (
 	noCredential         = "no_credential"
-	badCredential        = "bad_credential" // unreadable, or of another scheme
+	badCredential        = "bad_credential"
 	unknownToken         = "unknown_token"
-	invalidToken         = "invalid_token" // a JWT with a wrong signature, audience or beginning
+	invalidToken         = "invalid_token"
 	expiredToken         = "expired_token"
-	ambiguousToken       = "ambiguous_token"  // several identities have claims of the JWT
-	keysUnavailable      = "keys_unavailable" // the key that signed the JWT is not fetched yet
+	ambiguousToken       = "ambiguous_token"
+	keysUnavailable      = "keys_unavailable"
 	unknownCertificate   = "unknown_certificate"
 	ambiguousCertificate = "ambiguous_certificate"
-	unknownIdentity      = "unknown_identity" // passed on within the process, and removed since
-	notAllowed           = "not_allowed"      // a known identity without the right
+	unknownIdentity      = "unknown_identity"
+	notAllowed           = "not_allowed"
 )
+
+// reasons lists every reason of a Refusal with its meaning, for docs/security.md.
+var reasons = [][2]string{
+	{noCredential, "neither a token nor a client certificate"},
+	{badCredential, "more than one `authorization`, or one that is not a bearer token"},
+	{unknownToken, "no identity has the token, or the claims of the JWT"},
+	{invalidToken, "a JWT whose signature, audience or beginning is wrong"},
+	{expiredToken, "a JWT that has ended, or has no end"},
+	{ambiguousToken, "several identities have claims of the JWT"},
+	{keysUnavailable, "the key that signed the JWT is not fetched yet"},
+	{unknownCertificate, "no identity has one of the certificate's names"},
+	{ambiguousCertificate, "several identities have names of the certificate"},
+	{unknownIdentity, "the identity was withdrawn while its HTTP request was handed on"},
+	{notAllowed, "the identity is known and lacks the right"},
+}
 
 // Reasons returns every reason of a Refusal.
 func Reasons() []string {
-	return []string{
-		noCredential, badCredential, unknownToken, invalidToken, expiredToken, ambiguousToken, keysUnavailable,
-		unknownCertificate, ambiguousCertificate, unknownIdentity, notAllowed,
+	var names []string
+	for _, r := range reasons {
+		names = append(names, r[0])
 	}
+	return names
 }
 
 // errorDomain is the domain of every google.rpc.ErrorInfo of the API.

@@ -25,12 +25,15 @@ const (
 	mostTokenBytes  = 4096
 )
 
-// field is a field of the file. docs/access.md says what each is for.
+// field is a field of the file. Its texts are the table of docs/security.md, which `go generate` writes.
 type field struct {
-	name   string
-	needed string // the expected value of a required field, in words
-	read   func(*reader, strictyaml.Value)
-	fields []field // of each entry, for the documentation
+	name      string
+	needed    string // the expected value of a required field, in words
+	form      string // the values that an optional field takes
+	otherwise string // its default
+	about     string // what it does
+	read      func(*reader, strictyaml.Value)
+	fields    []field // of each entry, for the documentation
 }
 
 // fileFields are the fields of a file.
@@ -41,30 +44,39 @@ var fileFields = []field{
 
 // identityFields are the fields of an identity.
 var identityFields = []field{
-	{name: "name", needed: policy.NameForm, read: (*reader).readName},
-	{name: "tokens", read: (*reader).readTokens, fields: tokenFields},
-	{name: "certificates", read: (*reader).readCertificates},
-	{name: "jwts", read: (*reader).readJWTs, fields: jwtFields},
-	{name: "models", read: (*reader).readModels},
-	right("admin", func(i *Identity) *bool { return &i.admin }),
-	right("recent", func(i *Identity) *bool { return &i.recent }),
-	right("outcomes", func(i *Identity) *bool { return &i.outcomes }),
-	right("clear", func(i *Identity) *bool { return &i.clear }),
-	right("issue", func(i *Identity) *bool { return &i.issue }),
-	limit("streams", func(i *Identity) *int { return &i.streams }),
-	limit("calls", func(i *Identity) *int { return &i.calls }),
-	limit("watches", func(i *Identity) *int { return &i.watches }),
-	{name: "bytes", read: (*reader).readBytes},
+	{name: "name", needed: policy.NameForm, about: "The identity's name in log lines, its own.", read: (*reader).readName},
+	{name: "tokens", form: "a list of tokens", otherwise: "none", about: "The bearer tokens that identify it; several allow replacing them.",
+		read: (*reader).readTokens, fields: tokenFields},
+	{name: "certificates", form: "a list of names", otherwise: "none", about: "The client certificates that identify it: a URI, a DNS name, " +
+		"or `CN=` with the subject's common name. One must equal a name in the certificate exactly.", read: (*reader).readCertificates},
+	{name: "jwts", form: "a list of claims", otherwise: "none", about: "The JWTs that identify it: see [Tokens of an issuer](#tokens-of-an-issuer).",
+		read: (*reader).readJWTs, fields: jwtFields},
+	{name: "models", form: `a list of models, or ["*"]`, otherwise: "none", about: "The models that it may see and use.", read: (*reader).readModels},
+	right("admin", "Allows the triage page.", func(i *Identity) *bool { return &i.admin }),
+	right("recent", "Shows the inputs to review of its models, with ids, at `/review`; with `admin`, on the triage page.",
+		func(i *Identity) *bool { return &i.recent }),
+	right("outcomes", "Allows to report outcomes of its models, and to read what follows.",
+		func(i *Identity) *bool { return &i.outcomes }),
+	right("clear", "Allows to clear alarms of its models; with all models, to delete and to import outcomes.", func(i *Identity) *bool { return &i.clear }),
+	right("issue", "Allows a daemon to tell the ledger its policies and decisions. It can change what a promise is held against: "+
+		"for daemons alone.", func(i *Identity) *bool { return &i.issue }),
+	limit("streams", "`0`", "The most open streams. 0: the daemon's own limit alone.", func(i *Identity) *int { return &i.streams }),
+	limit("calls", "`0`", "The most unary calls in flight, including those whose reply it has not read.", func(i *Identity) *int { return &i.calls }),
+	limit("watches", "as `streams`", "The most health watches, one for each connection of a balancing client.", func(i *Identity) *int { return &i.watches }),
+	{name: "bytes", form: "a share such as 25%", otherwise: "three quarters", about: "The share of `max-open-bytes` that it may hold.",
+		read: (*reader).readBytes},
 }
 
 // right returns the field of a right, which is off by default.
-func right(name string, allowed func(*Identity) *bool) field {
-	return field{name: name, read: func(r *reader, v strictyaml.Value) { *allowed(r.identity), _ = v.Bool() }}
+func right(name, about string, allowed func(*Identity) *bool) field {
+	return field{name: name, form: "true or false", otherwise: "`false`", about: about,
+		read: func(r *reader, v strictyaml.Value) { *allowed(r.identity), _ = v.Bool() }}
 }
 
 // limit returns the field of a limit.
-func limit(name string, most func(*Identity) *int) field {
-	return field{name: name, read: func(r *reader, v strictyaml.Value) { *most(r.identity), _ = v.Int(0, maxStreams) }}
+func limit(name, otherwise, about string, most func(*Identity) *int) field {
+	return field{name: name, form: "0 to 1000000", otherwise: otherwise, about: about,
+		read: func(r *reader, v strictyaml.Value) { *most(r.identity), _ = v.Int(0, maxStreams) }}
 }
 
 func (r *reader) readName(v strictyaml.Value) {
@@ -128,8 +140,10 @@ func isCertificateName(name string) bool {
 
 // tokenFields holds the fields of a token, which has one of them.
 var tokenFields = []field{
-	{name: "file", read: (*reader).readTokenFile},
-	{name: "sha256", read: (*reader).readTokenSum},
+	{name: "file", form: "a path", otherwise: "either this", about: "A file with the token alone. A relative path starts at the folder of the access file.",
+		read: (*reader).readTokenFile},
+	{name: "sha256", form: "64 hexadecimal digits", otherwise: "or this", about: "The token's SHA-256, for random tokens: a guessable one can be found from it.",
+		read: (*reader).readTokenSum},
 }
 
 func (r *reader) readTokens(v strictyaml.Value) {

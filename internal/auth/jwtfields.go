@@ -14,22 +14,25 @@ import (
 
 // issuerFields are the fields of an issuer.
 var issuerFields = []field{
-	{name: "name", needed: policy.NameForm, read: func(r *reader, v strictyaml.Value) {
+	{name: "name", needed: policy.NameForm, about: "The issuer's name, for `jwts`.", read: func(r *reader, v strictyaml.Value) {
 		if name, ok := v.Match(policy.NameForm, policy.IsName); ok {
 			taken(r.issuerAt, name, v, "already the name of the issuer at %s, expected one of its own")
 		}
 	}},
-	{name: "url", needed: httpsForm, read: func(r *reader, v strictyaml.Value) { r.issuer.URL, _ = v.Match(httpsForm, isHTTPS) }},
-	{name: "audience", needed: "a text", read: func(r *reader, v strictyaml.Value) {
+	{name: "url", needed: httpsForm, about: "The issuer, exactly as its tokens have it in the claim `iss`.",
+		read: func(r *reader, v strictyaml.Value) { r.issuer.URL, _ = v.Match(httpsForm, isHTTPS) }},
+	{name: "audience", needed: "a text", about: "What the claim `aud` must be or contain. Ask for one of the daemon's own.", read: func(r *reader, v strictyaml.Value) {
 		text, ok := v.Text()
 		if ok && text == "" {
 			v.Fault("empty, expected the audience of the daemon's tokens")
 		}
 		r.issuer.Audience = text
 	}},
-	{name: "keys", read: func(r *reader, v strictyaml.Value) { r.issuer.Keys, _ = v.Match(httpsForm, isHTTPS) }},
-	{name: "ca", read: (*reader).readCA},
-	{name: "token", read: func(r *reader, v strictyaml.Value) { r.issuer.TokenFile = r.path(v) }},
+	{name: "keys", form: httpsForm, otherwise: "discovered", about: "The issuer's key set (JWKS).",
+		read: func(r *reader, v strictyaml.Value) { r.issuer.Keys, _ = v.Match(httpsForm, isHTTPS) }},
+	{name: "ca", form: "a path", otherwise: "the system's", about: "The CAs, in PEM, that the issuer's certificate leads to.", read: (*reader).readCA},
+	{name: "token", form: "a path", otherwise: "none", about: "A bearer token to present when fetching the keys; goes only to the hosts of `url` and `keys`.",
+		read: func(r *reader, v strictyaml.Value) { r.issuer.TokenFile = r.path(v) }},
 }
 
 const httpsForm = "an https URL"
@@ -53,8 +56,9 @@ func (r *reader) readCA(v strictyaml.Value) {
 
 // jwtFields holds the fields of an entry of jwts.
 var jwtFields = []field{
-	{name: "issuer", needed: "the name of an issuer", read: (*reader).readIssuer},
-	{name: "claims", needed: "a mapping of claims to texts", read: (*reader).readClaims},
+	{name: "issuer", needed: "the name of an issuer", about: "The issuer whose tokens these are.", read: (*reader).readIssuer},
+	{name: "claims", needed: "a mapping of claims to texts", about: "What a token must claim, all of it: each claim must be the text, or a list that " +
+		"contains it. A name with slashes leads into nested claims, as in `kubernetes.io/namespace`.", read: (*reader).readClaims},
 }
 
 func (r *reader) readJWTs(v strictyaml.Value) {

@@ -884,7 +884,33 @@ func (x *InferTensorContents) GetBytesContents() [][]byte {
 	return nil
 }
 
-// ModelInferRequest is the tensors that a model takes.
+// ModelInferRequest holds the passes of N inputs, S passes and K classes, in one
+// tensor named passes, or as the policy's field tensor names it. Its shape is
+// [N,S,K]. Concentrations of evidential models have S = 1. Types of the elements:
+//
+//	FP32  in fp32_contents or raw, computed as float32
+//	FP64  in fp64_contents or raw, computed as float64
+//	FP16  raw, computed as float32
+//	BF16  raw, computed as float32
+//
+// 16-bit types round, which shows in the sums of rows: the policy's sum_tolerance
+// grows by 2^-10 for FP16 and by 2^-7 for BF16.
+//
+// Parameters are texts, of the request or of the tensor, which wins:
+//
+//	layout         NSK, or SNK for passes in the shape [S,N,K]
+//	kind           probabilities, logits or dirichlet; refused if the policy accepts another
+//	posterior      how the passes are sampled, such as mc-dropout
+//	receipts       reviewed or all: which inputs have a receipt; none by default
+//	model_version  the version of the model, for receipts; by default the policy's
+//
+// A parameter that asks for what ckd does not do is refused: classification,
+// sequence_end, sequence_id, sequence_start, shared_memory_byte_size,
+// shared_memory_offset, shared_memory_region, unless it is 0, false or empty. All
+// others are ignored.
+//
+// Other tensors are handed through unread, unless they have the name of an output
+// of ckd: a request that names no outputs gets all of them after ckd's own.
 type ModelInferRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The model's name.
@@ -985,7 +1011,45 @@ func (x *ModelInferRequest) GetRawInputContents() [][]byte {
 	return nil
 }
 
-// ModelInferResponse is the tensors that a model gives.
+// ModelInferResponse holds the outputs that the request names, in its order; else
+// those marked *:
+//
+//	  c                    FP64   [N,K]  epistemic contribution C_k of each class, nats
+//	  skewness             FP64   [N,K]  skewness ratio of each class: above the policy's threshold, C_k cannot be trusted
+//	  mean                 FP64   [N,K]  mean prediction of each class
+//	  variance             FP64   [N,K]  variance of each class
+//	  m                    FP64   [N,K]  exact mutual information M_k of each class, nats
+//	* mi                   FP64   [N]    mutual information, nats
+//	* entropy              FP64   [N]    predictive entropy, nats
+//	* sum_c                FP64   [N]    sum of C_k over all classes, nats
+//	* score                FP64   [N]    the score that decided; NaN for the risk of an input called critical
+//	* threshold            FP64   [N]    its threshold; NaN if the policy has none
+//	* defer                BOOL   [N]    whether a person should see the input; false where the policy only observes
+//	* deciding_class       INT64  [N]    the critical class that set the score, of deferred inputs; -1 for none
+//	* reason               BYTES  [N]    why, in lower case: a DecisionReason of ckd.v1
+//	* degenerate           BOOL   [N]    the passes hardly differ, or softmax was taken twice
+//	* decision             BYTES  [N]    retain, defer, or observe where the policy has no thresholds
+//	* predicted            INT64  [N]    the class with the highest mean, from 0
+//	* predicted_class      BYTES  [N]    its name
+//	  risk                 FP64   [N]    calibrated probability that an input called safe is truly critical; else NaN
+//	  priority             FP64   [N]    calibrated probability that the input is truly critical; NaN without a risk model
+//	  priority_percentile  FP64   [N]    sort work lists by it, highest first
+//	  review               BOOL   [N]    whether a person should find out the truth; needs the parameter receipts
+//	  receipt              BYTES  [N]    the sealed record of the decision; in JSON as base64url without padding
+//	  error                BYTES  [N]    what is wrong with the input; empty if nothing is
+//
+// One refused input refuses its request, unless the output error is asked for.
+// Then that input alone has defer true, an empty predicted_class, deciding_class
+// and predicted -1, the ErrorReason in lower case as its reason, and NaN elsewhere.
+//
+// With the parameter receipts the defaults include review and receipt, and a
+// request that names outputs must name both. Inputs have no ids here, so an input
+// that is sent again is drawn anew for an audit.
+//
+// Over gRPC elements are in raw_output_contents, unless the request's boolean
+// parameter binary_data_output is false. BYTES have a length of 4 bytes,
+// little-endian, before each text. The parameter policy_hash of the answer is the
+// hash of the policy that decided.
 type ModelInferResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The model's name.

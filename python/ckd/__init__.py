@@ -1,7 +1,7 @@
 """Decides, beside a model server, which inputs a person should see.
 
     with ckd.Daemon("policy.yaml") as daemon, daemon.client() as client:
-        for result in client.decompose("fetal-health", passes):  # [inputs, passes, classes]
+        for result in client.decompose("fetal-health", passes):  # [passes, inputs, classes]
             answer(result.id) if result.retained else ask_a_person(result)
 
 An error is never a retain: an input that was answered with an error, or not at all, has not been

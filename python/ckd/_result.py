@@ -60,7 +60,7 @@ class Result(_wire.Pickled):
     row: int = 0  # its position in the batch
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the result as the daemon's HTTP API has it: see docs/http.md.
+        """Returns the result as the daemon's HTTP API has it: see docs/integrate.md#http.
 
         Classes are by number; receipts are base64.
         """

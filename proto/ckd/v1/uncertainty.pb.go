@@ -1224,6 +1224,10 @@ type StreamHeader struct {
 	AcceptSettled bool `protobuf:"varint,7,opt,name=accept_settled,json=acceptSettled,proto3" json:"accept_settled,omitempty"`
 	// Which results carry a receipt; none by default. Audits are drawn only for
 	// clients that ask. Without the daemon's --receipt-keys an error.
+	//
+	// An input with an id is drawn by a keyed hash of the policy, the id, the number
+	// of passes and their mean: sent again with the same passes, it is drawn alike by
+	// every daemon with the same first key. Without an id each draw is random.
 	Receipts Receipts `protobuf:"varint,8,opt,name=receipts,proto3,enum=ckd.v1.Receipts" json:"receipts,omitempty"`
 	// Optional. The version of the model that computes the passes, at most 128 bytes.
 	// Receipts hold it; without it they hold the policy's version.
@@ -1329,7 +1333,7 @@ func (x *StreamHeader) GetModelVersion() string {
 // runs pass s over a whole batch sends one block for it.
 type Block struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The group's number, chosen by the client.
+	// The group's number, chosen by the client, higher than those it opened before.
 	Group uint64 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
 	// Passes in this block; 0 means 1 if there are values, else none.
 	Passes uint32 `protobuf:"varint,2,opt,name=passes,proto3" json:"passes,omitempty"`
@@ -1338,7 +1342,8 @@ type Block struct {
 	// that is not empty must not be open already on the stream.
 	InputIds []string `protobuf:"bytes,3,rep,name=input_ids,json=inputIds,proto3" json:"input_ids,omitempty"`
 	// The rows of the group that the values belong to, in the order of the values.
-	// Empty means every row of the group, finished ones included.
+	// Empty means every row of the group, finished ones included. Passes of rows that
+	// are finished or failed, and of closed groups, are ignored and counted.
 	Rows []uint32 `protobuf:"varint,4,rep,packed,name=rows,proto3" json:"rows,omitempty"`
 	// Finishes the named inputs after this block, however many passes they have.
 	Final bool `protobuf:"varint,5,opt,name=final,proto3" json:"final,omitempty"`

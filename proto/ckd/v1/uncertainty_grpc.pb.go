@@ -53,6 +53,13 @@ type UncertaintyServiceClient interface {
 	//
 	// An error is never a retain: an input that was answered with an error, or
 	// not at all, has not been cleared.
+	//
+	// Read while writing: a client that leaves its results unread is cut off. When
+	// the daemon stops, or a stream has reached its age, new inputs are refused with
+	// DRAINING, open ones are answered, and the stream ends with UNAVAILABLE. When
+	// the model's policy goes, or changes its classes, kind or passes, the same
+	// happens with POLICY_CHANGED and FAILED_PRECONDITION; any other change of a
+	// policy applies to the next input.
 	DecomposeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DecomposeStreamRequest, DecomposeStreamResponse], error)
 	// Decompose takes the complete passes of N inputs and returns a result or an
 	// error for each, in order.
@@ -132,6 +139,13 @@ type UncertaintyServiceServer interface {
 	//
 	// An error is never a retain: an input that was answered with an error, or
 	// not at all, has not been cleared.
+	//
+	// Read while writing: a client that leaves its results unread is cut off. When
+	// the daemon stops, or a stream has reached its age, new inputs are refused with
+	// DRAINING, open ones are answered, and the stream ends with UNAVAILABLE. When
+	// the model's policy goes, or changes its classes, kind or passes, the same
+	// happens with POLICY_CHANGED and FAILED_PRECONDITION; any other change of a
+	// policy applies to the next input.
 	DecomposeStream(grpc.BidiStreamingServer[DecomposeStreamRequest, DecomposeStreamResponse]) error
 	// Decompose takes the complete passes of N inputs and returns a result or an
 	// error for each, in order.

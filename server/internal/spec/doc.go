@@ -1,5 +1,5 @@
 // Package spec says what a daemon must answer, and what it must have counted, for tests that drive
-// one at random. It is written from docs/wire.md, docs/errors.md and docs/metrics.md and shares no
+// one at random. It is written from the comments of uncertainty.proto, docs/errors.md and docs/metrics.md and shares no
 // code with the server. Its numbers come from package engine, which has tests of its own.
 //
 // A Server follows a daemon through every message, reload and end of a stream. Each step is told

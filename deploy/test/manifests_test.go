@@ -1,0 +1,103 @@
+package deploytest
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+)
+
+var update = flag.Bool("update", false, "render the manifests of deploy/kubernetes anew")
+
+// manifestForms lists the manifests for those without Helm: what the chart renders with these values.
+var manifestForms = map[string]struct{ head, values string }{
+	"sidecar.yaml": {`# A model server with ckd beside it, on a unix socket that only the pod reaches. Replace both images, the
+# container "server" by your own, and the policy at the end. Both containers run as user 65532.
+`, `
+mode: sidecar
+nameOverride: model-server
+fullnameOverride: model-server
+sidecar:
+  container:
+    name: server
+    image: registry.example/model-server:1.0
+    args: [--ckd=unix:/run/ckd/ckd.sock]
+    ports: [{name: infer, containerPort: 8001}]
+    resources: {requests: {cpu: "1", memory: 1Gi}, limits: {memory: 1Gi}}
+settings: {max-streams: 16}
+`},
+	"deployment.yaml": {`# Two replicas of ckd behind a headless Service. Replace the image, and the policy at the end. First make the
+# Secret ckd-tls, of type kubernetes.io/tls, for the name ckd.grading.svc. Pods of the namespace with the
+# label ckd/client: "true" may call.
+`, "tls: {existingSecret: ckd-tls}\n"},
+}
+
+// manifestPolicy observes, as a first policy should.
+const manifestPolicy = `---
+# The policies. The daemon takes a change within about a minute, without a restart.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: ckd-policies
+  namespace: grading
+data:
+  fetal-health.yaml: |
+    models:
+      - name: fetal-health
+        version: "1"
+        classes: [normal, suspect, pathologic]
+        critical: [suspect, pathologic]
+        passes: {fewest: 10, expected: 30}
+        # Without thresholds this policy observes: it counts and decides nothing. ckd calibrate writes them.
+`
+
+// helmsOwn matches what a rendering says of Helm and its chart, and the checksum by which an upgrade
+// restarts pods.
+var helmsOwn = regexp.MustCompile(`(?m)^(# Source: .*| +app\.kubernetes\.io/(managed-by|version): .*| +helm\.sh/chart: .*` +
+	`| +annotations:\n +# Only changed settings.*\n +checksum/settings: .*| +# Without the versions of chart and app.*)\n`)
+
+// TestManifests checks the manifests of deploy/kubernetes like the chart, and that they are what it
+// renders. `go generate ./deploy` renders them anew.
+func TestManifests(t *testing.T) {
+	for file, form := range manifestForms {
+		t.Run(file, func(t *testing.T) {
+			r := helmTemplate(t, form.values+"policiesConfigMap: ckd-policies\nimage: {repository: registry.example/ckd, tag: \"1.2.3\"}\n", "--skip-tests")
+			if r.Code != 0 {
+				t.Fatal(r.Stderr)
+			}
+			want := "# Rendered from the chart by go generate ./deploy.\n" + form.head +
+				"# Settings are read at the start: after a change of them, kubectl rollout restart.\n" +
+				helmsOwn.ReplaceAllString(r.Stdout, "") + manifestPolicy
+			path := filepath.Join("../kubernetes", file)
+			if *update {
+				putFile(t, path, want)
+				if err := os.Chmod(path, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := getFile(t, path)
+			if got != want {
+				t.Errorf("%s is not what the chart renders: run go generate ./deploy", path)
+			}
+			if strings.Contains(strings.ToLower(got), "helm") {
+				t.Error("it speaks of Helm")
+			}
+			all := decodeManifests(t, got)
+			pods := podsOf(all)
+			for _, p := range pods {
+				checkPod(t, all, p)
+			}
+			checkDeployment(t, all)
+			checkServices(t, all, pods)
+			checkNetwork(t, all, pods)
+			checkPolicies(t, all)
+			if d := onlyObject[*apps.Deployment](t, all); len(pods) != 1 || *d.Spec.Replicas != 2 {
+				t.Errorf("%d kinds of pods, %d replicas", len(pods), *d.Spec.Replicas)
+			}
+		})
+	}
+}
