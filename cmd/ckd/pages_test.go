@@ -50,6 +50,22 @@ func TestDocsOfEvaluate(t *testing.T) {
 	}
 }
 
+// TestDocsOfCalibrate runs the commands of docs/calibrate.md in their order. Each writes a policy that
+// ckd check accepts.
+func TestDocsOfCalibrate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, args := range docsCommands(t, "calibrate.md") {
+		for i, arg := range args {
+			if filepath.Ext(arg) == ".yaml" {
+				args[i] = filepath.Join(dir, arg)
+			}
+		}
+		runOK(t, args...)
+		runOK(t, "check", args[len(args)-1])
+	}
+}
+
 // docsCommands returns the arguments of each command of ckd that a page of docs shows in a block of sh,
 // with paths of recordings from here.
 func docsCommands(t *testing.T, page string) (commands [][]string) {
