@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +70,37 @@ func TestOutcomesPage(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
+	}
+}
+
+// TestDoubleReadingPage goes through docs/double-reading.md: second readings are wanted, one of a reading
+// that was withdrawn among them, then two third readings, then none.
+func TestDoubleReadingPage(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		testbed.Lacks(t, "openssl is not installed")
+	}
+	out, dir := session(t, "double-reading.md")
+	var wanted []string
+	for _, m := range regexp.MustCompile(`of (\d+) inputs another reading is wanted`).FindAllStringSubmatch(out, -1) {
+		wanted = append(wanted, m[1])
+	}
+	if len(wanted) != 3 || wanted[0] == "0" || wanted[1] != "2" || wanted[2] != "0" {
+		t.Errorf("another reading is wanted of %q inputs, expected some, 2 and 0", wanted)
+	}
+	csv, err := os.ReadFile(filepath.Join(dir, "wanted.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	withdrawn, err := os.ReadFile(filepath.Join(dir, "withdrawn.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.Split(strings.Split(string(withdrawn), "\n")[1], ",")[0]
+	if !regexp.MustCompile(`(?m)^\d+,` + id + `,answered,[^,]*,second_read,ann$`).Match(csv) {
+		t.Errorf("no second reading of %s is wanted after the first was withdrawn:\n%s", id, csv)
+	}
+	if !strings.Contains(out, "a third read by another source is wanted; read by ann, bob") {
+		t.Errorf("no third reading is wanted in\n%s", out)
 	}
 }
