@@ -6,11 +6,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/timed"
 )
 
 // session runs all blocks of a page of docs in order, in a folder of its own, and returns what they print.
@@ -54,6 +56,7 @@ func session(t *testing.T, page string, modules ...string) (out, dir string) {
 // TestOutcomesPage goes through docs/outcomes.md. The ledger counts every outcome that was sent, and is
 // the restored one in the end.
 func TestOutcomesPage(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		testbed.Lacks(t, "openssl is not installed")
@@ -76,6 +79,7 @@ func TestOutcomesPage(t *testing.T) {
 // TestDoubleReadingPage goes through docs/double-reading.md: second readings are wanted, one of a reading
 // that was withdrawn among them, then two third readings, then none.
 func TestDoubleReadingPage(t *testing.T) {
+	timed.Full(t)
 	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		testbed.Lacks(t, "openssl is not installed")
@@ -102,5 +106,33 @@ func TestDoubleReadingPage(t *testing.T) {
 	}
 	if !strings.Contains(out, "a third read by another source is wanted; read by ann, bob") {
 		t.Errorf("no third reading is wanted in\n%s", out)
+	}
+}
+
+// TestPythonPage goes through docs/python.md: a table, a figure and a page, a policy that holds on later
+// data, and decisions.
+func TestPythonPage(t *testing.T) {
+	timed.Full(t)
+	t.Parallel()
+	out, dir := session(t, "python.md", "sklearn", "torch", "matplotlib")
+	for name, begins := range map[string]string{"misses.svg": "<?xml", "report.html": "<!doctype html>", "policy.yaml": "# Written by ckd calibrate", "net.yaml": "# Written by ckd calibrate"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.HasPrefix(strings.ToLower(string(text)), strings.ToLower(begins)) {
+			t.Errorf("%s: %v, begins %.40q", name, err, text)
+		}
+	}
+	if !strings.Contains(out, "signs: []\n") || !strings.Contains(out, "signs with dropout off: ['dropout_off'") || !strings.Contains(out, "refused: ") {
+		t.Errorf("signs, or a refusal, are not as the page says in\n%s", out)
+	}
+	figures := regexp.MustCompile(`(\d+) of 3000 are deferred, (\d+) of (\d+) critical inputs are missed\n<case-\d+: defer: `).FindStringSubmatch(out)
+	if figures == nil {
+		t.Fatalf("no decisions in\n%s", out)
+	}
+	var n [3]int
+	for i := range n {
+		n[i], _ = strconv.Atoi(figures[i+1])
+	}
+	// The policy is for 150 reviews per 1,000; the bounds are wide, as the data are made by a library.
+	if deferred, missed, critical := n[0], n[1], n[2]; deferred < 300 || deferred > 600 || 5*missed > critical {
+		t.Errorf("%d deferred of 3000, %d of %d missed", deferred, missed, critical)
 	}
 }
