@@ -35,7 +35,7 @@ func spread[T float](passes panel[T], r *Result) float64 {
 // leastSpread returns the Spread below which an input with this many passes is degenerate. From five
 // passes on it is 0.01: the least of genuine inputs is 0.04, the most of one pass repeated with noise of
 // 1e-3 on its logits is below 0.01. Few passes can be close to each other by chance, at a rate that
-// grows as Spread^(S-1), so that fewer have a lower bound. docs/suspect-recordings.md has the measurements.
+// grows as Spread^(S-1), so that fewer have a lower bound. BENCHMARKS.md has the measurements.
 func leastSpread(passes int) float64 {
 	switch {
 	case passes <= 2:

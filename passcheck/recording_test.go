@@ -283,7 +283,7 @@ func noise(size float64, random *rand.Rand) func(_, _ int, row []float32) {
 
 // TestRecordings measures how many right recordings are suspected, and how many broken ones are found:
 // whole, and as float16 with at most 5 passes of 300 inputs. With -v it prints the table of
-// docs/suspect-recordings.md. A member whose classes were saved in another order, one pass recorded twenty
+// BENCHMARKS.md. A member whose classes were saved in another order, one pass recorded twenty
 // times and labels of another file had each been certified without a word.
 func TestRecordings(t *testing.T) {
 	if testing.Short() {

@@ -12,6 +12,12 @@ import (
 // line is a connection of a client, over gRPC or HTTP. It has an account for each identity that calls
 // over it, of which a proxy may carry many, and estimates what the connection weighs in memory. A nil
 // line is the connection within the process.
+//
+// gRPC keeps the pieces of a message until the last one is there, and tells nobody how much that is. A
+// line counts the bytes that came less the messages that calls were given. The rest is an estimate, which
+// suffices to find the heaviest connections where the measured memory of the process is short; following
+// the frames of HTTP/2 to the byte took 600 lines that replicate constants of one release of grpc-go.
+// A client that pads unfinished messages with many tiny whole ones weighs less than it takes.
 type line struct {
 	budget *budget
 	hangUp func(cause string) // ends the connection

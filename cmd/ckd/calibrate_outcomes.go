@@ -36,7 +36,7 @@ At least one bound on misses is.
     ckd calibrate outcomes --ledger DIR --policy current.yaml --since 2026-10-31 --max-critical-fnr 0.1 --out policy.yaml
 
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
-written, and the report says how far off it is. docs/certificates.md tells the method.`
+written, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
 // since is a day or a time.

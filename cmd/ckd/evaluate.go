@@ -52,7 +52,7 @@ which number of reviews, and all the tables of the paper.
     ckd evaluate --passes FILE.npy --labels FILE.npy --policy deploy/policy --format html --out report.html
 
 Exit codes: 0 the report is out; 1 a file or the policy has a fault; 2 wrong usage.
-docs/evaluate.md and docs/evaluate-paper.md explain every figure.`
+docs/evaluate.md explains every figure.`
 }
 
 // mostResamples bounds --bootstrap, since the figures of every resample stay in memory.

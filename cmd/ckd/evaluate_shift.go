@@ -33,7 +33,7 @@ was, and how the skewness of every class differs.
     ckd evaluate ood --id test.npy --ood foreign.npy
     ckd evaluate ood --id seed0/test.npy --ood seed0/foreign.npy --id seed1/test.npy --ood seed1/foreign.npy
 
-Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate-shift.md explains every figure.`
+Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate.md explains every figure.`
 }
 
 // Validate refuses flags that make no sense; kong calls it.
@@ -87,7 +87,7 @@ share. All recordings are of the same clean inputs.
 
     ckd evaluate disentangle --level 0=clean.npy --level 0.1=noise10.npy --level 0.2=noise20.npy
 
-Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate-shift.md explains every figure.`
+Exit codes: 0 the report is out; 1 a file has a fault; 2 wrong usage. docs/evaluate.md explains every figure.`
 }
 
 // levelFile is a level of noise and the recording of it.

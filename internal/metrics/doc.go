@@ -19,6 +19,11 @@
 //   - A scrape sees the series of a model before or after a change of its policy, never in between,
 //     and an input whole or not at all.
 //
+// Inputs are counted in shards of our own since client_golang looks up a bucket and shares memory at
+// each observation: 30% of the throughput of an idiomatic daemon at four classes, 43% at a thousand. The
+// shards take 5.0 of the 38 us of a message of 64 inputs. client_golang encodes the sums, and has all that
+// is not updated by each input. Histograms of its own that are updated in batches would replace them.
+//
 // Stability: metric names, labels and buckets are stable, as docs/metrics.md lists them; the Go API
 // is for the daemon and may change with any version.
 package metrics

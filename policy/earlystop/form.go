@@ -43,7 +43,7 @@ type Boundary struct {
 
 // Term is a weight times one statistic, or times the product of two.
 type Term struct {
-	// The statistic: see docs/settle-method.md.
+	// The statistic, as the Go package policy/earlystop defines it.
 	Of Statistic `key:"of,required"`
 	// The statistic that it is multiplied by; none for none.
 	Times Statistic `key:"times"`

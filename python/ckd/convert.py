@@ -1,6 +1,26 @@
 """Turns files of other programs into .npy, which ckd reads: python -m ckd convert FILE --out FILE.npy.
 
-docs/recordings.md says what is read. What a file is follows from its content.
+What a file is follows from its content:
+
+- Parquet: a column. Its rows are the inputs, and each level of lists in it is a further axis, so that
+  passes are [inputs, passes, classes].
+- safetensors: a tensor. bfloat16 is widened exactly, which needs torch.
+- .pt: a tensor, one of a dict of tensors, or a list of tensors, one of each pass. It is loaded with
+  weights_only=True.
+- CSV: a column of labels, by number or name. The first row is the header, unless it is a number.
+- Payload logs of KServe (the forms of v0.16.0 to v0.20.0): what its logger sent to a sink, as raw HTTP
+  requests, as lines {"headers": {...}, "body": "base64"}, or as events in JSON; or what it wrote to a blob
+  store, as JSON, CSV or Parquet. A file, or a folder whose files are read by name.
+
+Bodies of a payload log are of the Open Inference Protocol, version 2, or of version 1, whose tensor is
+called predictions. Either one response has all passes of its inputs, in a tensor of three axes in the
+order of its parameter layout, else of --layout; or each pass is a response of its own, and the passes of
+the same inputs have the same id, for which the caller sets the header Ce-Id. A blob store names its files
+by the id: without batches, a pass overwrites the one before. A tensor that no response of an id has is
+taken from its request, such as labels. Every array has its inputs in the order in which their ids first
+appear; --array id writes the ids. Requests without a response are left out, unless there is no response.
+
+Missing values, lists of several lengths, and pickles that hold more than tensors are refused.
 """
 
 from __future__ import annotations

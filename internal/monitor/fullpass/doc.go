@@ -11,6 +11,19 @@
 //	a check ends:         Watch.Add -> go on, or stop
 //	metrics:              Watch.Status, Interval
 //
+// The interval of k disagreements in n checks is where both of
+//
+//	W+(m) = mean over s of exp( s k - n log(1 + m (exp( s) - 1)))
+//	W-(m) = mean over s of exp(-s k - n log(1 + m (exp(-s) - 1))),   s = 1/64, 1/32, ... 8
+//
+// are below 2/(1 - confidence): the betting interval with hedged capital of Waudby-Smith and Ramdas
+// (2024) with a mixture of constant bets. The evidence is an e-detector: see detector.
+//
+// In simulations with 1% certified, a rise from 0.5% to 2% takes 1,250 checks (21,500 inputs) until
+// the stop, to 5% 180 checks (3,800 inputs), to 10% 62 (1,400); one in ten takes almost twice as long.
+// With the share exactly as certified a false stop takes 69,000 checks on average, of 50,000 that are
+// proven; at 80% of it 540,000.
+//
 // Invariants:
 //   - Whether an input is checked depends on its number and on verdicts before it opened, never on
 //     its passes.

@@ -135,7 +135,7 @@ func certificateSection(r *calibrate.Report) document.Section {
 			s.Intro += " (p = " + document.Digits(c.PValue) + ")"
 		}
 		s.Intro += ": " + c.Statement // ends with what it presumes
-		s.Intro += " It takes the labels as the truth; docs/certificates.md says what wrong ones do."
+		s.Intro += " It takes the labels as the truth; docs/calibrate.md says what wrong ones do."
 	case r.Refusal != nil:
 		s.Title, s.Intro = "Nothing certifies", sentence(r.Refusal.Reason)
 		if would := r.Refusal.Would; len(would) > 0 {
