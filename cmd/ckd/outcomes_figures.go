@@ -178,7 +178,7 @@ func writeFirst(b *strings.Builder, p *ckdv1.PromiseFigures, f *ckdv1.RiskFigure
 		}
 		b.WriteString(".\n")
 	}
-	if f.OutcomesNeeded != nil && p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES {
+	if f.GetOutcomesNeeded() > 0 && p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES {
 		fmt.Fprintf(b, "  About %.0f more outcomes would do, if the risk is as it seems.\n", math.Ceil(f.GetOutcomesNeeded()))
 	}
 	if o := f.GetOverdue(); o != nil && o.GetHigh() > o.GetLow() {
