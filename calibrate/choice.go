@@ -70,9 +70,8 @@ func (r *run) draft(c *choice) *policy.Policy {
 	}
 	if e := found.Expected; e != nil {
 		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
-		p.Calibration.ExpectedCriticalFNR = intervalOf(e.CriticalFNR, e.CriticalFNRInterval)
 		p.Calibration.ExpectedCriticalMissRate = intervalOf(e.CriticalMissRate, e.CriticalMissRateInterval)
-		p.Calibration.ExpectedClassFNR = r.byClass
+		p.Calibration.ExpectedClassMissRate = r.byClass
 	}
 	if found.Certificate != nil {
 		p.Calibration.Certificate = found.Certificate.forPolicy()

@@ -17,40 +17,41 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	table, labels := ctg(t, "mcdropout")
 	const fnr, rate = policy.CriticalFNR, policy.CriticalMissRate
-	expected := func(figure policy.Figure, class string) policy.Line {
-		return policy.Line{Bounds: figure, Class: class, From: policy.ExpectedLine}
+	expected := func(class string) policy.Line {
+		return policy.Line{Bounds: rate, Class: class, From: policy.ExpectedLine}
 	}
 	certified := func(figure policy.Figure, class string, above float64) policy.Line {
 		return policy.Line{Bounds: figure, Class: class, Above: above, From: policy.CertifiedLine}
 	}
 	stated := func(class string, above float64) policy.Line {
-		return policy.Line{Bounds: fnr, Class: class, Above: above, From: policy.StatedLine, By: "ann", On: "2026-11-03"}
+		return policy.Line{Bounds: rate, Class: class, Above: above, From: policy.StatedLine, By: "ann", On: "2026-11-03"}
 	}
-	stating := func(o Options, lines policy.Lines) Options {
+	stating := func(o Options, lines policy.StatedLines) Options {
 		d := o.Base.Draft()
-		d.Calibration = &policy.Calibration{Lines: &policy.StatedLines{Lines: lines, By: "ann", On: "2026-11-03"}}
+		lines.By, lines.On = "ann", "2026-11-03"
+		d.Calibration = &policy.Calibration{Lines: &lines}
 		o.Base = must(policy.Build(d))
 		return o
 	}
-	all := []policy.Line{expected(fnr, ""), expected(rate, ""), expected(fnr, "1"), expected(fnr, "2")}
+	all := []policy.Line{expected(""), expected("1"), expected("2")}
 	for _, c := range []struct {
 		name   string
 		o      Objective
-		stated policy.Lines  // by the policy to complete
-		want   []policy.Line // those expected with Above 0
+		stated policy.StatedLines // by the policy to complete
+		want   []policy.Line      // those expected with Above 0
 		note   string
 	}{
-		{"coverage", Objective{Coverage: 0.8}, policy.Lines{}, all, ""},
-		{"cost", Objective{CostRatio: 20}, policy.Lines{}, all, ""},
-		{"certified FNR", fnrUpTo(0.2, 0.9), policy.Lines{}, []policy.Line{certified(fnr, "", 0.2)}, ""},
-		{"certified class", missesUpTo(0.2, 0.9, Limit{"1", fnr, 0.4}), policy.Lines{}, []policy.Line{certified(rate, "", 0.2), certified(fnr, "1", 0.4)}, ""},
-		{"stated below what is certified, and where nothing is", fnrUpTo(0.2, 0.9),
-			policy.Lines{CriticalFNR: 0.2, Classes: []policy.ClassLine{{Class: "2", CriticalFNR: 0.9}}}, []policy.Line{stated("", 0.2), stated("2", 0.9)}, ""},
+		{"coverage", Objective{Coverage: 0.8}, policy.StatedLines{}, all, ""},
+		{"cost", Objective{CostRatio: 20}, policy.StatedLines{}, all, ""},
+		{"certified FNR", fnrUpTo(0.2, 0.9), policy.StatedLines{}, []policy.Line{certified(fnr, "", 0.2)}, ""},
+		{"certified class", missesUpTo(0.2, 0.9, Limit{"1", fnr, 0.4}), policy.StatedLines{}, []policy.Line{certified(rate, "", 0.2), certified(fnr, "1", 0.4)}, ""},
+		{"stated below what is certified, and where nothing is", missesUpTo(0.2, 0.9),
+			policy.StatedLines{CriticalMissRate: 0.2, Classes: []policy.ClassLine{{Class: "2", CriticalMissRate: 0.9}}}, []policy.Line{stated("", 0.2), stated("2", 0.9)}, ""},
 		{"stated below what is expected", Objective{Coverage: 0.8},
-			policy.Lines{CriticalFNR: 0.001, Classes: []policy.ClassLine{{Class: "1", CriticalFNR: 0.01}}},
-			[]policy.Line{stated("", 0.001), expected(rate, ""), stated("1", 0.01), expected(fnr, "2")}, ""},
-		{"stated above what is certified", fnrUpTo(0.2, 0.9), policy.Lines{CriticalFNR: 0.21}, []policy.Line{certified(fnr, "", 0.2)},
-			"the line of the critical FNR, 0.21 (stated by ann on 2026-11-03), is left out, as this calibration gives a lower one: 0.2 (certified)"},
+			policy.StatedLines{CriticalMissRate: 0.001, Classes: []policy.ClassLine{{Class: "1", CriticalMissRate: 0.01}}},
+			[]policy.Line{stated("", 0.001), stated("1", 0.01), expected("2")}, ""},
+		{"stated above what is certified", missesUpTo(0.2, 0.9), policy.StatedLines{CriticalMissRate: 0.21}, []policy.Line{certified(rate, "", 0.2)},
+			"the line of the critical miss rate, 0.21 (stated by ann on 2026-11-03), is left out, as this calibration gives a lower one: 0.2 (certified)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,10 +60,10 @@ func TestLines(t *testing.T) {
 				t.Fatalf("nothing certifies: %+v", report.Refusal)
 			}
 			upper := map[policy.Line]float64{}
-			if k := report.Policy.Calibration; k.ExpectedCriticalFNR != nil {
-				upper[expected(fnr, "")], upper[expected(rate, "")] = k.ExpectedCriticalFNR.High, k.ExpectedCriticalMissRate.High
-				for _, class := range k.ExpectedClassFNR {
-					upper[expected(fnr, class.Class)] = class.High
+			if k := report.Policy.Calibration; k.ExpectedCriticalMissRate != nil {
+				upper[expected("")] = k.ExpectedCriticalMissRate.High
+				for _, class := range k.ExpectedClassMissRate {
+					upper[expected(class.Class)] = class.High
 				}
 			}
 			want := slices.Clone(c.want)

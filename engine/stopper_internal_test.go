@@ -61,7 +61,7 @@ func TestEarlyStoppersKeep(t *testing.T) {
 	}
 	stopped, good := add(true), add(false)
 	lowered := p
-	lowered.Calibration = &policy.Calibration{Lines: &policy.StatedLines{Lines: policy.Lines{CriticalFNR: 0.1}}}
+	lowered.Calibration = &policy.Calibration{Lines: &policy.StatedLines{CriticalMissRate: 0.1}}
 	if got, err := known.For(&lowered, fullpass.Sampler{}); got != good || err != nil {
 		t.Errorf("checks begin anew where a line alone changes: %v", err)
 	}

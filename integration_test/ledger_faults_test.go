@@ -68,7 +68,7 @@ func TestLedgerCannotWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-d.Exited
-			f.expectFNR(t, f.serve(t, listen, "--ledger", f.ledger), reviewed)
+			f.expectMissRate(t, f.serve(t, listen, "--ledger", f.ledger), reviewed)
 		})
 	}
 }

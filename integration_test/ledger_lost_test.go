@@ -70,7 +70,7 @@ func TestAlarmOutlivesLedger(t *testing.T) {
 	alarmed := func(what string) {
 		t.Helper()
 		eventually(t, "the alarm is up: "+what, func() bool { return strings.HasPrefix(f.deferring(t, other), "An alarm on the critical ") })
-		if !strings.Contains(healthz(other), "model fetal-health: alarm on critical_") {
+		if !strings.Contains(healthz(other), "model fetal-health: alarm on the critical ") {
 			t.Errorf("%s: /healthz says\n%s", what, healthz(other))
 		}
 		if got := other.gauge("ckd_alarm_ended_timestamp_seconds", "model", "fetal-health"); got != 0 {

@@ -37,15 +37,15 @@ func TestLedgerBackup(t *testing.T) {
 	listen := "unix:" + filepath.Join(t.TempDir(), "s")
 	d := f.serve(t, listen, "--ledger", f.ledger)
 	reviewed := f.report(t, d, f.stream(t, d, "i", 500))
-	f.expectFNR(t, d, reviewed)
+	f.expectMissRate(t, d, reviewed)
 
 	text := outcomesOn(t, d, "figures")
-	for _, want := range []string{"fetal-health, version", "of the retained critical inputs", "called critical", "Outcomes are due 1s after"} {
+	for _, want := range []string{"fetal-health, version", "of all critical inputs", "called critical", "Outcomes are due 1s after"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the figures lack %q:\n%s", want, text)
 		}
 	}
-	if text := outcomesOn(t, d, "figures", "--format", "json"); !strings.Contains(text, `"critical_fnr_line"`) {
+	if text := outcomesOn(t, d, "figures", "--format", "json"); !strings.Contains(text, `"critical_miss_rate_line"`) {
 		t.Errorf("the figures are not the message:\n%.300s", text)
 	}
 	calibrated := run(t, "calibrate", "outcomes", "--ledger", f.ledger, "--policy", f.policy, "--since", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339),

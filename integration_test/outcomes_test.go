@@ -32,7 +32,7 @@ models:
     fallback: {score: cbec, threshold: 0.023}
     audit: {rate: 0.5, m: 1, due: 1s, on_breach: defer, surge: 700}
     calibrated:
-      lines: {critical_fnr: 0.5, critical_miss_rate: 0.45, by: a test, on: 2026-11-03}
+      lines: {critical_miss_rate: 0.45, by: a test, on: 2026-11-03}
 `
 
 const receiptKey = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -183,7 +183,7 @@ func (f *ledgered) decisions(t *testing.T, d *daemon) (n uint64) {
 	return n
 }
 
-// figures returns what the ledger says about the one promise, with the critical FNR of all its cohorts.
+// figures returns what the ledger says about the one promise, with the critical miss rate of all its cohorts.
 func (f *ledgered) figures(t *testing.T, d *daemon) (*ckdv1.PromiseFigures, *ckdv1.RiskFigure) {
 	t.Helper()
 	list, err := f.dial(t, d).Outcomes().ListPromises(inTime(t), &ckdv1.ListPromisesRequest{})
@@ -197,36 +197,35 @@ func (f *ledgered) figures(t *testing.T, d *daemon) (*ckdv1.PromiseFigures, *ckd
 	return p, p.GetMature().GetFigures()[0]
 }
 
-// expectFNR waits until all reviewed inputs are tallied in mature cohorts, and checks the weighted
+// expectMissRate waits until all reviewed inputs are tallied in mature cohorts, and checks the weighted
 // estimate.
-func (f *ledgered) expectFNR(t *testing.T, d *daemon, reviewed []decided) {
+func (f *ledgered) expectMissRate(t *testing.T, d *daemon, reviewed []decided) {
 	t.Helper()
-	var misses, critical float64
-	retained := uint64(0)
+	var misses, critical, missesSquared, criticalSquared float64
 	for _, result := range reviewed {
-		if result.opened.Stratum == receipt.Deferred {
-			continue
-		}
-		retained++
 		if result.truth != "normal" {
-			critical += 1 / float64(result.opened.Propensity)
+			weight := 1 / float64(result.opened.Propensity)
+			critical += weight
+			criticalSquared += weight * weight
 			if result.opened.Stratum == receipt.CalledSafe {
-				misses += 1 / float64(result.opened.Propensity)
+				misses += weight
+				missesSquared += weight * weight
 			}
 		}
 	}
 	var p *ckdv1.PromiseFigures
-	var fnr *ckdv1.RiskFigure
+	var rate *ckdv1.RiskFigure
 	eventually(t, "all outcomes are in mature cohorts", func() bool {
-		p, fnr = f.figures(t, d)
+		p, rate = f.figures(t, d)
 		return p.GetMature().GetDecided() >= uint64(len(reviewed)) && p.GetOpenCohorts() == 0
 	})
-	if p.GetMature().GetDecided() != uint64(len(reviewed)) || fnr.GetOutcomes() != retained {
-		t.Fatalf("%d outcomes, %d of retained inputs; want %d and %d", p.GetMature().GetDecided(), fnr.GetOutcomes(), len(reviewed), retained)
+	if p.GetMature().GetDecided() != uint64(len(reviewed)) || rate.GetOutcomes() != uint64(len(reviewed)) {
+		t.Fatalf("%d outcomes, %d of the critical miss rate; want %d", p.GetMature().GetDecided(), rate.GetOutcomes(), len(reviewed))
 	}
-	got := fnr.GetAverage()
-	if want := misses / critical; math.Abs(got.GetValue()-want) > 1e-9 || !(got.GetLow() <= want && want <= got.GetHigh()) {
-		t.Errorf("critical FNR %v, want %v within its interval", got, want)
+	got := rate.GetAverage()
+	// The ratio of the weighted sums, with its first-order bias removed (Beale 1962).
+	if want := (misses + missesSquared/critical) / (critical + criticalSquared/critical); math.Abs(got.GetValue()-want) > 1e-9 || !(got.GetLow() <= want && want <= got.GetHigh()) {
+		t.Errorf("critical miss rate %v, want %v within its interval", got, want)
 	}
 }
 
@@ -250,20 +249,20 @@ func TestOutcomes(t *testing.T) {
 	if !strings.Contains(sent.Stderr, "1 rows have no truth yet") || !strings.Contains(sent.Stderr, "not sent: accession") {
 		t.Errorf("standard error %s", sent.Stderr)
 	}
-	f.expectFNR(t, d, reviewed)
+	f.expectMissRate(t, d, reviewed)
 
 	again := mustRun(t, append(send, "--quiet")...)
 	if want := fmt.Sprintf("%d duplicate", len(reviewed)); !strings.Contains(again.Stderr, want) || again.Stdout != "" {
 		t.Errorf("sent again: %s%s, want %s", again.Stdout, again.Stderr, want)
 	}
-	f.expectFNR(t, d, reviewed)
+	f.expectMissRate(t, d, reviewed)
 
 	eventually(t, "the ledger knows of all decisions", func() bool { return f.decisions(t, d) == 1000 })
 	exported := mustRun(t, "outcomes", "export", "--addr", d.GRPC[0])
 	if n := strings.Count(exported.Stdout, "\n"); n != len(reviewed) || strings.Contains(exported.Stdout, `"`+reviewed[0].ID+`"`) {
 		t.Errorf("%d lines exported, want %d, none with an id", n, len(reviewed))
 	}
-	if r := d.mustAsk(http.MethodGet, "/v1/promises", ""); r.code != http.StatusOK || !strings.Contains(r.body, `"critical_fnr_line":0.5`) {
+	if r := d.mustAsk(http.MethodGet, "/v1/promises", ""); r.code != http.StatusOK || !strings.Contains(r.body, `"critical_miss_rate_line":0.45`) {
 		t.Errorf("the promises: %d %.300s", r.code, r.body)
 	}
 	if got := d.gauge("ckd_outcomes_total", "status", "duplicate"); got != float64(len(reviewed)) {
@@ -317,7 +316,7 @@ func TestLedgerKilled(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	f.expectFNR(t, d, reviewed)
+	f.expectMissRate(t, d, reviewed)
 }
 
 // TestFleetWithLedger has two daemons tell one ledger. When outcomes show that the promise is violated, the other daemon defers

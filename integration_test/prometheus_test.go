@@ -208,7 +208,7 @@ func expectedAnswers(t *testing.T, d *daemon, lines []replayLine) []answer {
 		{query: `sum by (model) (increase(ckd_reviews_total{stratum!="deferred"}[1d])) /`},
 		{query: `sum by (model) (increase(ckd_reviews_total[7d])) -`},
 		{query: `max by (model, version, verdict) (ckd_promise_state == 1`},
-		{query: `max by (model, policy, version) (ckd_promise{figure="critical_fnr"`},
+		{query: `max by (model, policy, version) (ckd_promise{figure="critical_miss_rate"`},
 		{query: `sum by (model, stratum) (delta(ckd_promise_reviews{state="answered"`},
 		{query: `sum by (model, policy, version, stratum) (ckd_promise_reviews{state="answered"})`},
 		{query: `sum by (status) (increase(ckd_outcomes_total{status=~`},

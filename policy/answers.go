@@ -2,7 +2,7 @@ package policy
 
 import (
 	"regexp"
-	"strings"
+	"slices"
 )
 
 // Answers states which alarm of its model a policy answers: what the one before was found to miss,
@@ -26,21 +26,15 @@ type AlarmName struct {
 
 const (
 	dayForm    = `[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])`
-	alarmForm  = `^critical_(?:miss_rate|fnr(?: of (.+))?) (` + dayForm + `T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z)$`
-	alarmWords = "an alarm as pages and commands print it: critical_fnr 2026-11-03T00:00:00Z, or critical_fnr of CLASS " +
+	alarmForm  = `^(critical miss rate|critical FNR)(?: of (.+))? (` + dayForm + `T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z)$`
+	alarmWords = "an alarm as pages and commands print it: critical miss rate 2026-11-03T00:00:00Z, or critical miss rate of CLASS " +
 		"2026-11-03T00:00:00Z"
 )
 
 var alarmPattern = regexp.MustCompile(alarmForm)
 
-// String returns the name, such as critical_fnr of melanoma 2026-11-03T00:00:00Z.
-func (n AlarmName) String() string {
-	of := ""
-	if n.Class != "" {
-		of = " of " + n.Class
-	}
-	return strings.ReplaceAll(string(n.Figure), "-", "_") + of + " " + n.Raised
-}
+// String returns the name, such as critical miss rate of melanoma 2026-11-03T00:00:00Z.
+func (n AlarmName) String() string { return n.Figure.Of(n.Class) + " " + n.Raised }
 
 // parseAlarmName reads what String returns.
 func parseAlarmName(text string) (AlarmName, bool) {
@@ -48,9 +42,6 @@ func parseAlarmName(text string) (AlarmName, bool) {
 	if parts == nil || !isPrintable(text, 2*maxText) {
 		return AlarmName{}, false
 	}
-	figure := CriticalFNR
-	if strings.HasPrefix(text, "critical_miss_rate") {
-		figure = CriticalMissRate
-	}
-	return AlarmName{figure, parts[1], parts[2]}, true
+	i := slices.IndexFunc(figures, func(f Figure) bool { return f.Words() == parts[1] })
+	return AlarmName{figures[i], parts[2], parts[3]}, true
 }

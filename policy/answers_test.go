@@ -9,9 +9,9 @@ import (
 func TestAnswers(t *testing.T) {
 	plain := parseOne(t, auditedText)
 	for text, want := range map[string]AlarmName{
-		"critical_fnr 2026-11-03T00:00:00Z":                       {CriticalFNR, "", "2026-11-03T00:00:00Z"},
-		"critical_miss_rate 2026-11-03T04:05:06Z":                 {CriticalMissRate, "", "2026-11-03T04:05:06Z"},
-		"critical_fnr of a lot of things: b 2026-11-03T00:00:00Z": {CriticalFNR, "a lot of things: b", "2026-11-03T00:00:00Z"},
+		"critical FNR 2026-11-03T00:00:00Z":                       {CriticalFNR, "", "2026-11-03T00:00:00Z"},
+		"critical miss rate 2026-11-03T04:05:06Z":                 {CriticalMissRate, "", "2026-11-03T04:05:06Z"},
+		"critical FNR of a lot of things: b 2026-11-03T00:00:00Z": {CriticalFNR, "a lot of things: b", "2026-11-03T00:00:00Z"},
 	} {
 		p := parseOne(t, auditedText+"    answers: {alarm: \""+text+"\", by: ann, reason: new readers}\n")
 		if *p.Answers != (Answers{want, "ann", "new readers"}) || p.Answers.Alarm.String() != text || p.Hash != plain.Hash {

@@ -23,7 +23,7 @@ func TestAuditIsNotInTheHash(t *testing.T) {
 	plain := parseOne(t, auditedText)
 	calibrated := auditedText + fmt.Sprintf(`    calibrated:
       policy_hash: %q
-      expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}
+      expected_critical_miss_rate: {value: 0.05, low: 0.02, high: 0.09}
       certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, confidence: 0.9}
 `, plain.Hash)
 	before := parseOne(t, calibrated)
@@ -34,8 +34,8 @@ func TestAuditIsNotInTheHash(t *testing.T) {
 		if p.Hash != before.Hash || p.ChangedSinceCalibration() {
 			t.Errorf("%s: hash %s, expected %s", block, p.Hash, before.Hash)
 		}
-		if diff := cmp.Diff(before.Calibration, p.Calibration); diff != "" || p.Lines().CriticalFNR != 0.1 {
-			t.Errorf("%s: line %v, calibration (-before +after):\n%s", block, p.Lines().CriticalFNR, diff)
+		if diff := cmp.Diff(before.Calibration, p.Calibration); diff != "" || LineOf(p.LinesInForce(), CriticalFNR, "").Above != 0.1 {
+			t.Errorf("%s: line %v, calibration (-before +after):\n%s", block, LineOf(p.LinesInForce(), CriticalFNR, "").Above, diff)
 		}
 		if explained := strings.Join(p.Explain(), " "); !strings.Contains(explained, "Its certificate") || strings.Contains(explained, "was changed") {
 			t.Errorf("%s: %s", block, explained)
@@ -63,7 +63,7 @@ func TestPeriod(t *testing.T) {
 }
 
 func TestAuditWarnings(t *testing.T) {
-	const calibration = "    calibrated: {expected_critical_fnr: {value: 0.05, low: 0.02, high: 0.09}}\n"
+	const calibration = "    calibrated: {expected_critical_miss_rate: {value: 0.05, low: 0.02, high: 0.09}}\n"
 	risk := strings.TrimSuffix(calibration, "}\n") + ", risk: {called_safe: {intercept: 1, slope: 1}, " +
 		"called_critical: {intercept: 1, slope: 1}, quantiles: " + probabilities(0.25) + ", prevalence: 0.5}}\n"
 	for _, c := range []struct {

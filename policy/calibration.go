@@ -32,10 +32,8 @@ type Calibration struct {
 	ExpectedCoverage *Interval `key:"expected_coverage"`
 	// The share of all critical inputs that is retained and called safe, in the same way.
 	ExpectedCriticalMissRate *Interval `key:"expected_critical_miss_rate"`
-	// The share of critical inputs, among those retained, that is called safe, in the same way.
-	ExpectedCriticalFNR *Interval `key:"expected_critical_fnr"`
-	// The same share of single critical classes, where there are several.
-	ExpectedClassFNR []ClassInterval `key:"expected_class_fnr"`
+	// The same share of the inputs of single critical classes, where there are several.
+	ExpectedClassMissRate []ClassInterval `key:"expected_class_miss_rate"`
 	// The mean of the square root of the risk over the inputs that were retained and called safe.
 	// Audits that follow the risk are scaled by it.
 	MeanRootRisk float64 `key:"mean_root_risk" range:"0..1"`
@@ -134,7 +132,7 @@ type CertifiedLimit struct {
 	PValue float64 `key:"p_value" range:"0..1" json:"p_value"`
 }
 
-// Figure names what a certificate bounds.
+// Figure names a share of critical inputs that is missed: what a certificate bounds and a line is of.
 type Figure string
 
 // The figures.
@@ -144,6 +142,29 @@ const (
 	// CriticalFNR is the share of the retained critical inputs that is called safe.
 	CriticalFNR Figure = "critical-fnr"
 )
+
+// figures has all figures, the one that leads first.
+var figures = []Figure{CriticalMissRate, CriticalFNR}
+
+// Words returns the words for a figure.
+func (f Figure) Words() string {
+	switch f {
+	case CriticalMissRate:
+		return "critical miss rate"
+	case CriticalFNR:
+		return "critical FNR"
+	}
+	return string(f)
+}
+
+// Of returns the words for a figure of one class, such as critical miss rate of melanoma, or (without
+// one) of all critical classes.
+func (f Figure) Of(class string) string {
+	if class == "" {
+		return f.Words()
+	}
+	return f.Words() + " of " + class
+}
 
 // Limits returns all that the certificate bounds.
 func (c *Certificate) Limits() []CertifiedLimit {
@@ -194,14 +215,13 @@ func (c *Calibration) validate(b *builder, p *Policy) {
 	}
 	c.ExpectedCoverage.validate(b, "calibrated.expected_coverage")
 	c.ExpectedCriticalMissRate.validate(b, "calibrated.expected_critical_miss_rate")
-	c.ExpectedCriticalFNR.validate(b, "calibrated.expected_critical_fnr")
 	var classes []string
-	for i := range c.ExpectedClassFNR {
-		one := &c.ExpectedClassFNR[i]
-		one.validate(b, fmt.Sprintf("calibrated.expected_class_fnr[%d]", i))
+	for i := range c.ExpectedClassMissRate {
+		one := &c.ExpectedClassMissRate[i]
+		one.validate(b, fmt.Sprintf("calibrated.expected_class_miss_rate[%d]", i))
 		classes = append(classes, one.Class)
 	}
-	b.checkCriticalClasses("calibrated.expected_class_fnr", classes)
+	b.checkCriticalClasses("calibrated.expected_class_miss_rate", classes)
 	c.Certificate.validate(b)
 	c.Lines.validate(b)
 	c.Reference.validate(b)
@@ -321,10 +341,6 @@ func (c *Calibration) explainWorth() []string {
 	if c.ExpectedCriticalMissRate != nil {
 		expected = append(expected,
 			fmt.Sprintf("%s of all critical inputs to be retained and called safe", c.ExpectedCriticalMissRate.explain()))
-	}
-	if c.ExpectedCriticalFNR != nil {
-		expected = append(expected,
-			fmt.Sprintf("%s of the critical inputs that are retained to be called safe", c.ExpectedCriticalFNR.explain()))
 	}
 	if len(expected) > 0 {
 		sentences = append(sentences, fmt.Sprintf("By its calibration, expect %s.", strings.Join(expected, ", and ")))

@@ -186,7 +186,7 @@ var choicesOf = map[reflect.Type][]string{
 	reflect.TypeFor[AuditedCritical]():     texts(CriticalAudited, CriticalFree),
 	reflect.TypeFor[OnBreach]():            texts(AlarmOnBreach, DeferOnBreach),
 	reflect.TypeFor[CertificateKind]():     texts(LearnThenTest),
-	reflect.TypeFor[Figure]():              texts(CriticalMissRate, CriticalFNR),
+	reflect.TypeFor[Figure]():              texts(figures...),
 	reflect.TypeFor[PassOrder]():           texts(AnyOrder, MembersOrder),
 	reflect.TypeFor[earlystop.Statistic](): texts(earlystop.StatisticNames[:]...),
 }

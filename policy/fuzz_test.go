@@ -156,7 +156,7 @@ func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibrat
 	r := c.Recording
 	check(r.Passes == 0 || r.Passes >= p.FewestPasses, "calibrated on passes that the policy takes")
 	check(r.CriticalInputs >= 0 && (r.Inputs == 0 || r.CriticalInputs <= r.Inputs), "critical inputs are inputs")
-	for _, i := range []*Interval{c.ExpectedCoverage, c.ExpectedCriticalMissRate, c.ExpectedCriticalFNR} {
+	for _, i := range []*Interval{c.ExpectedCoverage, c.ExpectedCriticalMissRate} {
 		check(i == nil || 0 <= i.Low && i.Low <= i.Value && i.Value <= i.High && i.High <= 1, "an interval of shares")
 	}
 	if r := c.Reference; r != nil {

@@ -17,7 +17,7 @@ import (
 func TestHashIsStable(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"defaults", "models: [{name: m, classes: [a, b, c], critical: [c]}]", "b92eba97b420b5673ec28122bdb8bd808eceaab3a29d9d60d12f3aa4e8de0d0c"},
-		{"every field", everyField, "d174f7991ab2c57235aa8ba699d43f622f3f91a2fbed2a72fa3e8f7da0ad49ad"},
+		{"every field", everyField, "8c986269012c6fe1a4b34426f79fe1ee5923f1ea8c2042820c823471358eddd5"},
 		{"risk and guard", riskText, "8b3824b4853e3a3e3ee7ce127ea3c248cb3a29d4eb61356af7e8ca4150faad94"},
 		{"early stopping", settledText(fullRule), "c850bbf6ff4c9f8e58193f075e51659754923981bda53d79a59bb30eaced54fe"},
 	} {
@@ -46,16 +46,15 @@ models:
     guard: {score: mi, threshold: 1}
     audit: {rate: 0.02, m: 0.4, predicted-critical: free, cap: 9, due: 36h, on_breach: defer, surge: 100, run_length: 1e5, reader_sensitivity: 0.9,
             slices: [{name: site, values: [north]}]}
-    answers: {alarm: critical_fnr of c 2026-11-03T00:00:00Z, by: ann, reason: other thresholds}
+    answers: {alarm: critical miss rate of c 2026-11-03T00:00:00Z, by: ann, reason: other thresholds}
     calibrated:
       expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
       expected_critical_miss_rate: {value: 0.8, low: 0.7, high: 0.9}
-      expected_critical_fnr: {value: 0.8, low: 0.7, high: 0.9}
-      expected_class_fnr: [{class: c, value: 0.8, low: 0.7, high: 0.9}]
+      expected_class_miss_rate: [{class: c, value: 0.8, low: 0.7, high: 0.9}]
       certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, confidence: 0.9, cases: 9, misses: 1, p_value: 0.1,
-                    further: [{bounds: critical-fnr, class: c, target: 0.1, cases: 9, misses: 1, p_value: 0.1}]}
+                    further: [{bounds: critical-miss-rate, class: c, target: 0.1, cases: 9, misses: 1, p_value: 0.1}]}
       mean_root_risk: 0.1
-      lines: {critical_fnr: 0.1, critical_miss_rate: 0.1, classes: [{class: c, critical_fnr: 0.05}], by: ann, on: 2026-11-03}
+      lines: {critical_miss_rate: 0.1, classes: [{class: c, critical_miss_rate: 0.05}], by: ann, on: 2026-11-03}
       reference: {inputs: 9, classes: [{class: a, predicted: 0.5, epistemic: `+levels(1)+`, skewness: `+levels(2)+`}]}
       risk:
         called_safe: {intercept: 1, slope: 1}
@@ -67,7 +66,7 @@ models:
 	decides := regexp.MustCompile(`^\.EarlyStopping($|\.(PolicyHash|Order|Rule)|\.Certificate\.(Disagreement|Confidence|Released\.AtMost)$)`)
 	outside := regexp.MustCompile(`^\.(Calibration|Audit|Answers|Version|Tensor|Hash)`)
 	// Every figure has a stated line. What names a figure gives another one a derived line.
-	lines := regexp.MustCompile(`^\.Calibration(\.Lines(\.Lines.*)?|\.ExpectedClassFNR\[0\]\.Class|\.Certificate\.(Bounds|Further\[0\]\.Class))?$`)
+	lines := regexp.MustCompile(`^\.Calibration(\.Lines(\.(CriticalMissRate|Classes.*))?|\.ExpectedClassMissRate\[0\]\.Class|\.Certificate\.(Bounds|Class|Further\[0\]\.(Bounds|Class)))?$`)
 	before, beforeSet := p.Hash, newSet([]*Policy{p}).Hash()
 	var paths []string
 	var walk func(path string, v reflect.Value)

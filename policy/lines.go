@@ -7,35 +7,26 @@ import (
 	"strings"
 )
 
-// Lines says what outcomes are tested against: while a share is at or below its line, an alarm is
-// rare. Each is in (0,1); 0 means that there is none.
-type Lines struct {
-	// Of the share of critical inputs, among those retained, that is called safe: above this the alarm
-	// is due.
-	CriticalFNR float64 `key:"critical_fnr" range:"(0..1)"`
-	// The same of the share of all critical inputs that is retained and called safe.
+// StatedLines are lines that a person states, each in place of the one that the calibration gives.
+// They may lower a line, and not raise it. A line on the critical FNR cannot be stated: only a
+// certificate gives one.
+type StatedLines struct {
+	// Of the share of all critical inputs that is retained and called safe: above this the alarm is due.
 	CriticalMissRate float64 `key:"critical_miss_rate" range:"(0..1)"`
 	// The same for inputs of one critical class.
 	Classes []ClassLine `key:"classes"`
-}
-
-// ClassLine is the line of one critical class: of the share of its retained inputs that is called
-// safe.
-type ClassLine struct {
-	// A critical class.
-	Class string `key:"class,required" form:"class"`
-	// The share of the retained inputs that are truly of this class that is called safe.
-	CriticalFNR float64 `key:"critical_fnr,required" range:"(0..1)"`
-}
-
-// StatedLines are lines that a person states, each in place of the one that the calibration gives.
-// They may lower a line, and not raise it.
-type StatedLines struct {
-	Lines `key:",inline"`
 	// Who states them.
 	By string `key:"by,required" form:"person"`
 	// The day on which they were stated, as in 2026-11-03.
 	On string `key:"on,required" form:"date"`
+}
+
+// ClassLine is the line of one critical class.
+type ClassLine struct {
+	// A critical class.
+	Class string `key:"class,required" form:"class"`
+	// The share of all inputs that are truly of this class that is retained and called safe.
+	CriticalMissRate float64 `key:"critical_miss_rate,required" range:"(0..1)"`
 }
 
 // Line is what the outcomes of one figure are tested against, and where it comes from.
@@ -69,14 +60,8 @@ func (l Line) Origin() string {
 	return string(l.From)
 }
 
-// Figure returns the words for what the line is of, such as critical FNR of melanoma.
-func (l Line) Figure() string {
-	figure := map[Figure]string{CriticalFNR: "critical FNR", CriticalMissRate: "critical miss rate"}[l.Bounds]
-	if l.Class != "" {
-		figure += " of " + l.Class
-	}
-	return figure
-}
+// Figure returns the words for what the line is of, such as critical miss rate of melanoma.
+func (l Line) Figure() string { return l.Bounds.Of(l.Class) }
 
 // sameFigure reports whether two lines are of one figure.
 func (l Line) sameFigure(other Line) bool { return l.Bounds == other.Bounds && l.Class == other.Class }
@@ -93,8 +78,8 @@ func LineOf(lines []Line, figure Figure, class string) Line {
 
 // LinesInForce returns what outcomes are tested against: the lines that are stated, and of other
 // figures those that follow from the calibration, which a policy that was changed since does not
-// have. Those of all critical classes come first, and classes in their order. The call computes a
-// hash: make it once for a policy.
+// have. Critical miss rates come before critical FNRs, all critical classes before single ones, which
+// come in their order. The call computes a hash: make it once for a policy.
 func (p *Policy) LinesInForce() []Line {
 	c := p.Calibration
 	if c == nil {
@@ -109,28 +94,10 @@ func (p *Policy) LinesInForce() []Line {
 		}
 	}
 	slices.SortStableFunc(lines, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(slices.Index(p.Classes, a.Class), slices.Index(p.Classes, b.Class)), cmp.Compare(a.Bounds, b.Bounds))
+		place := func(f Figure) int { return slices.Index(figures, f) }
+		return cmp.Or(cmp.Compare(place(a.Bounds), place(b.Bounds)), cmp.Compare(slices.Index(p.Classes, a.Class), slices.Index(p.Classes, b.Class)))
 	})
 	return lines
-}
-
-// Lines returns the values of the lines in force.
-func (p *Policy) Lines() Lines { return LinesOf(p.LinesInForce()) }
-
-// LinesOf returns the values of lines.
-func LinesOf(lines []Line) Lines {
-	var v Lines
-	for _, l := range lines {
-		switch {
-		case l.Class != "":
-			v.Classes = append(v.Classes, ClassLine{l.Class, l.Above})
-		case l.Bounds == CriticalFNR:
-			v.CriticalFNR = l.Above
-		default:
-			v.CriticalMissRate = l.Above
-		}
-	}
-	return v
 }
 
 // explainLines says above what an alarm is due.
@@ -151,22 +118,22 @@ func (s *StatedLines) lines() (lines []Line) {
 	if s == nil {
 		return nil
 	}
-	add := func(figure Figure, class string, above float64) {
+	add := func(class string, above float64) {
 		if above > 0 {
-			lines = append(lines, Line{figure, class, above, StatedLine, s.By, s.On})
+			lines = append(lines, Line{CriticalMissRate, class, above, StatedLine, s.By, s.On})
 		}
 	}
-	add(CriticalFNR, "", s.CriticalFNR)
-	add(CriticalMissRate, "", s.CriticalMissRate)
+	add("", s.CriticalMissRate)
 	for _, c := range s.Classes {
-		add(CriticalFNR, c.Class, c.CriticalFNR)
+		add(c.Class, c.CriticalMissRate)
 	}
 	return lines
 }
 
 // DerivedLines returns the lines that follow from what was certified and expected: the target of a
-// certificate of the same share, or else the upper end of the 95% interval of the expected share. An
-// expected share itself is no line, since half of all policies lie above it from the first day.
+// certificate of the same share, or else the upper end of the 95% interval of the expected critical
+// miss rate. An expected share itself is no line, since half of all policies lie above it from the
+// first day.
 func (c *Calibration) DerivedLines() (lines []Line) {
 	add := func(l Line) {
 		if l.Above > 0 && l.Above < 1 && !slices.ContainsFunc(lines, l.sameFigure) {
@@ -175,20 +142,17 @@ func (c *Calibration) DerivedLines() (lines []Line) {
 	}
 	if c.Certificate != nil {
 		for _, limit := range c.Certificate.Limits() {
-			if limit.Class == "" || limit.Bounds == CriticalFNR {
-				add(Line{Bounds: limit.Bounds, Class: limit.Class, Above: limit.Target, From: CertifiedLine})
-			}
+			add(Line{Bounds: limit.Bounds, Class: limit.Class, Above: limit.Target, From: CertifiedLine})
 		}
 	}
-	expect := func(figure Figure, class string, share *Interval) {
+	expect := func(class string, share *Interval) {
 		if share != nil {
-			add(Line{Bounds: figure, Class: class, Above: share.High, From: ExpectedLine})
+			add(Line{Bounds: CriticalMissRate, Class: class, Above: share.High, From: ExpectedLine})
 		}
 	}
-	expect(CriticalFNR, "", c.ExpectedCriticalFNR)
-	expect(CriticalMissRate, "", c.ExpectedCriticalMissRate)
-	for i := range c.ExpectedClassFNR {
-		expect(CriticalFNR, c.ExpectedClassFNR[i].Class, &c.ExpectedClassFNR[i].Interval)
+	expect("", c.ExpectedCriticalMissRate)
+	for i := range c.ExpectedClassMissRate {
+		expect(c.ExpectedClassMissRate[i].Class, &c.ExpectedClassMissRate[i].Interval)
 	}
 	return lines
 }
@@ -213,13 +177,10 @@ func (s *StatedLines) checkLowered(b *builder, p *Policy) {
 	}
 	derived, path := p.Calibration.DerivedLines(), "calibrated.lines."
 	for _, l := range s.lines() {
-		at := path + "critical_fnr"
-		switch {
-		case l.Class != "":
+		at := path + "critical_miss_rate"
+		if l.Class != "" {
 			i := slices.IndexFunc(s.Classes, func(c ClassLine) bool { return c.Class == l.Class })
-			at = fmt.Sprintf("%sclasses[%d].critical_fnr", path, i)
-		case l.Bounds == CriticalMissRate:
-			at = path + "critical_miss_rate"
+			at = fmt.Sprintf("%sclasses[%d].critical_miss_rate", path, i)
 		}
 		if given := LineOf(derived, l.Bounds, l.Class); given.Above > 0 && l.Above > given.Above {
 			b.fault(at, "expected no more than %v, the line of its calibration (%s), found %v: a policy only lowers lines; the ledger of "+

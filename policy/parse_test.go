@@ -124,7 +124,7 @@ const everyField = `models:
       reader_sensitivity: 0.9
       slices:
         - {name: site, values: [north, "1"]}
-    answers: {alarm: "critical_fnr of a: b 2026-11-03T04:05:06Z", by: ann, reason: "trained on the cases of \"d\""}
+    answers: {alarm: "critical FNR of a: b 2026-11-03T04:05:06Z", by: ann, reason: "trained on the cases of \"d\""}
     calibrated:
       software: ckd v0.4.0
       policy_hash: "2222222222222222222222222222222222222222222222222222222222222222"
@@ -135,15 +135,13 @@ const everyField = `models:
       seed: 42
       expected_coverage: {value: 0.8, low: 0.78, high: 0.82}
       expected_critical_miss_rate: {value: 0.04, low: 0.02, high: 0.06}
-      expected_critical_fnr: {value: 0.05, low: 0, high: 1}
-      expected_class_fnr:
+      expected_class_miss_rate:
         - {class: d, value: 0.25, low: 0.125, high: 0.5}
       mean_root_risk: 0.125
       lines:
-        critical_fnr: 0.1
         critical_miss_rate: 0.08
         classes:
-          - {class: d, critical_fnr: 0.2}
+          - {class: d, critical_miss_rate: 0.2}
         by: Ann Lee
         on: "2026-11-02"
       certificate:
@@ -176,10 +174,10 @@ func TestEveryField(t *testing.T) {
 				Inputs: 2126, CriticalInputs: 471, Passes: 20,
 			},
 			Posterior: "mc-dropout", Objective: "coverage 0.8", Scope: PredictedSafe, Seed: 42,
-			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalMissRate: &Interval{0.04, 0.02, 0.06}, ExpectedCriticalFNR: &Interval{0.05, 0, 1},
-			ExpectedClassFNR: []ClassInterval{{"d", Interval{0.25, 0.125, 0.5}}},
-			MeanRootRisk:     0.125,
-			Lines:            &StatedLines{Lines{0.1, 0.08, []ClassLine{{"d", 0.2}}}, "Ann Lee", "2026-11-02"},
+			ExpectedCoverage: &Interval{0.8, 0.78, 0.82}, ExpectedCriticalMissRate: &Interval{0.04, 0.02, 0.06},
+			ExpectedClassMissRate: []ClassInterval{{"d", Interval{0.25, 0.125, 0.5}}},
+			MeanRootRisk:          0.125,
+			Lines:                 &StatedLines{0.08, []ClassLine{{"d", 0.2}}, "Ann Lee", "2026-11-02"},
 			Certificate: &Certificate{
 				Kind: LearnThenTest, Bounds: CriticalFNR, Target: 0.05, Confidence: 0.95, Cases: 200, PValue: 0.03,
 				Statement: `With confidence 0.95, at most 5% of "d" are missed.`,

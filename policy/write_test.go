@@ -61,7 +61,7 @@ func TestMarshalIsRead(t *testing.T) {
 		d.Version, d.Tensor, d.Calibration.Objective = name.Draw(t, "version"), name.Draw(t, "tensor"), name.Draw(t, "objective")
 		d.Classes = rapid.SliceOfNDistinct(name, 4, 4, func(s string) string { return s }).Draw(t, "classes")
 		d.Critical, d.Safe, d.Calibration.Lines.Classes[0].Class = []int{3}, []int{0, 1}, d.Classes[3]
-		d.Calibration.ExpectedClassFNR[0].Class, d.Answers.Alarm.Class, d.Calibration.Lines.By = d.Classes[3], d.Classes[3], "x"+d.Classes[3]
+		d.Calibration.ExpectedClassMissRate[0].Class, d.Answers.Alarm.Class, d.Calibration.Lines.By = d.Classes[3], d.Classes[3], "x"+d.Classes[3]
 		d.PairWeights = []PairWeight{{0, 3, number(1.5, 1e300)}}
 		d.SumTolerance, d.ReliabilityThreshold, d.Audit.RunLength = number(1e-7, 0.1), number(1e-9, 2), number(1000, 1e15)
 		d.Primary.Threshold, d.Fallback.Threshold = number(0, 1e9), number(0, 1)

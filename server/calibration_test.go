@@ -27,7 +27,6 @@ models:
       objective: coverage 0.8
       expected_coverage: {value: 0.75, low: 0.7, high: 0.8}
       expected_critical_miss_rate: {value: 0.125, low: 0.0625, high: 0.1875}
-      expected_critical_fnr: {value: 0.25, low: 0, high: 1}
       certificate:
         {kind: learn-then-test, target: 0.1, confidence: 0.9, cases: 50, misses: 1, p_value: 0.03, statement: All is well.,
          bounds: critical-miss-rate, class: critical, groups: 40,
@@ -135,7 +134,6 @@ func TestCalibrationOfModels(t *testing.T) {
 			Posterior: "mc-dropout", Passes: 3, Objective: "coverage 0.8",
 			ExpectedCoverage:         &ckdv1.Share{Value: 0.75, Low: 0.7, High: 0.8},
 			ExpectedCriticalMissRate: &ckdv1.Share{Value: 0.125, Low: 0.0625, High: 0.1875},
-			ExpectedCriticalFnr:      &ckdv1.Share{Value: 0.25, Low: 0, High: 1},
 			Certificate: &ckdv1.Certificate{
 				Kind: ckdv1.CertificateKind_CERTIFICATE_KIND_LEARN_THEN_TEST, Target: 0.1, Confidence: proto.Float64(0.9),
 				Cases: 50, Misses: 1, PValue: proto.Float64(0.03), Statement: "All is well.",

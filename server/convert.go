@@ -93,7 +93,6 @@ func calibrationMessage(c *policy.Calibration) *ckdv1.Calibration {
 		Objective:                c.Objective,
 		ExpectedCoverage:         share(c.ExpectedCoverage),
 		ExpectedCriticalMissRate: share(c.ExpectedCriticalMissRate),
-		ExpectedCriticalFnr:      share(c.ExpectedCriticalFNR),
 	}
 	if t := c.Certificate; t != nil {
 		m.Certificate = &ckdv1.Certificate{

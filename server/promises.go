@@ -73,13 +73,13 @@ func (l *ledgerState) deferring(p *policy.Policy) string {
 		return ""
 	case alarm != nil:
 		return fmt.Sprintf("An alarm on the %s is up since %s: everything called safe is deferred until somebody ends it.",
-			figureName(alarm.GetFigure()), alarm.GetRaised().AsTime().Format(time.RFC3339))
+			FigureName(alarm.GetFigure()), alarm.GetRaised().AsTime().Format(time.RFC3339))
 	}
 	return "The ledger has not answered since this daemon started, and nothing is kept of what it said before: everything called safe is deferred until it answers."
 }
 
-// figureName returns the name of a figure in words.
-func figureName(f ckdv1.CertifiedFigure) string {
+// FigureName returns the name of a figure in words.
+func FigureName(f ckdv1.CertifiedFigure) string {
 	words := strings.Split(strings.ToLower(strings.TrimPrefix(f.String(), "CERTIFIED_FIGURE_")), "_")
 	if at := slices.Index(words, "fnr"); at >= 0 {
 		words[at] = "FNR"

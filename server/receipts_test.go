@@ -192,7 +192,7 @@ func TestDeferring(t *testing.T) {
 		{"heard", &LedgerState{Heard: true}, ""},
 		{"of another model", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "another"}}}, ""},
 		{"of one class", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "ctg", CriticalClass: "pathologic"}}}, ""},
-		{"alarm", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "ctg", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR}}}, "An alarm on the critical FNR is up since "},
+		{"alarm", &LedgerState{Heard: true, Alarms: []*ckdv1.Alarm{{Model: "ctg", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE}}}, "An alarm on the critical miss rate is up since "},
 	} {
 		if c.set != nil {
 			s.SetLedgerState(*c.set)

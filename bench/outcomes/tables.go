@@ -26,19 +26,19 @@ func lineRow(s *study) []string {
 	stated := runLength(traffic, settings, between)
 	r := traffic.reviewsOf(evidence.MissRate, settings)
 	lengths := each(runs/2, func(rng *rand.Rand) float64 {
-		pooled := r.newAlarm(evidence.FNR, s.traffic.risk(evidence.FNR), stated/weightFNR)
 		missRate := r.newAlarm(evidence.MissRate, s.traffic.risk(evidence.MissRate), stated/weightMiss)
+		fnr := r.newAlarm(evidence.FNR, s.traffic.risk(evidence.FNR), stated/weightFNR)
 		classes := map[int]*evidence.Alarm{}
 		for _, k := range s.policy.Critical {
 			ofClass := s.traffic.changed(func(in *input) { in.critical = in.class == k })
-			classes[k] = r.newAlarm(evidence.FNR, ofClass.risk(evidence.FNR), stated/weightClasses*float64(len(s.policy.Critical)))
+			classes[k] = r.newAlarm(evidence.MissRate, ofClass.risk(evidence.MissRate), stated/weightClasses*float64(len(s.policy.Critical)))
 		}
 		for n := 1.; ; n++ {
 			in := r.draw(rng)
 			o := in.observation()
-			pooled.Observe(o)
 			missRate.Observe(o)
-			raised := pooled.Raised() || missRate.Raised() || n >= cut*stated
+			fnr.Observe(o)
+			raised := missRate.Raised() || fnr.Raised() || n >= cut*stated
 			for k, a := range classes {
 				o.Critical = in.class == k
 				a.Observe(o)

@@ -125,12 +125,13 @@ func (r *reviews) newAlarm(of evidence.Risk, line, runLength float64) *evidence.
 	return a
 }
 
-// The monitors share a level of 1: the pooled ones by weight, and the critical classes equally what is left.
-const weightFNR, weightMiss, weightClasses = 0.5, 0.25, 0.25
+// The monitors share a level of 1: the pooled ones by weight, and the miss rates of critical classes equally
+// what is left.
+const weightMiss, weightFNR, weightClasses = 0.5, 0.25, 0.25
 
 // runLength returns the run length, in outcomes, of all monitors together at which at least so many
 // inputs lie between false alarms: each monitor counts its own steps.
 func runLength(t *traffic, a policy.Audit, between float64) float64 {
 	retained, all := t.reviewsOf(evidence.FNR, a), t.reviewsOf(evidence.MissRate, a)
-	return between * ((weightFNR+weightClasses)*retained.share + weightMiss*all.share)
+	return between * ((weightMiss+weightClasses)*all.share + weightFNR*retained.share)
 }

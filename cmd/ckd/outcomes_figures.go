@@ -136,11 +136,11 @@ func promiseText(p *ckdv1.PromiseFigures) string {
 	return b.String()
 }
 
-// figuresShown returns the pooled figures, and those of classes with a line, six at most.
+// figuresShown returns the critical miss rate, and the other figures that have a line, six at most.
 func figuresShown(p *ckdv1.PromiseFigures) (shown []*ckdv1.RiskFigure) {
 	const most = 6
 	for i, f := range p.GetMature().GetFigures() {
-		if (i < 2 || f.Line != nil) && len(shown) < most {
+		if (i < 1 || f.Line != nil) && len(shown) < most {
 			shown = append(shown, f)
 		}
 	}
@@ -152,7 +152,7 @@ func riskRows(p *ckdv1.PromiseFigures) [][]string {
 	for _, f := range figuresShown(p) {
 		name := strings.ReplaceAll(strings.Replace(answer.Word("CERTIFIED_FIGURE_", f.GetFigure()), "fnr", "FNR", 1), "_", " ")
 		if f.GetCriticalClass() != "" {
-			name += ", " + f.GetCriticalClass()
+			name += " of " + f.GetCriticalClass()
 		}
 		line, evidence := "-", "-"
 		if f.Line != nil {
@@ -178,7 +178,7 @@ func writeFirst(b *strings.Builder, p *ckdv1.PromiseFigures, f *ckdv1.RiskFigure
 		}
 		b.WriteString(".\n")
 	}
-	if f.OutcomesNeeded != nil && p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES {
+	if f.GetOutcomesNeeded() > 0 && p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES {
 		fmt.Fprintf(b, "  About %.0f more outcomes would do, if the risk is as it seems.\n", math.Ceil(f.GetOutcomesNeeded()))
 	}
 	if o := f.GetOverdue(); o != nil && o.GetHigh() > o.GetLow() {

@@ -19,13 +19,13 @@ func figuresOf(model string, verdict ckdv1.Verdict) *ckdv1.PromiseFigures {
 	p := &ckdv1.PromiseFigures{
 		Promise: &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: model, Hash: strings.Repeat("ab", 32)}, Verdict: verdict, Statement: "A sentence about " + model + "."},
 		Why:     []string{"one", "two", "three", "four"},
-		Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, ""), risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, "")},
+		Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, "")},
 			YieldWrong: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .3, Low: .2, High: .4}}, Readers: &ckdv1.ReaderAgreement{Missed: 17, Unconfirmed: 3}},
 		Expected: &ckdv1.Expectation{Statement: "Outcomes of earlier policies say 3.1%."},
 		Traffic:  &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .5}},
 	}
 	for n := range 8 {
-		p.Mature.Figures = append(p.Mature.Figures, risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, fmt.Sprint("class", n)))
+		p.Mature.Figures = append(p.Mature.Figures, risk(ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, fmt.Sprint("class", n)))
 	}
 	for n := range 3 {
 		p.Strata = append(p.Strata, &ckdv1.StratumCount{Stratum: ckdv1.Stratum(n + 1), Decisions: 900, Due: 40, Overdue: 2, Late: &ckdv1.CountedShare{Share: &ckdv1.Share{Value: .05}}})
@@ -41,7 +41,7 @@ func TestFiguresText(t *testing.T) {
 	if n := strings.Count(text, "\n"); n > 26 {
 		t.Errorf("%d lines, expected 26 at most:\n%s", n, text)
 	}
-	wantFragments(t, text, " critical FNR 13.6% (10% to 20%) not known 12% 50% 812 ", " called critical 900 0 40 0 2 (5%) ", "Naive average of the outcomes (wrong): 0.3%.",
+	wantFragments(t, text, " critical miss rate 13.6% (10% to 20%) not known 12% 50% 812 ", " called critical 900 0 40 0 2 (5%) ", "Naive average of the outcomes (wrong): 0.3%.",
 		"About 42 more outcomes", "if all were 30%", "Only 50% of the inputs", "17 inputs called safe and read as critical, 3 are unconfirmed")
 	wantFragments(t, text, "earlier policies say 3.1%")
 	one.Promise.Statement += " " + one.Expected.Statement

@@ -27,7 +27,7 @@ type outcomesPlanCmd struct {
 
 // Help is the long text of ckd outcomes plan --help.
 func (*outcomesPlanCmd) Help() string {
-	return `For audit rates from 0.5% to 10%: the reviews that they cause, the interval of the critical FNR after a month,
+	return `For audit rates from 0.5% to 10%: the reviews that they cause, the interval of the critical miss rate after a month,
 and how many inputs and audits it takes until an alarm shows that it is twice or three times its line. It simulates
 this with the inputs of a labelled recording, which should not be the one that the policy was calibrated on.
 

@@ -13,7 +13,7 @@ import (
 type outcomesRaiseCmd struct {
 	daemonFlags
 	Model  string        `required:"" placeholder:"NAME" help:"The model."`
-	Figure policy.Figure `enum:"critical_fnr,critical_miss_rate" default:"critical_fnr" help:"The risk: ${enum}. (${default})"`
+	Figure policy.Figure `enum:"critical-miss-rate,critical-fnr" default:"critical-miss-rate" help:"The figure whose line it is: ${enum}. Only a certified critical-fnr has one. (${default})"`
 	Class  string        `placeholder:"NAME" help:"The critical class whose line it is. Default: that of all critical classes."`
 	Line   float64       `required:"" placeholder:"X" help:"What the risk is held against from the next cohort on: above the line in force, below 1."`
 	Reason string        `required:"" placeholder:"TEXT" help:"Why. It is recorded."`
@@ -37,9 +37,9 @@ func (c *outcomesRaiseCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	defer daemon.Close()
-	figure := ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR
-	if c.Figure == policy.CriticalMissRate {
-		figure = ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE
+	figure := ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE
+	if c.Figure == policy.CriticalFNR {
+		figure = ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR
 	}
 	reply, err := daemon.Outcomes().RaiseLine(ctx.Ctx, &ckdv1.RaiseLineRequest{
 		Model: c.Model, Figure: figure, CriticalClass: c.Class, Line: c.Line, Reason: c.Reason, By: c.By,

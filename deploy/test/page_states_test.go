@@ -143,8 +143,8 @@ func TestPagePromise(t *testing.T) {
 		"expected": {"statement": "Earlier outcomes say 3.1%%."},
 		"cohort_period": "86400s", "due": "1209600s", "mature_cohorts": 2, "open_cohorts": 0, "provisional": {"decided": "12", "figures": []},
 		"mature": {"readers": {"missed": "40", "unconfirmed": "7", "withdrawn": "3", "disputed": "2"}, "yield_by_reason": [], "figures": [
-			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
-			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0"}
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "b", "outcomes": "0"}
 		]},
 		"strata": [{"stratum": "STRATUM_CALLED_SAFE", "decisions": "1000", "reviews": "52", "due": "0", "arrived": "0", "overdue": "0"}],
 		"history": [%s]
@@ -155,14 +155,14 @@ func TestPagePromise(t *testing.T) {
 	if got := b.text("#promise"); !strings.Contains(got, "About 251 more outcomes would do") || strings.Contains(got, "NaN") {
 		t.Errorf("it says %q", got)
 	}
-	if got := b.text(`[data-key="critical_fnr "]`); strings.Count(got, "n/a") != 3 {
+	if got := b.text(`[data-key="critical_miss_rate "]`); strings.Count(got, "n/a") != 3 {
 		t.Errorf("of a risk that nobody knows it says %q", got)
 	}
 
 	const average = `"average": {"value": 0.2, "low": 0.15, "high": 0.25}`
 	var points []string
 	for day := range 3 {
-		points = append(points, fmt.Sprintf(`{"start": "2026-01-0%dT00:00:00Z", "critical_fnr": {%s, "line": 0.12, "log_evidence": 1.1}}`, day+1, average))
+		points = append(points, fmt.Sprintf(`{"start": "2026-01-0%dT00:00:00Z", "critical_miss_rate": {%s, "line": 0.12, "log_evidence": 1.1}}`, day+1, average))
 	}
 	state.Model.DefersOnAlarm = true
 	state.Model.Promises = []json.RawMessage{
@@ -173,9 +173,9 @@ func TestPagePromise(t *testing.T) {
 	}
 	d.show(state)
 	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
-	b.equals(`[data-key="critical_fnr "] td:nth-child(2) b data`, 0.2)
+	b.equals(`[data-key="critical_miss_rate "] td:nth-child(2) b data`, 0.2)
 	for _, want := range []string{"What outcomes say.", "Earlier outcomes say 3.1%.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
-		"7 lack a second source, 3 were withdrawn", "of the retained critical inputs"} {
+		"7 lack a second source, 3 were withdrawn", "of all critical inputs"} {
 		if got := b.text("#promise"); !strings.Contains(got, want) {
 			t.Errorf("it says %q, expected %q", got, want)
 		}

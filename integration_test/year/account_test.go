@@ -15,13 +15,25 @@ import (
 
 const day = 24 * time.Hour
 
+// The figures that the policies have a line for, in the order in which the ledger lists them: the critical
+// miss rate, of all critical classes (-1) and of each, and the critical FNR, which is certified.
+const watches, ofFNR = 4, 3
+
+var watchedClass = [watches]int{-1, 2, 3, -1}
+
+// weights are by how much the run length of each alarm is longer than that of all together.
+var weights = [watches]float64{2, 8, 8, 4}
+
+// watchNames name the figures in words.
+var watchNames = [watches]string{"critical miss rate", "critical miss rate of " + classes[2], "critical miss rate of " + classes[3], "critical FNR"}
+
 // account is what happened, as its own bookkeeper writes it down: decisions by their receipts, readings
 // as they were sent. Its arithmetic is its own; of the daemon's code it uses nothing but the receipts' keys.
 type account struct {
 	promises map[promiseKey]*promise
 	told     []*promise             // in the order in which the ledger was first told of them
-	cleared  [2]time.Time           // when the alarms of FNR and miss rate last ended; zero for never
-	recalled [2]time.Time           // when those were raised that the ledger knows of from its daemons alone
+	cleared  [watches]time.Time     // when the alarms last ended; zero for never
+	recalled [watches]time.Time     // when those were raised that the ledger knows of from its daemons alone
 	stuck    time.Time              // since when the ledger can write nothing; zero while it can
 	statuses map[string]int         // answers of the ledger since it started, by status
 	happened map[int]map[string]int // what happened to outcomes and audits, by month
@@ -38,7 +50,7 @@ func (k promiseKey) String() string {
 // promise is the account of one policy and model version.
 type promise struct {
 	terms     terms
-	lines     [2]line     // of FNR and miss rate
+	lines     [watches]line
 	decisions []*decision // in the order of time and receipt
 	byInput   map[string][]*decision
 }
@@ -49,7 +61,7 @@ type terms struct {
 	cap                   float64 // audits an hour of a daemon; 0 for none
 	free                  bool    // what is called critical is worked up anyway
 	due                   time.Duration
-	fnrLine, missRateLine float64
+	missRateLine, fnrLine float64
 	runLength             float64
 }
 
@@ -133,7 +145,7 @@ func (a *account) end(alarm int, now time.Time) {
 func (a *account) add(k promiseKey, t terms, d *decision) {
 	p := a.promises[k]
 	if p == nil {
-		p = &promise{terms: t, lines: [2]line{{above: t.fnrLine}, {above: t.missRateLine}}, byInput: map[string][]*decision{}}
+		p = &promise{terms: t, lines: [watches]line{{above: t.missRateLine}, {above: classLine}, {above: classLine}, {above: t.fnrLine}}, byInput: map[string][]*decision{}}
 		for i := range p.lines {
 			p.lines[i].above = min(p.lines[i].above, a.line(i))
 		}
@@ -174,7 +186,7 @@ func (l *line) on(t time.Time) float64 {
 	return l.above
 }
 
-// line returns the line of the FNR (0) or of the miss rate (1) that the model is held against.
+// line returns the line of a figure that the model is held against.
 func (a *account) line(i int) float64 {
 	if len(a.told) == 0 {
 		return 1
@@ -244,8 +256,9 @@ func (r *reading) when() time.Time {
 // disagree, none where nothing is known.
 type finding struct {
 	critical, safe bool
-	torn           bool // readers are even about which critical class it is
-	settled        bool // by a biopsy or a follow-up, which no blind reading contradicts
+	torn           bool  // readers are even about which critical class it is
+	classes        []int // the critical classes that it may be
+	settled        bool  // by a biopsy or a follow-up, which no blind reading contradicts
 	first          *reading
 	readers        int
 	apart          bool // a reading stays apart
@@ -299,11 +312,17 @@ func (d *decision) find(before time.Time) (f finding) {
 			by = &d.readings[i]
 		}
 	}
+	for _, k := range watchedClass[1:ofFNR] {
+		if n := byClass[k]; n > 0 && n == max(byClass[2], byClass[3]) {
+			f.classes = append(f.classes, k)
+		}
+	}
 	blind := slices.ContainsFunc(counting, func(r reading) bool { return !r.sawModel && isCritical(r.class) })
 	switch {
 	case by == nil:
 	case isCritical(by.class), !blind:
 		f.settled, f.torn, f.critical, f.safe = true, false, isCritical(by.class), !isCritical(by.class)
+		f.classes = []int{by.class}
 	default: // what became of the case says safe where a blind reader said critical
 		f.outweighed, f.torn, f.critical, f.safe = true, false, true, true
 	}
@@ -346,8 +365,8 @@ func (r *risk) value() float64 {
 
 // figures are sums over some days.
 type figures struct {
-	decided       uint64
-	fnr, missRate risk
+	decided uint64
+	risks   [watches]risk
 	// wanted inputs were to be read a second time, confirmed ones have been.
 	wanted, confirmed, disputed    uint64
 	missed, unconfirmed, withdrawn uint64
@@ -403,14 +422,15 @@ func (p *promise) figures(now time.Time, all bool) (sum figures) {
 			continue
 		}
 		sum.decided++
-		missed, critical := d.observe(&f)
 		w := 1 / d.pi
-		for _, r := range []*risk{&sum.fnr, &sum.missRate} {
-			if r == &sum.fnr && d.stratum == receipt.Deferred {
+		for i := range sum.risks {
+			if i == ofFNR && d.stratum == receipt.Deferred {
 				continue
 			}
+			r := &sum.risks[i]
+			missed, critical := d.observe(&f, i)
 			r.outcomes++
-			if f.disputed() {
+			if class := watchedClass[i]; f.disputed() && class < 0 || f.critical && slices.Contains(f.classes, class) && (f.disputed() || len(f.classes) > 1) {
 				r.disputed++
 			}
 			if critical {
@@ -426,11 +446,15 @@ func (p *promise) figures(now time.Time, all bool) (sum figures) {
 	return sum
 }
 
-// observe returns whether an input is critical and whether it was missed. Where readers disagree, it is
-// what makes the risk smaller.
-func (d *decision) observe(f *finding) (missed, critical bool) {
-	calledSafe := d.stratum == receipt.CalledSafe
-	critical = f.critical && (!f.safe || !calledSafe)
+// observe returns whether an input is critical, of the class of a figure if it has one, and whether it was
+// missed. Where readers disagree, it is what makes the risk smaller.
+func (d *decision) observe(f *finding, figure int) (missed, critical bool) {
+	calledSafe, class := d.stratum == receipt.CalledSafe, watchedClass[figure]
+	could, must := f.critical, !f.safe
+	if class >= 0 {
+		could, must = could && slices.Contains(f.classes, class), must && len(f.classes) == 1
+	}
+	critical = could && (must || !calledSafe)
 	return critical && calledSafe, critical
 }
 
@@ -477,29 +501,28 @@ func (a *account) mature(now time.Time) (due []*decision) {
 	return due
 }
 
-// evidence weighs what the days whose outcomes are all due say against the lines of the FNR (0) and of the
-// miss rate (1): the mean of ten Shiryaev-Roberts statistics, each of one bet, over the outcomes that had
+// evidence weighs what the days whose outcomes are all due say against the line of each figure: the mean of ten Shiryaev-Roberts statistics, each of one bet, over the outcomes that had
 // come in time. Each is bet against the line of its policy. What the ledger cannot store waits.
-func (a *account) evidence(now time.Time) (both [2]evidence) {
+func (a *account) evidence(now time.Time) (all [watches]evidence) {
 	if !a.stuck.IsZero() {
 		now = a.stuck
 	}
 	for i, raised := range a.recalled {
-		both[i].raised, both[i].raisedBy = !raised.IsZero(), raised
+		all[i].raised, all[i].raisedBy = !raised.IsZero(), raised
 	}
-	var sums [2][10]float64
+	var sums [watches][10]float64
 	for _, d := range a.mature(now) {
 		due := d.dueAt()
 		f := d.find(due)
 		if !f.known() || d.duplicate(due) {
 			continue
 		}
-		missed, critical := d.observe(&f)
-		for i := range both {
-			if !a.cleared[i].Before(due) || i == 0 && d.stratum == receipt.Deferred {
+		for i := range all {
+			if !a.cleared[i].Before(due) || i == ofFNR && d.stratum == receipt.Deferred {
 				continue
 			}
-			e, line, limit := &both[i], d.lines[i].on(d.cohort()), []float64{2, 4}[i]*d.terms.runLength
+			missed, critical := d.observe(&f, i)
+			e, line, limit := &all[i], d.lines[i].on(d.cohort()), weights[i]*d.terms.runLength
 			e.value, e.limit = 0, limit
 			for k := range sums[i] {
 				factor := 1.0
@@ -518,7 +541,7 @@ func (a *account) evidence(now time.Time) (both [2]evidence) {
 			}
 		}
 	}
-	return both
+	return all
 }
 
 // isDoubtful reports whether the evidence is over half of what raises the alarm, on the scale of logarithms.
@@ -538,8 +561,10 @@ func (p *promise) mayHold(now time.Time) (why string) {
 			reasons = append(reasons, fmt.Sprintf("%d of %d readings that call a miss are %s", n, f.missed, what))
 		}
 	}
-	if v, line := f.fnr.value(), p.lines[0].on(now); v > line {
-		reasons = append(reasons, fmt.Sprintf("the FNR is %.3g, the line %.3g", v, line))
+	for _, i := range []int{0, ofFNR} {
+		if v, line := f.risks[i].value(), p.lines[i].on(now); v > line {
+			reasons = append(reasons, fmt.Sprintf("the %s is %.3g, the line %.3g", watchNames[i], v, line))
+		}
 	}
 	return strings.Join(reasons, "; ")
 }

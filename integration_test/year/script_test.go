@@ -19,12 +19,15 @@ type event struct {
 }
 
 // usual is what the policies promise. There is one a month of 30 days, of which monthly differ.
-var usual = terms{rate: 0.5, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 2e6}
+var usual = terms{rate: 0.5, due: 14 * day, missRateLine: 0.25, fnrLine: 0.3, runLength: 2e6}
+
+// classLine is the line of each critical class under all policies, which no alarm reaches.
+const classLine = 0.9
 
 var monthly = map[int]terms{
-	1: {rate: 0.5, cap: 12, due: 14 * day, fnrLine: 0.28, missRateLine: 0.25, runLength: 2e6},
-	5: {rate: 0.3, free: true, due: 14 * day, fnrLine: 0.3, missRateLine: 0.25, runLength: 2e6},
-	8: {rate: 0.4, cap: 1.5, free: true, due: 14 * day, fnrLine: 0.28, missRateLine: 0.24, runLength: 2e6},
+	1: {rate: 0.5, cap: 12, due: 14 * day, missRateLine: 0.24, fnrLine: 0.3, runLength: 2e6},
+	5: {rate: 0.3, free: true, due: 14 * day, missRateLine: 0.25, fnrLine: 0.3, runLength: 2e6},
+	8: {rate: 0.4, cap: 1.5, free: true, due: 14 * day, missRateLine: 0.24, fnrLine: 0.28, runLength: 2e6},
 }
 
 // events are the script of the year, beside the policies. Its first 56 days have nearly every kind.
@@ -51,7 +54,7 @@ var events = []event{
 	{36, "the ledger goes away", (*site).leave},
 	{43, "the ledger comes back", (*site).startLedger},
 	{45, "readers stand by what they say", func(s *site) { s.withdraw(0, usually) }},
-	{46, "the line of the FNR is raised", func(s *site) { s.raise(0.32) }},
+	{46, "the line of the miss rate is raised", func(s *site) { s.raise(0.27) }},
 	{47, "the receipt key is changed again", (*site).addKey},
 	{48, "the outcomes of the first 33 days are deleted", func(s *site) { s.delete(33) }},
 	{51, "the replicas seal by a key that the ledger lacks", func(s *site) { s.addKeyLate(true) }},
@@ -198,7 +201,7 @@ func (s *site) restore() {
 	s.ledger.start()
 	s.account.statuses = map[string]int{}
 	s.told()
-	if alarms != [2]time.Time{} {
+	if alarms != [watches]time.Time{} {
 		s.expectAlarm(true)
 	}
 	s.compare((*comparison).export)
@@ -215,7 +218,7 @@ func (s *site) delete(days int) {
 	s.compare((*comparison).export)
 }
 
-// raise raises the line of the FNR.
+// raise raises the line of the miss rate.
 func (s *site) raise(above float64) {
 	s.Helper()
 	raise := []string{"outcomes", "raise", "--addr", s.ledger.GRPC[0], "--model", modelName, "--by", "ann", "--reason", "agreed on", "--line"}
@@ -230,7 +233,7 @@ func (s *site) raise(above float64) {
 func (s *site) clear() {
 	s.Helper()
 	up := s.account.evidence(s.now())
-	if up[0].raised || up[1].raised {
+	if slices.ContainsFunc(up[:], func(e evidence) bool { return e.raised }) {
 		s.command("outcomes", "clear", "--addr", s.ledger.GRPC[0], "--model", modelName, "--policy", s.policy, "--model-version", "v1",
 			"--reason", "version v1 was repaired", "--by", "ann")
 	}
@@ -242,19 +245,18 @@ func (s *site) clear() {
 	s.expectAlarm(false)
 }
 
-// answerAlarm lets the next policy answer the alarm of the FNR, which ends when the policy decides.
+// answerAlarm lets the next policy answer the alarm of the miss rate, which ends when the policy decides.
 func (s *site) answerAlarm() {
 	s.Helper()
 	raised := s.raised()[0]
 	if raised.IsZero() {
-		s.Fatal("no alarm of the FNR is up")
+		s.Fatal("no alarm of the miss rate is up")
 	}
-	s.answers, s.defers = "critical_fnr "+raised.Format(time.RFC3339), perhaps
+	s.answers, s.defers = "critical miss rate "+raised.Format(time.RFC3339), perhaps
 }
 
-// raised returns when the alarms of FNR and miss rate were raised, as the ledger lists it; zero for those
-// that are not up.
-func (s *site) raised() (at [2]time.Time) {
+// raised returns when the alarms were raised, as the ledger lists it; zero for those that are not up.
+func (s *site) raised() (at [watches]time.Time) {
 	s.Helper()
 	for i := range at {
 		if m := s.list()[0].GetMature().GetFigures()[i].GetMonitor(); m.GetRaised() {

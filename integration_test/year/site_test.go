@@ -338,9 +338,10 @@ func (s *site) writePolicy(month int, t terms) {
     fallback: {score: maxprob, threshold: 0.5}
     audit: {%s}
 %s    calibrated:
-      lines: {critical_fnr: %v, critical_miss_rate: %v, by: ann, on: "2030-12-01"}
+      certificate: {kind: learn-then-test, bounds: critical-fnr, target: %v, confidence: 0.9}
+      lines: {critical_miss_rate: %v, classes: [{class: %s, critical_miss_rate: %v}, {class: %s, critical_miss_rate: %v}], by: ann, on: "2030-12-01"}
 `, modelName, strings.Join(classes, ", "), strings.Join(classes[2:], ", "), passes, 0.8+0.001*float64(month), audit, answers,
-		t.fnrLine, t.missRateLine))
+		t.fnrLine, t.missRateLine, classes[2], classLine, classes[3], classLine))
 	if len(s.nodes()) == 0 {
 		return
 	}

@@ -63,7 +63,7 @@ type comparison struct {
 	*site
 	at       time.Time
 	promises map[promiseKey]*ckdv1.PromiseFigures // as the ledger lists them
-	evidence [2]evidence                          // of the account
+	evidence [watches]evidence                    // of the account
 	found    []string
 }
 
@@ -174,8 +174,12 @@ func (c *comparison) promise(where string, got *ckdv1.PromiseFigures, want *prom
 
 func (c *comparison) summary(where string, got *ckdv1.OutcomeSummary, want *figures) {
 	c.equal(where, "decided", float64(got.GetDecided()), float64(want.decided))
-	for i, w := range []*risk{&want.fnr, &want.missRate} {
-		g, where := got.GetFigures()[i], fmt.Sprintf("%s: %s", where, []string{"FNR", "miss rate"}[i])
+	if n := len(got.GetFigures()); n != watches {
+		c.differ(where, "%d figures, expected %d", n, watches)
+		return
+	}
+	for i := range want.risks {
+		g, w, where := got.GetFigures()[i], &want.risks[i], fmt.Sprintf("%s: %s", where, watchNames[i])
 		c.equal(where, "outcomes", float64(g.GetOutcomes()), float64(w.outcomes))
 		c.equal(where, "critical", float64(g.GetCritical()), float64(w.critical))
 		c.equal(where, "misses", float64(g.GetMisses()), float64(w.misses))
@@ -197,10 +201,10 @@ func (c *comparison) summary(where string, got *ckdv1.OutcomeSummary, want *figu
 
 // verdict compares alarms with the account's evidence, and asks whether the verdict may be said.
 func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *promise) {
-	alarm, doubt := false, false
+	alarm, violates, doubt := false, false, false
 	for i, w := range c.evidence {
 		f := got.GetMature().GetFigures()[i]
-		g, where := f.GetMonitor(), fmt.Sprintf("%s: alarm of the %s", where, []string{"FNR", "miss rate"}[i])
+		g, where := f.GetMonitor(), fmt.Sprintf("%s: alarm of the %s", where, watchNames[i])
 		c.equal(where, "the evidence", g.GetEvidence(), w.value)
 		line := want.lines[i].on(c.at)
 		c.equal(where, "the line", f.GetLine(), line)
@@ -210,15 +214,19 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 		if w.raised && g.GetRaised() && !g.GetRaisedBy().AsTime().Equal(w.raisedBy) {
 			c.differ(where, "was raised by the day %v, expected %v", g.GetRaisedBy().AsTime(), w.raisedBy)
 		}
+		violates = violates || w.raised
+		if watchedClass[i] >= 0 { // a class raises its own alarm, and no more
+			continue
+		}
 		alarm = alarm || w.raised
 		doubt = doubt || w.isDoubtful() || f.GetAverage().GetLow() > line || f.GetModelAverage().GetLow() > line
 	}
 	p := got.GetPromise()
 	c.verdicts[p.GetVerdict()]++
-	if violated := p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED; p.GetAlarm() != alarm || violated != alarm {
+	if violated := p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED; p.GetAlarm() != alarm || violated != violates {
 		c.differ(where, "the verdict is %v, the alarm is up: %v, expected %v", p.GetVerdict(), p.GetAlarm(), alarm)
 	}
-	if inDoubt := p.GetVerdict() == ckdv1.Verdict_VERDICT_IN_DOUBT; !alarm && inDoubt != doubt {
+	if inDoubt := p.GetVerdict() == ckdv1.Verdict_VERDICT_IN_DOUBT; !violates && inDoubt != doubt {
 		c.differ(where, "the verdict is %v, it is in doubt: %v", p.GetVerdict(), doubt)
 	}
 	c.statement(where, got)
@@ -243,14 +251,14 @@ func (c *comparison) statement(where string, p *ckdv1.PromiseFigures) {
 		c.differ(where, "the verdict is %v, the statement: %s", p.GetPromise().GetVerdict(), said)
 	}
 	var counts []string
-	for i, name := range []string{"critical FNR", "critical miss rate"} {
+	for i, name := range watchNames {
 		if up := strings.Contains(said, "the "+name+" is above "); up != c.evidence[i].raised {
 			c.differ(where, "the alarm of the %s is up: %v, the statement: %s", name, c.evidence[i].raised, said)
 		}
 		f := p.GetMature().GetFigures()[i]
 		counts = append(counts, fmt.Sprintf(", by %d outcomes, %d of them critical", f.GetOutcomes(), f.GetCritical()))
 	}
-	if strings.Contains(said, " of them critical") && !strings.Contains(said, counts[0]) && !strings.Contains(said, counts[1]) {
+	if strings.Contains(said, " of them critical") && !slices.ContainsFunc(counts, func(n string) bool { return strings.Contains(said, n) }) {
 		c.differ(where, "expected %q, the statement: %s", counts, said)
 	}
 }
@@ -323,11 +331,18 @@ func (c *comparison) series(n *node) {
 			c.differ(n.name, "ckd_ledger_fault for %s is %v, expected %v", fault, got, expected[fault])
 		}
 	}
-	for i, figure := range []string{"critical_fnr", "critical_miss_rate"} {
-		raised, _ := m.Value("ckd_alarm_raised_timestamp_seconds", "figure", figure, "class", "")
-		ended, _ := m.Value("ckd_alarm_ended_timestamp_seconds", "figure", figure, "class", "")
+	for i, name := range watchNames {
+		figure, class := "critical_miss_rate", ""
+		if i == ofFNR {
+			figure = "critical_fnr"
+		}
+		if k := watchedClass[i]; k >= 0 {
+			class = classes[k]
+		}
+		raised, _ := m.Value("ckd_alarm_raised_timestamp_seconds", "figure", figure, "class", class)
+		ended, _ := m.Value("ckd_alarm_ended_timestamp_seconds", "figure", figure, "class", class)
 		if up := raised > 0 && ended == 0; c.ledger.Daemon != nil && up != c.evidence[i].raised {
-			c.differ(n.name, "the alarm of %s was raised at %v and ended at %v, it is up: %v", figure, raised, ended, !up)
+			c.differ(n.name, "the alarm of the %s was raised at %v and ended at %v, it is up: %v", name, raised, ended, !up)
 		}
 	}
 	exceeded := 0

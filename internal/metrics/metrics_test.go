@@ -26,7 +26,7 @@ critical: [b, c]
 passes: {fewest: 2}
 gate: never
 primary: {score: c_crit_max, threshold: 0.1}
-calibrated: {expected_coverage: {value: 0.75, low: 0, high: 1}, expected_critical_miss_rate: {value: 0.0625, low: 0, high: 1}, expected_critical_fnr: {value: 0.125, low: 0, high: 1}}
+calibrated: {expected_coverage: {value: 0.75, low: 0, high: 1}, expected_critical_miss_rate: {value: 0.0625, low: 0, high: 1}}
 `
 
 // TestObserve compares every series, save histogram buckets, with a handful of inputs computed by
@@ -124,7 +124,6 @@ func TestObserve(t *testing.T) {
 		`ckd_calibration_mismatches_total{model="m",what="posterior"}`:                2,
 		`ckd_policy_expected{bound="estimate",figure="coverage",model="m"}`:           0.75,
 		`ckd_policy_expected{bound="estimate",figure="critical_miss_rate",model="m"}`: 0.0625,
-		`ckd_policy_expected{bound="estimate",figure="critical_fnr",model="m"}`:       0.125,
 
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="b",model="m"}`: 1./24 + 1./2 + 1./4,
 		`ckd_pair_confusion_nats_total{class_a="a",class_b="c",model="m"}`: 0,
@@ -311,8 +310,8 @@ func TestExpected(t *testing.T) {
 		calibration string
 		want        map[string]float64 // by figure and bound
 	}{
-		{"{expected_coverage: {value: 0.75, low: 0.5, high: 1}, expected_critical_fnr: {value: 0, low: 0, high: 0.5}}",
-			map[string]float64{"coverage estimate": 0.75, "coverage low": 0.5, "coverage high": 1, "critical_fnr estimate": 0, "critical_fnr low": 0, "critical_fnr high": 0.5}},
+		{"{expected_coverage: {value: 0.75, low: 0.5, high: 1}, expected_critical_miss_rate: {value: 0, low: 0, high: 0.5}}",
+			map[string]float64{"coverage estimate": 0.75, "coverage low": 0.5, "coverage high": 1, "critical_miss_rate estimate": 0, "critical_miss_rate low": 0, "critical_miss_rate high": 0.5}},
 		{"{expected_critical_miss_rate: {value: 0.25, low: 0.125, high: 1}}",
 			map[string]float64{"critical_miss_rate estimate": 0.25, "critical_miss_rate low": 0.125, "critical_miss_rate high": 1}},
 		{"{}", map[string]float64{}},

@@ -46,7 +46,6 @@ func (f *policies) putInForce(p *policy.Policy) {
 	for figure, interval := range map[string]*policy.Interval{
 		"coverage":           p.Calibration.ExpectedCoverage,
 		"critical_miss_rate": p.Calibration.ExpectedCriticalMissRate,
-		"critical_fnr":       p.Calibration.ExpectedCriticalFNR,
 	} {
 		if interval == nil {
 			continue

@@ -17,7 +17,7 @@ func tooFew(v ckdv1.Verdict) *ckdv1.PromiseFigures {
 	return &ckdv1.PromiseFigures{
 		Promise: &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "m", Hash: "abc"}, ModelVersion: "v1", Verdict: v},
 		Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{
-			{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Average: &ckdv1.Share{}, Line: proto.Float64(0.1), Monitor: &ckdv1.RiskMonitor{}},
+			{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, Average: &ckdv1.Share{}, Line: proto.Float64(0.1), Monitor: &ckdv1.RiskMonitor{}},
 			{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE},
 		}},
 		Strata: []*ckdv1.StratumCount{
@@ -52,17 +52,17 @@ func TestPromises(t *testing.T) {
 	const of = `model="m",policy="abc"`
 	got := d.values(t)
 	for name, want := range map[string]float64{
-		`ckd_outcomes_total{model="m",status="counted"}`:                                       1,
-		`ckd_outcomes_total{model="",status="forged"}`:                                         1,
-		`ckd_promise{bound="line",class="",figure="critical_fnr",` + of + `,version="v1"}`:     0.1,
-		`ckd_promise{bound="estimate",class="",figure="critical_fnr",` + of + `,version="v1"}`: 0,
-		`ckd_promise_evidence{class="",figure="critical_fnr",` + of + `,version="v1"}`:         0,
-		`ckd_promise_state{` + of + `,verdict="too_few_outcomes",version="v1"}`:                1,
-		`ckd_promise_state{` + of + `,verdict="violated",version="v1"}`:                        0,
-		`ckd_outcomes_overdue_ratio{` + of + `,stratum="deferred",version="v1"}`:               0,
-		`ckd_promise_reviews{` + of + `,state="issued",stratum="deferred",version="v1"}`:       7,
-		`ckd_promise_reviews{` + of + `,state="due",stratum="deferred",version="v1"}`:          5,
-		`ckd_promise_reviews{` + of + `,state="answered",stratum="deferred",version="v1"}`:     4,
+		`ckd_outcomes_total{model="m",status="counted"}`:                                             1,
+		`ckd_outcomes_total{model="",status="forged"}`:                                               1,
+		`ckd_promise{bound="line",class="",figure="critical_miss_rate",` + of + `,version="v1"}`:     0.1,
+		`ckd_promise{bound="estimate",class="",figure="critical_miss_rate",` + of + `,version="v1"}`: 0,
+		`ckd_promise_evidence{class="",figure="critical_miss_rate",` + of + `,version="v1"}`:         0,
+		`ckd_promise_state{` + of + `,verdict="too_few_outcomes",version="v1"}`:                      1,
+		`ckd_promise_state{` + of + `,verdict="violated",version="v1"}`:                              0,
+		`ckd_outcomes_overdue_ratio{` + of + `,stratum="deferred",version="v1"}`:                     0,
+		`ckd_promise_reviews{` + of + `,state="issued",stratum="deferred",version="v1"}`:             7,
+		`ckd_promise_reviews{` + of + `,state="due",stratum="deferred",version="v1"}`:                5,
+		`ckd_promise_reviews{` + of + `,state="answered",stratum="deferred",version="v1"}`:           4,
 		"ckd_ledger_bytes{}":                    1000,
 		"ckd_ledger_free_bytes{}":               5000,
 		"ckd_ledger_failed_writes_total{}":      3,
@@ -73,13 +73,13 @@ func TestPromises(t *testing.T) {
 		}
 	}
 	if names := namesOf(got, "ckd_promise{"); len(names) != 4 {
-		t.Errorf("%d bounds, want the 4 of the critical FNR: %v", len(names), names)
+		t.Errorf("%d bounds, want the 4 of the critical miss rate: %v", len(names), names)
 	}
 	if names := namesOf(got, "ckd_promise_reviews{"); len(names) != 5 {
 		t.Errorf("%d counts of reviews, want 3 and the 2 of a stratum of which no daemon told: %v", len(names), names)
 	}
 	monitor.Since, monitor.SinceRate = timestamppb.New(time.Unix(1_700_000_000, 0)), &ckdv1.CountedShare{Share: &ckdv1.Share{Value: 0.66}}
-	const labels = `class="",figure="critical_fnr",` + of + `,version="v1"}`
+	const labels = `class="",figure="critical_miss_rate",` + of + `,version="v1"}`
 	if v := d.values(t); v["ckd_promise_since_timestamp_seconds{"+labels] != 1_700_000_000 || v[`ckd_promise{bound="since",`+labels] != 0.66 {
 		t.Errorf("at an alarm: %v", namesOf(v, "ckd_promise"))
 	}

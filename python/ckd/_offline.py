@@ -147,7 +147,7 @@ class Calibration(Report):
     def _repr_html_(self) -> str:
         rows = rows_of(self.sections["comparison"])
         shown = [
-            name for name in ("rule", "scope", "coverage", "accuracy", "missed", "critical_miss_rate", "critical_fnr")
+            name for name in ("rule", "scope", "coverage", "accuracy", "missed", "critical_miss_rate")
             if any(name in row for row in rows)
         ]  # fmt: skip
         head = "".join(f"<th>{name}</th>" for name in shown)

@@ -18,10 +18,10 @@ func promiseMessage(p *promise.Promise) *ckdv1.Promise {
 	m := &ckdv1.Promise{
 		Policy: &ckdv1.PolicyRef{Model: p.Model, Hash: hex.EncodeToString(p.Policy[:])}, ModelVersion: p.Version,
 		Verdict: verdictMessages[p.Verdict], Alarm: p.Alarm, Statement: Statement(p),
-		CriticalFnr:      shareMessage(p.Mature.FNR.Value, p.Mature.FNR.Low, p.Mature.FNR.High),
-		CriticalMissRate: shareMessage(p.Mature.MissRate.Value, p.Mature.MissRate.Low, p.Mature.MissRate.High),
-		CriticalFnrLine:  known(p.Mature.FNR.Line), CriticalMissRateLine: known(p.Mature.MissRate.Line),
-		Time: timeMessage(p.AsOf),
+		CriticalMissRate: averageMessage(&p.Mature.MissRate), CriticalMissRateLine: known(p.Mature.MissRate.Line), Time: timeMessage(p.AsOf),
+	}
+	if fnr := p.Mature.FNR(); fnr != nil {
+		m.CriticalFnr, m.CriticalFnrLine = averageMessage(fnr), known(fnr.Line)
 	}
 	return m
 }
@@ -32,7 +32,7 @@ func Figures(p *promise.Promise) *ckdv1.PromiseFigures {
 	m.Provisional = summaryMessage(p, &p.Provisional)
 	for _, h := range p.History {
 		m.History = append(m.History, &ckdv1.PromisePoint{
-			Start: timeMessage(h.Start), CriticalFnr: pointMessage(h.FNR), CriticalMissRate: pointMessage(h.Rate),
+			Start: timeMessage(h.Start), CriticalMissRate: pointMessage(h.Rate), CriticalFnr: pointMessage(h.FNR),
 		})
 	}
 	return m
@@ -50,8 +50,10 @@ func DueFigures(p *promise.Promise) *ckdv1.PromiseFigures {
 	}
 	if e := p.Expected; e != nil {
 		m.Expected = &ckdv1.Expectation{
-			From: timeMessage(e.From), Until: timeMessage(e.Until), CriticalFnr: countedMessage(e.FNR), CriticalMissRate: countedMessage(e.MissRate),
-			Statement: expectedStatement(p),
+			From: timeMessage(e.From), Until: timeMessage(e.Until), CriticalMissRate: countedMessage(e.MissRate), Statement: expectedStatement(p),
+		}
+		if p.Mature.FNR() != nil {
+			m.Expected.CriticalFnr = countedMessage(e.FNR)
 		}
 	}
 	for _, s := range p.Strata {
@@ -67,13 +69,25 @@ func DueFigures(p *promise.Promise) *ckdv1.PromiseFigures {
 
 // ShortFigures returns the figures that a state has.
 func ShortFigures(p *ckdv1.Promise) *ckdv1.PromiseFigures {
-	return &ckdv1.PromiseFigures{Promise: p, Mature: &ckdv1.OutcomeSummary{Figures: []*ckdv1.RiskFigure{
-		{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Average: p.GetCriticalFnr(), Line: p.CriticalFnrLine, Verdict: p.GetVerdict()},
+	figures := []*ckdv1.RiskFigure{
 		{Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, Average: p.GetCriticalMissRate(), Line: p.CriticalMissRateLine, Verdict: p.GetVerdict()},
-	}}}
+	}
+	if p.CriticalFnrLine != nil {
+		figures = append(figures, &ckdv1.RiskFigure{
+			Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Average: p.GetCriticalFnr(), Line: p.CriticalFnrLine, Verdict: p.GetVerdict(),
+		})
+	}
+	return &ckdv1.PromiseFigures{Promise: p, Mature: &ckdv1.OutcomeSummary{Figures: figures}}
 }
 
+// averageMessage returns the average of a figure, or nil if nothing was seen.
+func averageMessage(f *promise.Figure) *ckdv1.Share { return shareMessage(f.Value, f.Low, f.High) }
+
+// pointMessage returns a risk at a point; nil where nothing is known of it.
 func pointMessage(p promise.PointRisk) *ckdv1.RiskPoint {
+	if math.IsNaN(p.Value) && math.IsNaN(p.Line) {
+		return nil
+	}
 	return &ckdv1.RiskPoint{
 		Average: shareMessage(p.Value, p.Low, p.High), Cohort: known(p.Cohort), Line: known(p.Line), LogEvidence: known(p.LogEvidence),
 	}
@@ -90,8 +104,8 @@ func summaryMessage(p *promise.Promise, s *promise.Summary) *ckdv1.OutcomeSummar
 		},
 		LagMedianSeconds: limitsMessage(s.Lag.Median), LagP90Seconds: limitsMessage(s.Lag.P90),
 	}
-	for _, f := range append([]promise.Figure{s.FNR, s.MissRate}, s.Classes...) {
-		m.Figures = append(m.Figures, riskMessage(&f))
+	for _, f := range s.Watched() {
+		m.Figures = append(m.Figures, riskMessage(f))
 	}
 	for _, f := range s.Slices {
 		m.Slices = append(m.Slices, riskMessage(&f))
@@ -110,7 +124,7 @@ func summaryMessage(p *promise.Promise, s *promise.Summary) *ckdv1.OutcomeSummar
 		m.Risk = append(m.Risk, &ckdv1.RiskBin{Low: b.From, High: b.To, Expected: known(b.Expected), Observed: countedMessage(b.Observed)})
 	}
 	for _, k := range s.Kinds {
-		m.Kinds = append(m.Kinds, &ckdv1.KindFigure{Kind: kindMessages[k.Kind], Decided: k.Decided, CriticalFnr: countedMessage(k.FNR)})
+		m.Kinds = append(m.Kinds, &ckdv1.KindFigure{Kind: kindMessages[k.Kind], Decided: k.Decided, CriticalMissRate: countedMessage(k.MissRate)})
 	}
 	return m
 }
@@ -125,9 +139,9 @@ func className(p *promise.Promise, k int) string {
 
 func riskMessage(f *promise.Figure) *ckdv1.RiskFigure {
 	m := &ckdv1.RiskFigure{
-		Figure:        map[evidence.Risk]ckdv1.CertifiedFigure{evidence.FNR: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, evidence.MissRate: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE}[f.Risk],
+		Figure:        map[evidence.Risk]ckdv1.CertifiedFigure{evidence.MissRate: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, evidence.FNR: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR}[f.Risk],
 		CriticalClass: f.Class, Slice: f.Slice, Outcomes: f.Outcomes, Critical: f.Critical, Misses: f.Misses, Disputed: f.Disputed,
-		Average: shareMessage(f.Value, f.Low, f.High), Unweighted: known(f.Unweighted), Lately: countedMessage(f.Lately),
+		Average: averageMessage(f), Unweighted: known(f.Unweighted), Lately: countedMessage(f.Lately),
 		Overdue: limitsMessage(f.Overdue), AtSensitivity: limitsMessage(f.AtSensitivity), Line: known(f.Line),
 		Verdict: verdictMessages[f.Verdict], OutcomesNeeded: known(f.Needed), ModelAverage: limitsMessage(f.Model), LineOrigin: f.LineOrigin,
 	}

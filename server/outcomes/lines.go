@@ -24,12 +24,12 @@ func (s *Service) RaiseLine(ctx context.Context, r *ckdv1.RaiseLineRequest) (*ck
 	}
 	w := promise.Watch{Class: r.GetCriticalClass()}
 	switch r.GetFigure() {
-	case ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR:
-		w.Risk = evidence.FNR
 	case ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE:
 		w.Risk = evidence.MissRate
+	case ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR:
+		w.Risk = evidence.FNR
 	default:
-		return nil, wrong("figure", "number %d, expected the critical FNR or the critical miss rate", r.GetFigure()).Err()
+		return nil, wrong("figure", "number %d, expected the critical miss rate or the critical FNR", r.GetFigure()).Err()
 	}
 	who, err := signature(ctx, r.GetBy(), r.GetReason())
 	if err != nil {

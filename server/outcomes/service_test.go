@@ -51,7 +51,7 @@ const policyText = `models:
     fallback: {score: maxprob, threshold: 0.5}
     audit: {rate: 0.5, due: 1s, slices: [{name: site, values: [north, south]}]}
     calibrated:
-      expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}
+      expected_critical_miss_rate: {value: 0.1, low: 0.05, high: 0.2}
 `
 
 // daemon is a server with a ledger.
@@ -360,7 +360,7 @@ func TestLedgerIsSomebody(t *testing.T) {
 	if age := time.Since(reply.GetTime().AsTime()); age < 0 || age > time.Minute || reply.GetNext().AsDuration() < time.Second {
 		t.Errorf("time %v, next after %v", reply.GetTime(), reply.GetNext())
 	}
-	alarm := &ckdv1.Alarm{Model: "triage", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Raised: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Microsecond)), Ledger: first.GetId()}
+	alarm := &ckdv1.Alarm{Model: "triage", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, Raised: timestamppb.New(time.Now().Add(-time.Hour).Truncate(time.Microsecond)), Ledger: first.GetId()}
 	foreign := proto.CloneOf(alarm)
 	foreign.Ledger, foreign.Figure = "another", ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE
 	for range 2 { // once is enough
@@ -435,23 +435,23 @@ func TestClearAlarm(t *testing.T) {
 func TestRaiseLine(t *testing.T) {
 	d := start(t, "")
 	d.report(&ckdv1.Outcome{Receipt: d.receipt(receipt.CalledSafe), Truth: "c", Source: "r1"})
-	const fnr = ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR
+	const rate = ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE
 	model, _, _ := d.ledger.Policy(d.hash)
 	states, err := d.ledger.States()
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := states[0].Mature.FNR.Line
+	line := states[0].Mature.MissRate.Line
 	for name, c := range map[string]struct {
 		r    *ckdv1.RaiseLineRequest
 		code codes.Code
 	}{
-		"nobody":           {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: .9, Reason: "x"}, codes.InvalidArgument},
-		"no reason":        {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: .9, By: "ann"}, codes.InvalidArgument},
+		"nobody":           {&ckdv1.RaiseLineRequest{Model: model, Figure: rate, Line: .9, Reason: "x"}, codes.InvalidArgument},
+		"no reason":        {&ckdv1.RaiseLineRequest{Model: model, Figure: rate, Line: .9, By: "ann"}, codes.InvalidArgument},
 		"no figure":        {&ckdv1.RaiseLineRequest{Model: model, Line: .9, By: "ann", Reason: "x"}, codes.InvalidArgument},
-		"an unknown model": {&ckdv1.RaiseLineRequest{Model: "nobody's", Figure: fnr, Line: .9, By: "ann", Reason: "x"}, codes.NotFound},
-		"downwards":        {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: line / 2, By: "ann", Reason: "x"}, codes.FailedPrecondition},
-		"upwards":          {&ckdv1.RaiseLineRequest{Model: model, Figure: fnr, Line: (1 + line) / 2, By: "ann", Reason: "x"}, codes.OK},
+		"an unknown model": {&ckdv1.RaiseLineRequest{Model: "nobody's", Figure: rate, Line: .9, By: "ann", Reason: "x"}, codes.NotFound},
+		"downwards":        {&ckdv1.RaiseLineRequest{Model: model, Figure: rate, Line: line / 2, By: "ann", Reason: "x"}, codes.FailedPrecondition},
+		"upwards":          {&ckdv1.RaiseLineRequest{Model: model, Figure: rate, Line: (1 + line) / 2, By: "ann", Reason: "x"}, codes.OK},
 	} {
 		if _, err := d.RaiseLine(t.Context(), c.r); status.Code(err) != c.code {
 			t.Errorf("%s: error %v, want %v", name, err, c.code)

@@ -37,14 +37,15 @@ func Statement(p *promise.Promise) string {
 	return b.String()
 }
 
-// deciding returns the first figure with the verdict of the promise: the critical FNR where none has it.
+// deciding returns the first figure with the verdict of the promise: the critical miss rate where none
+// has it.
 func deciding(p *promise.Promise) *promise.Figure {
 	for _, f := range p.Mature.Watched() {
 		if f.Monitor != nil && f.Verdict == p.Verdict {
 			return f
 		}
 	}
-	return &p.Mature.FNR
+	return &p.Mature.MissRate
 }
 
 func verdictSentence(p *promise.Promise, f *promise.Figure) string {
@@ -54,9 +55,9 @@ func verdictSentence(p *promise.Promise, f *promise.Figure) string {
 	case promise.Violated:
 		return "The promise is violated: " + violations(&p.Mature)
 	case promise.InDoubt:
-		why := fmt.Sprintf("the evidence against the %s is at %.0f%% of what raises the alarm", nameOf(f), 100*f.Monitor.LogEvidence)
+		why := fmt.Sprintf("the evidence against the %s is at %.0f%% of what raises the alarm", f.Name(), 100*f.Monitor.LogEvidence)
 		if f.Low > f.Line || f.Model.Low > f.Line {
-			why = fmt.Sprintf("the interval of the %s lies above its line", nameOf(f))
+			why = fmt.Sprintf("the interval of the %s lies above its line", f.Name())
 		}
 		return "Whether the promise holds is in doubt: " + why
 	case promise.NoLine:
@@ -77,7 +78,7 @@ func violations(s *promise.Summary) string {
 	var names []string
 	for _, f := range s.Watched() {
 		if f.Monitor != nil && f.Monitor.Raised {
-			names = append(names, fmt.Sprintf("the %s is above %s", nameOf(f), brokenLine(f)))
+			names = append(names, fmt.Sprintf("the %s is above %s", f.Name(), brokenLine(f)))
 		}
 	}
 	if n := len(names) - most; n > 0 {
@@ -147,7 +148,7 @@ func modelSentence(p *promise.Promise, f *promise.Figure) string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("Over all policies of the model since %s the %s is %s (95%%: %s to %s)", dateOf(p, p.Since), nameOf(f),
+	return fmt.Sprintf("Over all policies of the model since %s the %s is %s (95%%: %s to %s)", dateOf(p, p.Since), f.Name(),
 		percent(f.Model.Value), percent(f.Model.Low), percent(f.Model.High))
 }
 
@@ -157,9 +158,9 @@ func expectedSentence(p *promise.Promise, f *promise.Figure) string {
 	if p.Expected == nil {
 		return ""
 	}
-	risk, s := promise.Figure{Risk: f.Risk}, p.Expected.FNR // no class has an estimate of its own
-	if f.Risk == evidence.MissRate {
-		s = p.Expected.MissRate
+	risk, s := promise.Figure{Risk: f.Risk}, p.Expected.MissRate // no class has an estimate of its own
+	if f.Risk == evidence.FNR {
+		s = p.Expected.FNR
 	}
 	if !s.Known() {
 		return ""
@@ -186,31 +187,23 @@ func cleared(s *promise.Summary) (last time.Time) {
 	return last
 }
 
-// nameOf names a figure.
-func nameOf(f *promise.Figure) string {
-	name := map[evidence.Risk]string{evidence.FNR: "critical FNR", evidence.MissRate: "critical miss rate"}[f.Risk]
-	if f.Class != "" {
-		name += " of " + f.Class
-	}
-	return name
-}
-
 // wholeOf names what a figure is a share of, and missedOf which part of it.
 func wholeOf(f *promise.Figure) string {
-	switch {
-	case f.Risk == evidence.MissRate:
-		return "all critical inputs"
-	case f.Class != "":
-		return "the retained inputs of class " + f.Class
+	whole := "critical inputs"
+	if f.Class != "" {
+		whole = "inputs of class " + f.Class
 	}
-	return "the retained critical inputs"
+	if f.Risk == evidence.FNR {
+		return "the retained " + whole
+	}
+	return "all " + whole
 }
 
 func missedOf(f *promise.Figure) string {
-	if f.Risk == evidence.MissRate {
-		return "are retained and called safe"
+	if f.Risk == evidence.FNR {
+		return "are called safe"
 	}
-	return "are called safe"
+	return "are retained and called safe"
 }
 
 // dateOf returns a day, and the minute where cohorts are shorter than a day.

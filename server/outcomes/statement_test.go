@@ -15,17 +15,14 @@ func date(month time.Month, day int) time.Time {
 	return time.Date(2026, month, day, 0, 0, 0, 0, time.UTC)
 }
 
-// said returns a promise by a critical FNR of 5% below a certified line of 10%, after a change.
+// said returns a promise by a critical miss rate of 5% below a certified line of 10%, after a change.
 func said(v promise.Verdict, change func(*promise.Promise, *promise.Figure)) *promise.Promise {
-	nan := math.NaN()
-	none := promise.Limits{Value: nan, Low: nan, High: nan}
 	p := &promise.Promise{Verdict: v, Since: date(time.January, 1), Cohorts: promise.Cohorts{Period: 24 * time.Hour, Since: date(time.March, 1)}}
-	p.Mature.FNR = promise.Figure{
-		Risk: evidence.FNR, Verdict: v, Value: 0.05, Low: 0.02, High: 0.08, AtSensitivity: promise.Limits{Value: 0.05, Low: 0.02, High: 0.08}, Outcomes: 900, Critical: 90,
+	p.Mature.MissRate = promise.Figure{
+		Risk: evidence.MissRate, Verdict: v, Value: 0.05, Low: 0.02, High: 0.08, AtSensitivity: promise.Limits{Value: 0.05, Low: 0.02, High: 0.08}, Outcomes: 900, Critical: 90,
 		Model: promise.Limits{Value: 0.04, Low: 0.03, High: 0.05}, Line: 0.1, LineOrigin: "certified", Monitor: &promise.Monitor{},
 	}
-	p.Mature.MissRate = promise.Figure{Risk: evidence.MissRate, Value: nan, Low: nan, High: nan, Model: none, Line: nan}
-	change(p, &p.Mature.FNR)
+	change(p, &p.Mature.MissRate)
 	return p
 }
 
@@ -41,29 +38,29 @@ func violate(f *promise.Figure) {
 func earlier() *promise.Expected {
 	return &promise.Expected{
 		From: date(time.January, 1), Until: date(time.February, 28),
-		FNR:      promise.Share{Value: 0.031, Low: 0.019, High: 0.046, Events: 25, Total: 812},
-		MissRate: promise.Share{Value: 0.02, Low: 0.01, High: 0.03, Events: 25, Total: 1000},
+		MissRate: promise.Share{Value: 0.031, Low: 0.019, High: 0.046, Events: 25, Total: 812},
+		FNR:      promise.Share{Value: 0.04, Low: 0.02, High: 0.06, Events: 25, Total: 700},
 	}
 }
 
 // TestExpectedFigures checks that the estimate is a sentence beside the figures whatever the verdict.
 func TestExpectedFigures(t *testing.T) {
 	p := said(promise.Holding, func(p *promise.Promise, _ *promise.Figure) { p.Expected = earlier() })
-	const want = "Decided again by this policy's rule, outcomes of earlier policies until 2026-02-28 say that 3.1% of the retained critical inputs are called safe " +
+	const want = "Decided again by this policy's rule, outcomes of earlier policies until 2026-02-28 say that 3.1% of all critical inputs are retained and called safe " +
 		"(95%: 1.9% to 4.6%), by 25 misses among 812: an estimate, no evidence."
 	if got := outcomes.DueFigures(p).GetExpected().GetStatement(); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
-	p.Expected.FNR.Value = math.NaN()
-	if got := outcomes.DueFigures(p).GetExpected(); got.GetStatement() != "" || got.GetCriticalFnr().GetShare() != nil {
+	p.Expected.MissRate.Value = math.NaN()
+	if got := outcomes.DueFigures(p).GetExpected(); got.GetStatement() != "" || got.GetCriticalMissRate().GetShare() != nil {
 		t.Errorf("of nothing: %v", got)
 	}
 }
 
 // TestStatement checks the words of a promise by verdict and by the origin of its line.
 func TestStatement(t *testing.T) {
-	const average = " On average since 2026-03-01, 5% of the retained critical inputs are called safe (95%: 2% to 8%), by 900 outcomes, 90 of them critical"
-	const since = " Since about 2026-11-03, 66% of the retained critical inputs are called safe (95%: 60% to 72%), by 41 misses among 62; that date is chosen by looking." +
+	const average = " On average since 2026-03-01, 5% of all critical inputs are retained and called safe (95%: 2% to 8%), by 900 outcomes, 90 of them critical"
+	const since = " Since about 2026-11-03, 66% of all critical inputs are retained and called safe (95%: 60% to 72%), by 41 misses among 62; that date is chosen by looking." +
 		" On average since 2026-03-01, with the time before, it is 5% (95%: 2% to 8%)."
 	for name, c := range map[string]struct {
 		promise *promise.Promise
@@ -79,22 +76,22 @@ func TestStatement(t *testing.T) {
 		},
 		"holding by the model": {
 			said(promise.Holding, func(_ *promise.Promise, f *promise.Figure) { f.AtSensitivity.High = 0.12 }),
-			"The promise holds." + average + "; the line is 10%, certified. Over all policies of the model since 2026-01-01 the critical FNR is 4% (95%: 3% to 5%).",
+			"The promise holds." + average + "; the line is 10%, certified. Over all policies of the model since 2026-01-01 the critical miss rate is 4% (95%: 3% to 5%).",
 		},
 		"certified": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f) }),
-			"The promise is violated: the critical FNR is above the 10% that was certified: what was certified is void." + since,
+			"The promise is violated: the critical miss rate is above the 10% that was certified: what was certified is void." + since,
 		},
 		"expected": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f); f.LineOrigin = "expected at most" }),
-			"The promise is violated: the critical FNR is above the 10% that was expected at most." + since,
+			"The promise is violated: the critical miss rate is above the 10% that was expected at most." + since,
 		},
 		"stated": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) {
 				violate(f)
 				f.LineOrigin = "stated by dr. eve on 2026-03-05"
 			}),
-			"The promise is violated: the critical FNR is above the line of 10% that dr. eve stated on 2026-03-05." + since,
+			"The promise is violated: the critical miss rate is above the line of 10% that dr. eve stated on 2026-03-05." + since,
 		},
 		"several": {
 			said(promise.Violated, func(p *promise.Promise, f *promise.Figure) {
@@ -103,31 +100,32 @@ func TestStatement(t *testing.T) {
 				class.Class, class.LineOrigin = "melanoma", ""
 				p.Mature.Classes = []promise.Figure{class, class, class}
 			}),
-			"The promise is violated: the critical FNR is above the 10% that was certified: what was certified is void; the critical FNR of melanoma is above its line of 10%; " +
-				"the critical FNR of melanoma is above its line of 10%; and 1 more." + since,
+			"The promise is violated: the critical miss rate is above the 10% that was certified: what was certified is void; the critical miss rate of melanoma is above its line of 10%; " +
+				"the critical miss rate of melanoma is above its line of 10%; and 1 more." + since,
 		},
 		"of a new policy": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f); f.Value, f.Monitor.Since = math.NaN(), nil }),
-			"The promise is violated: the critical FNR is above the 10% that was certified: what was certified is void. No critical input has come back yet, of outcomes that are due.",
+			"The promise is violated: the critical miss rate is above the 10% that was certified: what was certified is void. No critical input has come back yet, of outcomes that are due.",
 		},
 		"in doubt": {
 			said(promise.InDoubt, func(_ *promise.Promise, f *promise.Figure) { f.Monitor.LogEvidence = 0.72 }),
-			"Whether the promise holds is in doubt: the evidence against the critical FNR is at 72% of what raises the alarm." + average + "; the line is 10%, certified.",
+			"Whether the promise holds is in doubt: the evidence against the critical miss rate is at 72% of what raises the alarm." + average + "; the line is 10%, certified.",
 		},
 		"in doubt by the model": {
 			said(promise.InDoubt, func(_ *promise.Promise, f *promise.Figure) {
 				f.Model = promise.Limits{Value: 0.2, Low: 0.15, High: 0.3}
 			}),
-			"Whether the promise holds is in doubt: the interval of the critical FNR lies above its line." + average +
-				"; the line is 10%, certified. Over all policies of the model since 2026-01-01 the critical FNR is 20% (95%: 15% to 30%).",
+			"Whether the promise holds is in doubt: the interval of the critical miss rate lies above its line." + average +
+				"; the line is 10%, certified. Over all policies of the model since 2026-01-01 the critical miss rate is 20% (95%: 15% to 30%).",
 		},
-		"miss rate": {
+		"certified FNR": {
 			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
 				f.Verdict = promise.Holding
-				p.Mature.MissRate = *f
-				p.Mature.MissRate.Risk, p.Mature.MissRate.Verdict = evidence.MissRate, promise.TooFew
+				fnr := *f
+				fnr.Risk, fnr.Verdict = evidence.FNR, promise.TooFew
+				p.Mature.FNRs = []promise.Figure{fnr}
 			}),
-			"Too few outcomes to tell whether the promise holds. On average since 2026-03-01, 5% of all critical inputs are retained and called safe (95%: 2% to 8%), " +
+			"Too few outcomes to tell whether the promise holds. On average since 2026-03-01, 5% of the retained critical inputs are called safe (95%: 2% to 8%), " +
 				"by 900 outcomes, 90 of them critical; the line is 10%, certified.",
 		},
 		"missing": {
@@ -141,13 +139,13 @@ func TestStatement(t *testing.T) {
 				f.Value, p.Expected = math.NaN(), earlier()
 			}),
 			"Too few outcomes to tell whether the promise holds. No critical input has come back yet, of outcomes that are due; the line is 10%, certified. " +
-				"Decided again by this policy's rule, outcomes of earlier policies until 2026-02-28 say that 3.1% of the retained critical inputs are called safe " +
+				"Decided again by this policy's rule, outcomes of earlier policies until 2026-02-28 say that 3.1% of all critical inputs are retained and called safe " +
 				"(95%: 1.9% to 4.6%), by 25 misses among 812: an estimate, no evidence.",
 		},
 		"expected where nothing was seen": {
 			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
 				f.Value, p.Expected = math.NaN(), earlier()
-				p.Expected.FNR.Value = math.NaN()
+				p.Expected.MissRate.Value = math.NaN()
 			}),
 			"Too few outcomes to tell whether the promise holds. No critical input has come back yet, of outcomes that are due; the line is 10%, certified.",
 		},

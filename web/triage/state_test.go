@@ -57,7 +57,6 @@ audit: {rate: 0.1, on_breach: defer, surge: 100}
   objective: at most 5% of the critical inputs missed
   expected_coverage: {value: 0.8, low: 0.75, high: 0.85}
   expected_critical_miss_rate: {value: 0.03, low: 0.01, high: 0.05}
-  expected_critical_fnr: {value: 0.04, low: 0.02, high: 0.06}
   certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.05, confidence: 0.9, statement: At most 5% are missed.}`+
 		reference([]string{"suspect"}, 500, 0.0001)))
 	d.page.options.Promises = func() []*ckdv1.PromiseFigures { return []*ckdv1.PromiseFigures{promiseOf(d.models["m"].policy)} }

@@ -7,21 +7,21 @@ type Risk uint8
 
 // The risks.
 const (
-	// FNR is the critical false negative rate of the retained: of the retained inputs that are truly
-	// critical, the share predicted safe. Deferred inputs are no steps.
-	FNR Risk = 1 + iota
 	// MissRate is the critical miss rate: of all truly critical inputs, the share retained and
 	// predicted safe. A deferred input is no miss.
-	MissRate
+	MissRate Risk = 1 + iota
+	// FNR is the critical false negative rate of the retained: of the retained inputs that are truly
+	// critical, the share predicted safe. Deferred inputs are no steps.
+	FNR
 )
 
-// String returns the risk's name in policies and JSON, or "" for none.
+// String returns the risk's name in metrics and JSON, or "" for none.
 func (r Risk) String() string {
 	switch r {
-	case FNR:
-		return "critical_fnr"
 	case MissRate:
 		return "critical_miss_rate"
+	case FNR:
+		return "critical_fnr"
 	}
 	return ""
 }

@@ -68,8 +68,8 @@ func TestEvidenceGoesOn(t *testing.T) {
 		}
 		b.mature(6)
 		s := b.state()
-		if m := s.Mature.FNR.Monitor; s.Verdict != promise.Violated || s.Mature.FNR.Misses != 1 || !(m.Evidence > m.RunLength) {
-			t.Errorf("%v by %d misses of the last policy: %+v", s.Verdict, s.Mature.FNR.Misses, m)
+		if m := s.Mature.MissRate.Monitor; s.Verdict != promise.Violated || s.Mature.MissRate.Misses != 1 || !(m.Evidence > m.RunLength) {
+			t.Errorf("%v by %d misses of the last policy: %+v", s.Verdict, s.Mature.MissRate.Misses, m)
 		}
 	})
 	t.Run("a policy a month holds", func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestEvidenceGoesOn(t *testing.T) {
 		}
 		b.mature(last)
 		s := b.state()
-		if f := s.Mature.FNR; s.Verdict != promise.Holding || f.High < f.Line || !(f.Model.High < f.Line) || !s.Since.Equal(day0) {
+		if f := s.Mature.MissRate; s.Verdict != promise.Holding || f.High < f.Line || !(f.Model.High < f.Line) || !s.Since.Equal(day0) {
 			t.Errorf("%v %q: up to %v by its own, up to %v by all since %v", s.Verdict, s.Why, f.High, f.Model.High, s.Since)
 		}
 	})
@@ -95,36 +95,36 @@ func TestEvidenceGoesOn(t *testing.T) {
 func TestLinesOfAModel(t *testing.T) {
 	b := openBench(t, ledger.NoSync(ledger.Options{}))
 	b.now = day0.Add(3 * oneDay)
-	line := func() float64 { return b.state().Mature.FNR.Line }
+	line := func() float64 { return b.state().Mature.MissRate.Line }
 	b.decide(0, 1, audited(.02), "c")
 	same(t, line(), .2)
 	b.next("high: 0.2}", "high: 0.3}")
 	b.decide(1, 1, audited(.02), "c")
 	same(t, line(), .2)
-	b.next("expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}", "expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.12}")
+	b.next("expected_critical_miss_rate: {value: 0.1, low: 0.05, high: 0.2}", "expected_critical_miss_rate: {value: 0.1, low: 0.05, high: 0.12}")
 	b.decide(1, 1, audited(.02), "c")
 	same(t, line(), .12)
-	b.next("      expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}\n", "")
+	b.next("      expected_critical_miss_rate: {value: 0.1, low: 0.05, high: 0.2}\n", "")
 	b.decide(1, 1, audited(.02), "c")
-	if f := b.state().Mature.FNR; f.Line != .12 || f.LineOrigin != "expected at most" {
+	if f := b.state().Mature.MissRate; f.Line != .12 || f.LineOrigin != "expected at most" {
 		t.Errorf("of a policy without a line: %v, %q", f.Line, f.LineOrigin)
 	}
-	fnr := promise.Watch{Risk: evidence.FNR}
+	rate := promise.Watch{Risk: evidence.MissRate}
 	for name, err := range map[string]error{
-		"without a name":   b.RaiseLine("", "because", "triage", fnr, .15),
-		"without a reason": b.RaiseLine("dr. eve", "", "triage", fnr, .15),
-		"downwards":        b.RaiseLine("dr. eve", "because", "triage", fnr, .1),
-		"of no class":      b.RaiseLine("dr. eve", "because", "triage", promise.Watch{Risk: evidence.FNR, Class: "z"}, .5),
+		"without a name":   b.RaiseLine("", "because", "triage", rate, .15),
+		"without a reason": b.RaiseLine("dr. eve", "", "triage", rate, .15),
+		"downwards":        b.RaiseLine("dr. eve", "because", "triage", rate, .1),
+		"of no class":      b.RaiseLine("dr. eve", "because", "triage", promise.Watch{Risk: evidence.MissRate, Class: "z"}, .5),
 	} {
 		if err == nil {
 			t.Errorf("raised %s", name)
 		}
 	}
-	if err := b.RaiseLine("dr. eve", "another population", "triage", fnr, .15); err != nil {
+	if err := b.RaiseLine("dr. eve", "another population", "triage", rate, .15); err != nil {
 		t.Fatal(err)
 	}
 	b.reopen()
-	if f := b.state().Mature.FNR; f.Line != .15 || f.LineOrigin != "stated by dr. eve on 2026-03-04" {
+	if f := b.state().Mature.MissRate; f.Line != .15 || f.LineOrigin != "stated by dr. eve on 2026-03-04" {
 		t.Errorf("raised: %v, %q", f.Line, f.LineOrigin)
 	}
 	events, err := b.Trail()
@@ -149,7 +149,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(up) == 0 {
 		t.Fatal(up, err)
 	}
-	alarm := up[0].Figure + " " + up[0].Raised.Format(time.RFC3339)
+	alarm := strings.ReplaceAll(up[0].Figure, "_", " ") + " " + up[0].Raised.Format(time.RFC3339)
 	answer := func(name string) {
 		b.next("    calibrated:", fmt.Sprintf("    answers: {alarm: %q, by: dr. eve, reason: new threshold for %s}\n    calibrated:", alarm, name))
 	}
@@ -160,7 +160,7 @@ func TestAnswers(t *testing.T) {
 	answer("all")
 	b.decide(16, 1, audited(.02), "c")
 	s := b.state()
-	if m := s.Mature.FNR.Monitor; m.Raised || m.Evidence != 0 {
+	if m := s.Mature.MissRate.Monitor; m.Raised || m.Evidence != 0 {
 		t.Errorf("the alarm %q that was answered: %+v", alarm, m)
 	}
 	ended, err := b.Alarms("triage")
@@ -191,7 +191,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 	b.mature(0)
 	s := b.state()
-	if f, r := s.Mature.FNR, s.Mature.Readers; f.Misses != 20 || r.Withdrawn != 20 || r.Unconfirmed != 20 || s.Verdict == promise.Holding {
+	if f, r := s.Mature.MissRate, s.Mature.Readers; f.Misses != 20 || r.Withdrawn != 20 || r.Unconfirmed != 20 || s.Verdict == promise.Holding {
 		t.Errorf("%v with %d misses, %+v", s.Verdict, f.Misses, r)
 	}
 }
@@ -227,7 +227,7 @@ func TestInDoubt(t *testing.T) {
 	b.told(1, 0, 3)
 	b.mature(1)
 	s := b.state()
-	if m := s.Mature.FNR.Monitor; s.Verdict != promise.InDoubt || !(m.LogEvidence > .5 && m.LogEvidence < 1) || len(s.Why) == 0 {
+	if m := s.Mature.MissRate.Monitor; s.Verdict != promise.InDoubt || !(m.LogEvidence > .5 && m.LogEvidence < 1) || len(s.Why) == 0 {
 		t.Errorf("%v %q: %+v", s.Verdict, s.Why, m)
 	}
 }
@@ -246,8 +246,8 @@ func TestHoldsAfterAlarm(t *testing.T) {
 	if err := b.Clear("dr. eve", "the model was repaired", b.policy, version); err != nil {
 		t.Fatal(err)
 	}
-	if s := b.state(); s.Verdict == promise.Holding || s.Mature.FNR.Model.High < 1 {
-		t.Errorf("%v, the model at most %v without an outcome since the alarm", s.Verdict, s.Mature.FNR.Model.High)
+	if s := b.state(); s.Verdict == promise.Holding || s.Mature.MissRate.Model.High < 1 {
+		t.Errorf("%v, the model at most %v without an outcome since the alarm", s.Verdict, s.Mature.MissRate.Model.High)
 	}
 	const again = 20
 	b.now = day0.Add((again + 1) * oneDay)
@@ -260,7 +260,7 @@ func TestHoldsAfterAlarm(t *testing.T) {
 	b.mature(again)
 	for range 2 {
 		s := b.state()
-		if f := s.Mature.FNR; s.Verdict != promise.Holding || !(f.Model.High < f.Line) || !s.Since.Equal(day0.Add(again*oneDay)) {
+		if f := s.Mature.MissRate; s.Verdict != promise.Holding || !(f.Model.High < f.Line) || !s.Since.Equal(day0.Add(again*oneDay)) {
 			t.Errorf("%v %q, the model at most %v since %v", s.Verdict, s.Why, f.Model.High, s.Since)
 		}
 		b.reopen()
@@ -280,7 +280,7 @@ func TestSince(t *testing.T) {
 		b.decide(day, 9, audited(.02), "a")
 	}
 	b.mature(13)
-	m := b.state().Mature.FNR.Monitor
+	m := b.state().Mature.MissRate.Monitor
 	if m == nil || !m.Raised || m.Since == nil {
 		t.Fatalf("%+v", m)
 	}
@@ -299,7 +299,7 @@ func TestRecall(t *testing.T) {
 	b.now = day0.Add(2 * oneDay)
 	b.decide(0, 1, audited(.02), "c")
 	b.state()
-	up := []ledger.Alarm{{Model: "triage", Figure: "critical_fnr", Raised: day0.Add(oneDay)}, {Model: "young", Figure: "critical_fnr", Raised: day0.Add(oneDay)}}
+	up := []ledger.Alarm{{Model: "triage", Figure: "critical_miss_rate", Raised: day0.Add(oneDay)}, {Model: "young", Figure: "critical_miss_rate", Raised: day0.Add(oneDay)}}
 	if err := b.Recall(up); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestExpected(t *testing.T) {
 	b.now = day0.Add(17 * oneDay)
 	b.decide(16, 1, audited(.02), "c")
 	e := b.state().Expected
-	if e == nil || math.Abs(e.FNR.Value-40./200) > 1e-9 || math.Abs(e.MissRate.Value-40./240) > 1e-9 || !e.From.Equal(day0) || !(e.FNR.Low < .2 && e.FNR.High > .2) {
+	if e == nil || math.Abs(e.MissRate.Value-40./240) > 1e-9 || math.Abs(e.FNR.Value-40./200) > 1e-9 || !e.From.Equal(day0) || !(e.MissRate.Low < 1./6 && e.MissRate.High > 1./6) {
 		t.Fatalf("%+v", e)
 	}
 	b.reopen()

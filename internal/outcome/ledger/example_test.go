@@ -80,9 +80,9 @@ models:
 		fmt.Println(err)
 		return
 	}
-	fnr := promise.Mature.FNR
-	fmt.Printf("critical FNR of the retained %.2f, where %d of %d are found missed\n", fnr.Value, fnr.Misses, fnr.Critical)
+	rate := promise.Mature.MissRate
+	fmt.Printf("critical miss rate %.2f, where %d of %d are found missed\n", rate.Value, rate.Misses, rate.Critical)
 	// Output:
 	// a miss: second_read_wanted
-	// critical FNR of the retained 0.10, where 10 of 4510 are found missed
+	// critical miss rate 0.10, where 10 of 4510 are found missed
 }

@@ -45,7 +45,7 @@ func (l *Ledger) Remembered(i Identity) (restored bool, err error) {
 // An Alarm is one that is up, or that ended. It belongs to a model, across its policies and versions.
 type Alarm struct {
 	Model string
-	// Figure is critical_fnr or critical_miss_rate; Class is empty for all critical classes.
+	// Figure is critical_miss_rate or critical_fnr; Class is empty for all critical classes.
 	Figure, Class string
 	// Raised is when it was seen, Ended when it ended; zero while it is up.
 	Raised, Ended time.Time
@@ -101,9 +101,9 @@ func (l *Ledger) Recall(alarms []Alarm) error {
 }
 
 func (l *Ledger) recall(a Alarm) error {
-	w := promise.Watch{Risk: evidence.FNR, Class: a.Class}
-	if a.Figure == evidence.MissRate.String() {
-		w.Risk = evidence.MissRate
+	w := promise.Watch{Risk: evidence.MissRate, Class: a.Class}
+	if a.Figure == evidence.FNR.String() {
+		w.Risk = evidence.FNR
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

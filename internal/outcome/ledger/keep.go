@@ -92,8 +92,8 @@ func (l *Ledger) RaiseLine(who, reason, model string, w promise.Watch, above flo
 // ErrLine says that a line cannot be raised so.
 var ErrLine = errors.New("the line stays as it is")
 
-// alarmName names an alarm to people and in policies, such as "critical_fnr 2026-11-03T00:00:00Z": its
-// figure, and when it was raised.
+// alarmName names an alarm to people and in policies, such as "critical miss rate 2026-11-03T00:00:00Z":
+// its figure, and when it was raised.
 func alarmName(w promise.Watch, raised time.Time) string {
 	return w.String() + " " + raised.UTC().Format(time.RFC3339)
 }

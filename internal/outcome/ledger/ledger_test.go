@@ -51,12 +51,18 @@ const (
     fallback: {score: maxprob, threshold: 0.5}
     audit: {rate: 0.02, predicted-critical: free}
     calibrated:
-      expected_critical_fnr: {value: 0.1, low: 0.05, high: 0.2}
-      expected_critical_miss_rate: {value: 0.08, low: 0.04, high: 0.16}
+      expected_critical_miss_rate: {value: 0.1, low: 0.05, high: 0.2}
+      certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.25, confidence: 0.9}
 `
 )
 
 func openBench(t testing.TB, o ledger.Options) *bench {
+	t.Helper()
+	return openBenchOf(t, o, policyText)
+}
+
+// openBenchOf opens a bench whose ledger knows another policy.
+func openBenchOf(t testing.TB, o ledger.Options, text string) *bench {
 	t.Helper()
 	b := &bench{TB: t, dir: t.TempDir(), now: day0, options: o}
 	b.keys = outcometest.Keys(t, outcometest.Key)
@@ -66,8 +72,8 @@ func openBench(t testing.TB, o ledger.Options) *bench {
 	}
 	b.open()
 	t.Cleanup(func() { b.Ledger.Close() })
-	b.policy = outcometest.Policy(t, policyText).HashBytes()
-	if err := b.AddPolicy([]byte(policyText)); err != nil {
+	b.policy = outcometest.Policy(t, text).HashBytes()
+	if err := b.AddPolicy([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -317,7 +323,7 @@ func TestShuffled(t *testing.T) {
 		s := b.state()
 		if first == nil {
 			first = s
-			t.Logf("%d decided, FNR %v in [%v, %v], %+v", s.Mature.Decided, s.Mature.FNR.Value, s.Mature.FNR.Low, s.Mature.FNR.High, s.Mature.FNR.Monitor)
+			t.Logf("%d decided, FNR %v in [%v, %v], %+v", s.Mature.Decided, s.Mature.MissRate.Value, s.Mature.MissRate.Low, s.Mature.MissRate.High, s.Mature.MissRate.Monitor)
 			continue
 		}
 		same(t, s, first)

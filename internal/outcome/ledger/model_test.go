@@ -7,6 +7,7 @@ import (
 	"github.com/ckd-project/ckd/internal/outcome/truth"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,10 +76,17 @@ func (d *modelDecision) stands(before time.Time) map[[2]any]modelReading {
 	return all
 }
 
-// truth returns what d is found to be by readings reported before a time: whether anything is known, and
-// as what.
-func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool) {
+// modelTruth is what a decision is found to be: whether anything is known, as what, and which critical
+// classes it may be of.
+type modelTruth struct {
+	known, asCritical, asSafe bool
+	classes                   []int
+}
+
+// truth returns what d is found to be by readings reported before a time.
+func (d *modelDecision) truth(before time.Time) modelTruth {
 	critical, blind, safe := 0, 0, 0
+	named := [2]int{}
 	var test *modelReading
 	for _, s := range d.stands(before) {
 		switch {
@@ -89,6 +97,7 @@ func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool)
 			}
 		case s.truth < 2:
 			critical++
+			named[s.truth]++
 			if !s.saw {
 				blind++
 			}
@@ -96,10 +105,19 @@ func (d *modelDecision) truth(before time.Time) (known, asCritical, asSafe bool)
 			safe++
 		}
 	}
-	if test != nil {
-		return true, test.truth < 2 || blind > 0, test.truth >= 2
+	var classes []int
+	for k, n := range named {
+		if n > 0 && n == max(named[0], named[1]) {
+			classes = append(classes, k)
+		}
 	}
-	return critical+safe > 0, critical > 0 && critical >= safe, safe > 0 && safe >= critical
+	switch {
+	case test != nil && test.truth < 2:
+		return modelTruth{true, true, false, []int{test.truth}}
+	case test != nil:
+		return modelTruth{true, blind > 0, true, classes}
+	}
+	return modelTruth{critical+safe > 0, critical > 0 && critical >= safe, safe > 0 && safe >= critical, classes}
 }
 
 // in returns the decisions that count, in the order of evidence.
@@ -128,9 +146,14 @@ func (m *model) counting() []*modelDecision {
 	return counting
 }
 
-func (d *modelDecision) observation(asCritical, asSafe, worst bool) evidence.Observation {
+// observation returns what d is to the risk of all critical classes (-1) or of one.
+func (d *modelDecision) observation(found modelTruth, class int, worst bool) evidence.Observation {
 	miss := d.Stratum == receipt.CalledSafe
-	critical := asCritical && (!asSafe || worst == miss)
+	could, must := found.asCritical, !found.asSafe
+	if class >= 0 {
+		could, must = could && slices.Contains(found.classes, class), must && len(found.classes) == 1
+	}
+	critical := could && (must || worst == miss)
 	return evidence.Observation{Retained: d.Stratum != receipt.Deferred, Critical: critical, Missed: critical && miss,
 		Propensity: float64(d.Propensity)}
 }
@@ -138,16 +161,33 @@ func (d *modelDecision) observation(asCritical, asSafe, worst bool) evidence.Obs
 // modelFigures is what the model computes.
 type modelFigures struct {
 	Decided                    uint64
-	Outcomes, Critical, Misses [2]uint64
-	Value, Low, High           [2]float64
-	Evidence, Replayed         [2]float64
+	Outcomes, Critical, Misses [watches]uint64
+	Value, Low, High           [watches]float64
+	Evidence, Replayed         [watches]float64
 }
 
-func (m *model) figures(now time.Time, risks [2]evidence.Risk, lines [2]float64) modelFigures {
+// watches counts the figures that have a line: critical miss rates, of all critical classes and of each,
+// and the critical FNRs that were certified.
+const watches = 5
+
+// watched has these, with their classes and lines, as modelText states them.
+var watched = [watches]struct {
+	risk  evidence.Risk
+	class int // -1 for all critical classes
+	line  float64
+}{
+	{evidence.MissRate, -1, .2}, {evidence.MissRate, 0, .3}, {evidence.MissRate, 1, .15}, {evidence.FNR, -1, .25}, {evidence.FNR, 0, .35},
+}
+
+var modelText = strings.Replace(policyText, "confidence: 0.9}", `confidence: 0.9, further: [{bounds: critical-fnr, class: a, target: 0.35}]}
+      expected_class_miss_rate: [{class: a, value: 0.1, low: 0, high: 0.3}, {class: b, value: 0.1, low: 0, high: 0.15}]`, 1)
+
+func (m *model) figures(now time.Time) modelFigures {
 	const day = 24 * time.Hour
 	var f modelFigures
-	for i, risk := range risks {
-		official, again := evidence.NewAlarm(risk, lines[i], 1e9), evidence.NewAlarm(risk, lines[i], 1e9)
+	for i, watch := range watched {
+		risk, class := watch.risk, watch.class
+		official, again := evidence.NewAlarm(risk, watch.line, 1e9), evidence.NewAlarm(risk, watch.line, 1e9)
 		best, worst := evidence.NewSequence(risk, .95), evidence.NewSequence(risk, .95)
 		var sum evidence.Estimate
 		var cohort evidence.Estimate
@@ -170,14 +210,14 @@ func (m *model) figures(now time.Time, risks [2]evidence.Risk, lines [2]float64)
 				}
 				last = start
 			}
-			if known, c, s := d.truth(due); known {
-				official.Observe(d.observation(c, s, false))
+			if found := d.truth(due); found.known {
+				official.Observe(d.observation(found, class, false))
 			}
-			if known, c, s := d.truth(now.Add(1)); known {
-				again.Observe(d.observation(c, s, false))
-				best.Observe(d.observation(c, s, false))
-				worst.Observe(d.observation(c, s, true))
-				cohort.Observe(d.observation(c, s, false))
+			if found := d.truth(now.Add(1)); found.known {
+				again.Observe(d.observation(found, class, false))
+				best.Observe(d.observation(found, class, false))
+				worst.Observe(d.observation(found, class, true))
+				cohort.Observe(d.observation(found, class, false))
 				if i == 0 {
 					f.Decided++
 				}
@@ -197,7 +237,7 @@ func (m *model) figures(now time.Time, risks [2]evidence.Risk, lines [2]float64)
 
 func figuresOf(s *promise.Promise) modelFigures {
 	f := modelFigures{Decided: s.Mature.Decided}
-	for i, figure := range []promise.Figure{s.Mature.FNR, s.Mature.MissRate} {
+	for i, figure := range s.Mature.Watched() {
 		f.Outcomes[i], f.Critical[i], f.Misses[i] = figure.Outcomes, figure.Critical, figure.Misses
 		f.Value[i], f.Low[i], f.High[i] = figure.Value, figure.Low, figure.High
 		f.Evidence[i], f.Replayed[i] = figure.Monitor.Evidence, figure.Monitor.Replayed
@@ -209,7 +249,7 @@ func figuresOf(s *promise.Promise) modelFigures {
 // second readings, tests, late outcomes, restarts and crashes; figures have to be the model's.
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		b := openBench(t, ledger.NoSync(ledger.Options{}))
+		b := openBenchOf(t, ledger.NoSync(ledger.Options{}), modelText)
 		m := &model{}
 		var pending, sent []ledger.Outcome
 		flush := func() {
@@ -278,7 +318,7 @@ func TestAgainstModel(t *testing.T) {
 				if s == nil {
 					return
 				}
-				want := m.figures(b.now, [2]evidence.Risk{evidence.FNR, evidence.MissRate}, [2]float64{.2, .16})
+				want := m.figures(b.now)
 				if d := gocmp.Diff(want, figuresOf(s), cmpopts.EquateNaNs()); d != "" {
 					rt.Fatal(d)
 				}

@@ -70,13 +70,13 @@ func TestAlarm(t *testing.T) {
 	}
 	b.mature(0)
 	raised := b.state()
-	if raised.Verdict != promise.Violated || !raised.Alarm || !raised.Mature.FNR.Monitor.Raised {
-		t.Fatalf("%v, %+v", raised.Verdict, raised.Mature.FNR.Monitor)
+	if raised.Verdict != promise.Violated || !raised.Alarm || !raised.Mature.MissRate.Monitor.Raised {
+		t.Fatalf("%v, %+v", raised.Verdict, raised.Mature.MissRate.Monitor)
 	}
-	if got := raised.Mature.FNR.Monitor.RaisedBy; !got.Equal(day0) {
+	if got := raised.Mature.MissRate.Monitor.RaisedBy; !got.Equal(day0) {
 		t.Errorf("raised by the cohort of %v", got)
 	}
-	if len(raised.History) != 1 || !(raised.History[0].FNR.Value > .9) || raised.History[0].FNR.LogEvidence < 1 {
+	if len(raised.History) != 1 || !(raised.History[0].Rate.Value > .9) || raised.History[0].Rate.LogEvidence < 1 {
 		t.Errorf("history: %+v", raised.History)
 	}
 
@@ -99,15 +99,15 @@ func TestAlarm(t *testing.T) {
 			}
 		}
 		s := b.state()
-		m := s.Mature.FNR.Monitor
-		if s.Verdict != promise.Violated || m.Evidence != raised.Mature.FNR.Monitor.Evidence {
+		m := s.Mature.MissRate.Monitor
+		if s.Verdict != promise.Violated || m.Evidence != raised.Mature.MissRate.Monitor.Evidence {
 			t.Errorf("%v, %+v", s.Verdict, m)
 		}
 		if !m.Changed || !(m.Replayed < 1000) {
 			t.Errorf("the replay does not show the corrections: %+v", m)
 		}
-		if s.Mature.FNR.Value != 0 || s.Mature.FNR.High > .95 {
-			t.Errorf("estimate %v up to %v, want 0", s.Mature.FNR.Value, s.Mature.FNR.High)
+		if s.Mature.MissRate.Value != 0 || s.Mature.MissRate.High > .95 {
+			t.Errorf("estimate %v up to %v, want 0", s.Mature.MissRate.Value, s.Mature.MissRate.High)
 		}
 	})
 	t.Run("nobody without a name and a reason clears it", func(t *testing.T) {
@@ -120,23 +120,23 @@ func TestAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := b.state()
-		if s.Verdict == promise.Violated || s.Alarm || s.Mature.FNR.Monitor.Evidence != 0 || s.Mature.FNR.Line != .2 {
-			t.Errorf("%v, line %v, %+v", s.Verdict, s.Mature.FNR.Line, s.Mature.FNR.Monitor)
+		if s.Verdict == promise.Violated || s.Alarm || s.Mature.MissRate.Monitor.Evidence != 0 || s.Mature.MissRate.Line != .2 {
+			t.Errorf("%v, line %v, %+v", s.Verdict, s.Mature.MissRate.Line, s.Mature.MissRate.Monitor)
 		}
-		if got := s.Mature.FNR.Monitor.Cleared; !got.Equal(b.now) {
+		if got := s.Mature.MissRate.Monitor.Cleared; !got.Equal(b.now) {
 			t.Errorf("cleared at %v, expected %v", got, b.now)
 		}
 		if err := b.Clear("dr. eve", "again", b.policy, version); !errors.Is(err, ledger.ErrNoAlarm) {
 			t.Errorf("cleared twice: %v", err)
 		}
 		b.reopen()
-		same(t, b.state().Mature.FNR, s.Mature.FNR)
+		same(t, b.state().Mature.MissRate, s.Mature.MissRate)
 	})
 	t.Run("new evidence raises it again", func(t *testing.T) {
 		b.decide(10, 60, audited(.02), "a")
 		b.mature(10)
 		if s := b.state(); s.Verdict != promise.Violated {
-			t.Errorf("%v: %+v", s.Verdict, s.Mature.FNR.Monitor)
+			t.Errorf("%v: %+v", s.Verdict, s.Mature.MissRate.Monitor)
 		}
 	})
 	t.Run("the trail says who did what", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestAlarm(t *testing.T) {
 		}
 		var got []string
 		for _, e := range events {
-			if e.Figure == "critical_fnr" || e.Figure == "" {
+			if e.Figure == "critical miss rate" || e.Figure == "" {
 				got = append(got, strings.TrimSpace(fmt.Sprint(e.Kind, " ", e.By)))
 			}
 		}
@@ -169,7 +169,7 @@ func TestHolding(t *testing.T) {
 	b.issue(0, receipt.Deferred, 300, 300, 300)
 	held := b.state()
 	if held.Verdict != promise.Holding || len(held.Why) != 0 {
-		t.Fatalf("%v: %q; FNR %+v", held.Verdict, held.Why, held.Mature.FNR)
+		t.Fatalf("%v: %q; miss rate %+v", held.Verdict, held.Why, held.Mature.MissRate)
 	}
 	if s := held.Strata[2]; s.Due != 200 || s.Arrived != 200 || s.Overdue != 0 || s.Expected != 200 || s.Late.Value != 0 {
 		t.Errorf("called safe: %+v", s)
@@ -190,8 +190,8 @@ func TestHolding(t *testing.T) {
 		}
 		tell(strings.Replace(policyText, "rate: 0.02,", "rate: 0.02, reader_sensitivity: 0.5,", 1))
 		defer tell(policyText)
-		f := b.state().Mature.FNR
-		if want := f.High / (f.High + (1-f.High)*.5); math.Abs(f.AtSensitivity.High-want) > 1e-12 || f.High != held.Mature.FNR.High {
+		f := b.state().Mature.MissRate
+		if want := f.High / (f.High + (1-f.High)*.5); math.Abs(f.AtSensitivity.High-want) > 1e-12 || f.High != held.Mature.MissRate.High {
 			t.Errorf("upper limit %v, at a sensitivity of a half %v, want %v", f.High, f.AtSensitivity.High, want)
 		}
 	})
@@ -202,7 +202,7 @@ func TestHolding(t *testing.T) {
 			t.Errorf("%v: %q", s.Verdict, s.Why)
 		}
 		// 12 overdue audits stand for 600 inputs: all missed, or none.
-		if o := s.Mature.FNR.Overdue; o.Low != 0 || !(o.High > 600./(600+4000) && o.High < .25) {
+		if o := s.Mature.MissRate.Overdue; o.Low != 0 || !(o.High > 600./(600+4000) && o.High < .25) {
 			t.Errorf("band of the overdue: %+v", o)
 		}
 	})
@@ -236,7 +236,7 @@ func TestSecondReads(t *testing.T) {
 	read(confirmed, "b", "bob")
 	b.mature(0)
 	s := b.state()
-	f, r := s.Mature.FNR, s.Mature.Readers
+	f, r := s.Mature.MissRate, s.Mature.Readers
 	// Two misses of weight 10 beside 50 hits of weight 1, with the bias of the ratio 20/70 removed.
 	if f.Disputed != 1 || f.Misses != 2 || math.Abs(f.Value-(20+200./70)/(70+250./70)) > 1e-6 {
 		t.Errorf("%+v", f)
@@ -245,7 +245,7 @@ func TestSecondReads(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	read(disputed, "d", "cem")
-	same(t, b.state().Mature.FNR.Disputed, uint64(0))
+	same(t, b.state().Mature.MissRate.Disputed, uint64(0))
 	// The same critical class is named once by each: what class it is, a third says; that it is a miss
 	// is settled.
 	if c := b.state().Mature.Classes; c[0].Disputed != 1 || c[1].Disputed != 1 {
@@ -259,11 +259,11 @@ func TestUnknown(t *testing.T) {
 	b.issue(0, receipt.Deferred, 10, 0, 0)
 	s := b.state()
 	for name, v := range map[string]float64{
-		"FNR": s.Mature.FNR.Value, "low": s.Mature.FNR.Low, "high": s.Mature.MissRate.High, "unweighted": s.Mature.FNR.Unweighted,
-		"lately": s.Mature.FNR.Lately.Value, "overdue": s.Mature.FNR.Overdue.High, "worth": s.Mature.Yield.Worth.Value,
+		"miss rate": s.Mature.MissRate.Value, "low": s.Mature.MissRate.Low, "high": s.Mature.MissRate.High, "unweighted": s.Mature.MissRate.Unweighted,
+		"lately": s.Mature.MissRate.Lately.Value, "overdue": s.Mature.MissRate.Overdue.High, "worth": s.Mature.Yield.Worth.Value,
 		"agreement": s.Mature.Readers.Agreement.Value, "median lag": s.Mature.Lag.Median.Value, "late": s.Strata[0].Late.Value,
 		"expected misses": s.Mature.Calibration[0].Expected, "observed misses": s.Mature.Calibration[0].Observed.Value,
-		"needed": s.Mature.FNR.Needed,
+		"needed": s.Mature.MissRate.Needed,
 	} {
 		if !math.IsNaN(v) {
 			t.Errorf("%s: %v, want NaN", name, v)
@@ -332,10 +332,10 @@ func TestDeleteBefore(t *testing.T) {
 		fixed := b.seal(receiptAt(audited(.1), day0.Add(3*oneDay+time.Hour)))
 		b.report(ledger.Outcome{Receipt: fixed, Truth: "c", Source: "ann"})
 		s := b.state()
-		if s.Mature.FNR.Critical != before.Mature.FNR.Critical || s.Mature.Decided != before.Mature.Decided+1 {
-			t.Errorf("%+v", s.Mature.FNR)
+		if s.Mature.MissRate.Critical != before.Mature.MissRate.Critical || s.Mature.Decided != before.Mature.Decided+1 {
+			t.Errorf("%+v", s.Mature.MissRate)
 		}
-		same(t, []float64{s.Mature.FNR.Low, s.Mature.FNR.High}, []float64{before.Mature.FNR.Low, before.Mature.FNR.High})
+		same(t, []float64{s.Mature.MissRate.Low, s.Mature.MissRate.High}, []float64{before.Mature.MissRate.Low, before.Mature.MissRate.High})
 	})
 	t.Run("what is not mature stays", func(t *testing.T) {
 		n, err := b.Delete("dpo", "retention", ledger.Choice{Before: day0.Add(100 * oneDay)})
@@ -500,7 +500,7 @@ func TestLately(t *testing.T) {
 	b.decide(0, 3750, free(), "a")
 	b.decide(0, 53, audited(.2), "a")
 	b.mature(0)
-	s := b.state().Mature.FNR.Lately
+	s := b.state().Mature.MissRate.Lately
 	if math.Abs(s.Value-265./4015) > 1e-6 || math.Abs(s.Low-(s.Value-.0162)) > .002 || math.Abs(s.High-(s.Value+.0187)) > .002 {
 		t.Errorf("%+v", s)
 	}
@@ -561,7 +561,7 @@ func TestUntold(t *testing.T) {
 		if k := s.Strata[2]; k.Due != 209 || k.Arrived != 205 || k.Overdue != 4 || k.Untold != 9 || s.Verdict != promise.Holding {
 			t.Errorf("%v: %+v", s.Verdict, k)
 		}
-		if o := s.Mature.FNR.Overdue; !(o.High > 4./(4+80) && o.High < .15) { // 4 overdue of weight 50 beside 4000
+		if o := s.Mature.MissRate.Overdue; !(o.High > 4./(4+80) && o.High < .15) { // 4 overdue of weight 50 beside 4000
 			t.Errorf("band of the overdue: %+v", o)
 		}
 		m, err := b.Matured(b.policy, version, time.Time{}, func(*truth.Decision, *truth.Finding) {})

@@ -20,7 +20,8 @@ type Event struct {
 	Version string `json:"version,omitempty"`
 	// Before is the hash of the policy that was in force before.
 	Before string `json:"before,omitempty"`
-	// Figure names the figure whose alarm was raised or cleared, such as critical_fnr.
+	// Figure names the figure whose alarm was raised or cleared, such as
+	// critical miss rate of melanoma.
 	Figure string `json:"figure,omitempty"`
 	// Alarm names the alarm that was cleared, as alarmName does.
 	Alarm string `json:"alarm,omitempty"`

@@ -24,7 +24,7 @@ const goodOutcomes = 1000
 // These bound the time: the outcomes of a run until the alarm, and the critical outcomes of a month
 // that are simulated. Beyond them an interval is narrowed as the square root of their number.
 const (
-	mostSteps    = 100_000
+	mostSteps    = 400_000
 	mostCritical = 10_000
 )
 
@@ -44,16 +44,17 @@ type study struct {
 
 func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s := &study{
-		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), estimand: evidence.FNR, figure: policy.CriticalFNR,
+		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), estimand: evidence.MissRate, figure: policy.CriticalMissRate,
 		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited, RunLength: policy.DefaultRunLength}, notes: []string{},
 	}
 	if p.Audit != nil {
 		s.settings = *p.Audit
 		s.settings.RunLength = cmp.Or(p.Audit.RunLength, policy.DefaultRunLength)
 	}
-	lines := p.Lines()
-	if s.line = lines.CriticalFNR; s.line == 0 && lines.CriticalMissRate > 0 {
-		s.estimand, s.figure, s.line = evidence.MissRate, policy.CriticalMissRate, lines.CriticalMissRate
+	lines := p.LinesInForce()
+	certified := policy.LineOf(lines, policy.CriticalFNR, "").Above
+	if s.line = policy.LineOf(lines, s.figure, "").Above; s.line == 0 && certified > 0 {
+		s.estimand, s.figure, s.line = evidence.FNR, policy.CriticalFNR, certified
 	}
 	for i := range s.weights {
 		s.weights[i] = 1
@@ -125,12 +126,9 @@ func (s *study) audited(ctx context.Context, rate float64) (Rate, error) {
 			row.AuditsPer1000 += 1000 * w * a.propensity[i] / s.total()
 		}
 	}
-	// By what the monitors count: the FNRs, pooled and by class, count retained inputs, the miss rate
-	// all of them.
-	const ofRetained, ofAll = 0.75, 0.25
-	retained := a.reviews(s.weights, func(in *Input) bool { return !in.Deferred })
+	// Critical miss rates, pooled and by class, count every reviewed input. A critical FNR counts fewer.
 	all := a.reviews(s.weights, func(*Input) bool { return true })
-	row.InputsBetweenAlarms = s.settings.RunLength / (ofRetained*retained.share + ofAll*all.share)
+	row.InputsBetweenAlarms = s.settings.RunLength / all.share
 	if err := s.month(ctx, a, &row); err != nil || s.line == 0 {
 		return row, err
 	}
@@ -286,7 +284,7 @@ func (s *study) delay(ctx context.Context, a *audits, risk float64) (*Delay, err
 }
 
 // weight is the weight of the monitor of a pooled risk: it alarms at the run length divided by it.
-var weight = map[evidence.Risk]float64{evidence.FNR: 0.5, evidence.MissRate: 0.25}
+var weight = map[evidence.Risk]float64{evidence.MissRate: 0.5, evidence.FNR: 0.25}
 
 // each makes all runs, each with random numbers of its own.
 func (s *study) each(ctx context.Context, run func(run int, rng *rand.Rand)) error {

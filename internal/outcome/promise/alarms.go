@@ -11,6 +11,7 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // A Watch names a risk of a model that evidence is kept of.
@@ -20,13 +21,12 @@ type Watch struct {
 	Slice uint16        `json:"slice,omitempty"` // 0 for all inputs
 }
 
-// String returns the name of a watch in the trail and to people, such as "critical_fnr of melanoma".
-func (w Watch) String() string {
-	if w.Class != "" {
-		return w.Risk.String() + " of " + w.Class
-	}
-	return w.Risk.String()
-}
+// String returns the name of a watch in the trail and to people, such as "critical miss rate of
+// melanoma".
+func (w Watch) String() string { return figures[w.Risk].Of(w.Class) }
+
+// figures names risks as policies do.
+var figures = map[evidence.Risk]policy.Figure{evidence.MissRate: policy.CriticalMissRate, evidence.FNR: policy.CriticalFNR}
 
 // classIn returns the position of the watched class in a policy, -1 for all classes, and whether the
 // policy has it.
@@ -49,7 +49,8 @@ func (w Watch) compare(o Watch) int {
 type Lines map[Watch]float64
 
 // runLength returns the run length of a watch: the overall run length divided by its weight, which is
-// 1/2 for the FNR, 1/4 for the miss rate, and 1/4 split over the classes.
+// 1/2 for the miss rate, 1/4 for the FNR, and 1/4 split over the lines of classes. A weight without a
+// line is not used: false alarms are then rarer than the run length says.
 func (l Lines) runLength(watched Watch, overall float64) float64 {
 	switch {
 	case watched.Class != "":
@@ -60,7 +61,7 @@ func (l Lines) runLength(watched Watch, overall float64) float64 {
 			}
 		}
 		return overall * 4 * classes
-	case watched.Risk == evidence.MissRate:
+	case watched.Risk == evidence.FNR:
 		return overall * 4
 	default:
 		return overall * 2

@@ -17,14 +17,14 @@ import (
 // all scores, so that each reviewed input is decided again by the policy's rule. With the propensity pi
 // of its review then, R' whether the policy retains it now, C and M as in evidence.Estimate,
 //
-//	FNR = sum of R' M / pi  /  sum of R' C / pi,   miss rate = sum of R' M / pi  /  sum of C / pi.
+//	miss rate = sum of R' M / pi  /  sum of C / pi,   FNR = sum of R' M / pi  /  sum of R' C / pi.
 //
 // The intervals are for one look. They say nothing of inputs that have changed since.
 type Expected struct {
 	// From begins the first cohort of those decisions, Until ends the last; zero where no decision of
 	// others can be decided again.
 	From, Until   time.Time
-	FNR, MissRate Share
+	MissRate, FNR Share
 }
 
 // A Rehearsal decides the inputs of other policies again.
@@ -79,9 +79,7 @@ func (r *Rehearsal) Add(d *truth.Decision) {
 		r.tally.Strata[receipt.CalledSafe].Weight += 1 / float64(d.Receipt.Propensity)
 	}
 	o := r.of.Observe(&again, &f, -1, false)
-	for i := range r.tally.Pooled {
-		r.tally.Pooled[i].Observe(o)
-	}
+	r.tally.Pooled.observe(o, false)
 }
 
 // retains reports whether the policy retains an input.
@@ -111,7 +109,7 @@ func (r *Rehearsal) retains(c *receipt.Receipt) bool {
 
 // Expected returns the estimate.
 func (r *Rehearsal) Expected() *Expected {
-	e := &Expected{FNR: r.tally.rate(Watch{Risk: evidence.FNR}, -1), MissRate: r.tally.rate(Watch{Risk: evidence.MissRate}, -1)}
+	e := &Expected{MissRate: r.tally.rate(Watch{Risk: evidence.MissRate}, -1), FNR: r.tally.rate(Watch{Risk: evidence.FNR}, -1)}
 	if r.from <= r.until {
 		e.From, e.Until = time.UnixMicro(r.from).UTC(), time.UnixMicro(r.until).UTC()
 	}
@@ -121,7 +119,7 @@ func (r *Rehearsal) Expected() *Expected {
 // storedExpected is an Expected in JSON, which has no NaN.
 type storedExpected struct {
 	From, Until time.Time
-	FNR, Rate   *Share
+	Rate, FNR   *Share
 }
 
 // MarshalJSON leaves out what is not known.
@@ -132,7 +130,7 @@ func (e *Expected) MarshalJSON() ([]byte, error) {
 		}
 		return &s
 	}
-	return json.Marshal(storedExpected{e.From, e.Until, known(e.FNR), known(e.MissRate)})
+	return json.Marshal(storedExpected{e.From, e.Until, known(e.MissRate), known(e.FNR)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -143,11 +141,11 @@ func (e *Expected) UnmarshalJSON(text []byte) error {
 	}
 	share := func(s *Share, r evidence.Risk) Share {
 		if s == nil {
-			return unknownShare(wholeOf(r))
+			return unknownShare(wholeOf(Watch{Risk: r}))
 		}
 		return *s
 	}
-	*e = Expected{s.From, s.Until, share(s.FNR, evidence.FNR), share(s.Rate, evidence.MissRate)}
+	*e = Expected{s.From, s.Until, share(s.Rate, evidence.MissRate), share(s.FNR, evidence.FNR)}
 	return nil
 }
 

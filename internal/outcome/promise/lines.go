@@ -7,7 +7,6 @@ import (
 
 	"github.com/ckd-project/ckd/internal/outcome/evidence"
 	"github.com/ckd-project/ckd/internal/outcome/truth"
-	"github.com/ckd-project/ckd/policy"
 )
 
 // A Line is what a risk of a model is held against.
@@ -25,9 +24,10 @@ type Line struct {
 func linesOf(t *truth.Terms) []Line {
 	var lines []Line
 	for _, l := range t.Policy.LinesInForce() {
-		w := Watch{Risk: map[policy.Figure]evidence.Risk{policy.CriticalFNR: evidence.FNR, policy.CriticalMissRate: evidence.MissRate}[l.Bounds], Class: l.Class}
-		if l.Above > 0 && l.Above < 1 && w.Risk != 0 {
-			lines = append(lines, Line{Watch: w, Above: l.Above, Origin: l.Origin(), Policy: t.Policy.Hash})
+		for risk, figure := range figures {
+			if figure == l.Bounds && l.Above > 0 && l.Above < 1 {
+				lines = append(lines, Line{Watch: Watch{Risk: risk, Class: l.Class}, Above: l.Above, Origin: l.Origin(), Policy: t.Policy.Hash})
+			}
 		}
 	}
 	return lines
@@ -112,6 +112,36 @@ func (a *Alarms) linesFrom(policy string, start time.Time) map[Watch]Line {
 		}
 	}
 	return lines
+}
+
+// fnrs returns the critical FNRs that are shown of a policy, in order: those that have a line, and those
+// whose alarm is up.
+func (a *Alarms) fnrs(t *truth.Terms, now time.Time) (shown []Watch) {
+	lines := a.linesFrom(t.Policy.Hash, now)
+	for w := range lines {
+		shown = append(shown, w)
+	}
+	for _, w := range a.Raised() {
+		if _, held := lines[w]; !held {
+			shown = append(shown, w)
+		}
+	}
+	shown = slices.DeleteFunc(shown, func(w Watch) bool {
+		_, known := w.classIn(t)
+		return w.Risk != evidence.FNR || !known
+	})
+	slices.SortFunc(shown, Watch.compare)
+	return shown
+}
+
+// modelFNR returns the critical FNR of all critical classes if the model was ever held to a line on it, or
+// its alarm is up; nil otherwise.
+func (a *Alarms) modelFNR() []Watch {
+	w := Watch{Risk: evidence.FNR}
+	if _, held := a.Standing(w); !held && !slices.Contains(a.Raised(), w) {
+		return nil
+	}
+	return []Watch{w}
 }
 
 // values returns the values of lines.

@@ -27,7 +27,7 @@ type Cohort struct {
 	Noted *Noted
 }
 
-// Noted is the evidence of both pooled risks when a cohort was taken; NaN without a line.
+// Noted is the evidence of the pooled miss rate and FNR when a cohort was taken; NaN without a line.
 type Noted struct{ Line, LogEvidence [2]float64 }
 
 // MarshalJSON writes null for NaN.
@@ -132,8 +132,8 @@ func (r *Run) Cohort(start int64) *Cohort {
 	return r.Cohorts[place]
 }
 
-// sequences returns the confidence sequences over the first cohorts.
-func (r *Run) sequences(n int) (*sequences, error) {
+// sequences returns the confidence sequences over the first cohorts, with those of some critical FNRs.
+func (r *Run) sequences(n int, fnrs []Watch) (*sequences, error) {
 	var counts taken
 	for _, c := range r.Cohorts[:n] {
 		if c.Bets == nil {
@@ -141,8 +141,8 @@ func (r *Run) sequences(n int) (*sequences, error) {
 		}
 		counts = append(counts, c.Count)
 	}
-	if r.settled == nil || !counts.extends(r.taken) {
-		r.settled, r.history, r.taken = newSequences(false), nil, nil
+	if r.settled == nil || !counts.extends(r.taken) || !slices.Equal(r.settled.fnrs, fnrs) {
+		r.settled, r.history, r.taken = newSequences(false, fnrs), nil, nil
 	}
 	for i := len(r.taken); i < len(counts); i++ {
 		c := r.Cohorts[i]
@@ -178,15 +178,16 @@ func (r *Run) point(c *Cohort) Point {
 	risk := func(i int, of evidence.Risk) PointRisk {
 		w := Watch{Risk: of}
 		nan := math.NaN()
-		p := PointRisk{Value: nan, Low: nan, High: nan, Cohort: c.Count.tally.Pooled[i].Value(), Line: c.Noted.Line[i], LogEvidence: c.Noted.LogEvidence[i]}
+		p := PointRisk{Value: nan, Low: nan, High: nan, Cohort: nan, Line: c.Noted.Line[i], LogEvidence: c.Noted.LogEvidence[i]}
 		if r.settled.byWatch[w] != nil {
 			e := r.settled.estimate(w)
 			p.Value = e.Value()
 			p.Low, p.High = r.settled.interval(w)
+			p.Cohort = c.Count.tally.Pooled.of(of).Value()
 		}
 		return p
 	}
-	return Point{Start: time.UnixMicro(c.Start).UTC(), FNR: risk(0, evidence.FNR), Rate: risk(1, evidence.MissRate)}
+	return Point{Start: time.UnixMicro(c.Start).UTC(), Rate: risk(0, evidence.MissRate), FNR: risk(1, evidence.FNR)}
 }
 
 // A Model is all runs of one model, and its alarms.
@@ -256,7 +257,7 @@ func (s Step) Bets(a *Alarms) *Bets {
 // Note returns the evidence of the pooled risks as it is now.
 func (a *Alarms) Note() *Noted {
 	n := &Noted{}
-	for i, risk := range []evidence.Risk{evidence.FNR, evidence.MissRate} {
+	for i, risk := range []evidence.Risk{evidence.MissRate, evidence.FNR} {
 		n.Line[i], n.LogEvidence[i] = math.NaN(), math.NaN()
 		if watched := a.byWatch[Watch{Risk: risk}]; watched != nil {
 			n.Line[i], n.LogEvidence[i] = watched.Line(), watched.LogEvidence()
@@ -274,8 +275,9 @@ func (m *Model) again() (*replay, error) {
 			steps, counts = append(steps, s), append(counts, s.Cohort.Count)
 		}
 	}
-	if m.replay == nil || !counts.extends(m.taken) {
-		m.replay, m.taken = &replay{alarms: m.Alarms.replayed(), sequences: newSequences(true)}, nil
+	fnr := m.Alarms.modelFNR()
+	if m.replay == nil || !counts.extends(m.taken) || !slices.Equal(m.replay.sequences.fnrs, fnr) {
+		m.replay, m.taken = &replay{alarms: m.Alarms.replayed(), sequences: newSequences(true, fnr)}, nil
 	}
 	began := m.Alarms.began()
 	for _, s := range steps[len(m.taken):] {
@@ -343,13 +345,13 @@ func (m *Model) since(w Watch) (*Since, error) {
 
 // rate returns the share of a watch with an interval for one look.
 func (t *tally) rate(w Watch, class int) Share {
-	switch {
-	case class >= 0 && t.Classes[class] != nil:
-		return t.latest(&t.Classes[class].FNR)
-	case class >= 0:
-		return unknownShare(wholeOf(w.Risk))
-	case w.Risk == evidence.MissRate:
-		return t.latest(&t.Pooled[1])
+	risks := &t.Pooled
+	if class >= 0 {
+		if risks = t.Classes[class]; risks == nil {
+			return unknownShare(wholeOf(w))
+		}
 	}
-	return t.latest(&t.Pooled[0])
+	share := t.latest(&risks.of(w.Risk).Estimate)
+	share.Of = wholeOf(w)
+	return share
 }

@@ -98,18 +98,21 @@ type Cohorts struct {
 type Summary struct {
 	// Decided counts the decisions with a countable truth: reviewed, and the first of equal draws.
 	Decided uint64
-	// FNR is the critical false negative rate of the retained, MissRate the critical miss rate.
-	FNR, MissRate Figure
-	// Classes has the FNR of each critical class, Slices both risks of each declared slice.
-	Classes []Figure
-	Slices  []Figure
+	// MissRate is the critical miss rate, Classes has that of each critical class.
+	MissRate Figure
+	Classes  []Figure
+	// FNRs has the critical false negative rates of the retained that have a line: that of all critical
+	// classes first.
+	FNRs []Figure
+	// Slices has the miss rate of each declared slice.
+	Slices []Figure
 
 	Yield       Yield
 	Confusion   []Cell
 	Calibration []RiskBin
 	Readers     Readers
 	Lag         Lag
-	// Kinds has the FNR by how the truth was found; the weights of one kind alone estimate nothing
+	// Kinds has the miss rate by how the truth was found; the weights of one kind alone estimate nothing
 	// about all inputs.
 	Kinds []KindShare
 }
@@ -143,7 +146,7 @@ type Figure struct {
 	// Disputed counts inputs of which two readers disagree whether they are critical. They are no
 	// misses in Value; the interval takes both ways.
 	Disputed uint64
-	// Value is the estimate, a share of the retained critical inputs or of all critical inputs. Low
+	// Value is the estimate, a share of all critical inputs or of the retained critical inputs. Low
 	// and High limit the average since the policy came into force, with 95% at all times at once. All
 	// are NaN where no critical input was seen.
 	Value, Low, High float64
@@ -277,12 +280,12 @@ type Lag struct {
 	Median, P90 Limits
 }
 
-// KindShare is the FNR among the truths found in one way.
+// KindShare is the miss rate among the truths found in one way.
 type KindShare struct {
 	Kind truth.Kind
 	// Decided counts the decisions whose truth was found so.
-	Decided uint64
-	FNR     Share
+	Decided  uint64
+	MissRate Share
 }
 
 // A Point says what the cohorts up to one add up to, by the outcomes as they are now. Line and evidence
@@ -290,8 +293,9 @@ type KindShare struct {
 type Point struct {
 	// Start begins the cohort.
 	Start time.Time
-	FNR   PointRisk
-	Rate  PointRisk
+	// Rate is the critical miss rate, FNR the critical FNR; unknown where that has no line.
+	Rate PointRisk
+	FNR  PointRisk
 }
 
 // PointRisk is one risk at one point. Value, Low and High are averages since the policy came into
@@ -301,11 +305,26 @@ type PointRisk struct {
 	Value, Low, High, Cohort, Line, LogEvidence float64
 }
 
-// Watched returns the figures that have lines: both pooled ones, and those of the classes.
+// Watched returns the figures that may have lines: the miss rate, pooled and of classes, then FNRs.
 func (s *Summary) Watched() []*Figure {
-	all := []*Figure{&s.FNR, &s.MissRate}
-	for i := range s.Classes {
-		all = append(all, &s.Classes[i])
+	all := []*Figure{&s.MissRate}
+	for _, figures := range [][]Figure{s.Classes, s.FNRs} {
+		for i := range figures {
+			all = append(all, &figures[i])
+		}
 	}
 	return all
 }
+
+// FNR returns the critical FNR of all critical classes; nil where that has no line.
+func (s *Summary) FNR() *Figure {
+	if len(s.FNRs) > 0 && s.FNRs[0].Class == "" {
+		return &s.FNRs[0]
+	}
+	return nil
+}
+
+// Name names a figure to people, such as "critical miss rate of melanoma".
+func (f *Figure) Name() string { return f.watch().String() }
+
+func (f *Figure) watch() Watch { return Watch{Risk: f.Risk, Class: f.Class} }

@@ -11,8 +11,11 @@ import (
 const level = 0.95
 
 // A sequences holds the confidence sequence of each watch, over the outcomes as they are now.
+//
+// Critical miss rates have one always, critical FNRs only where they have a line.
 type sequences struct {
 	byWatch map[Watch]*bounds
+	fnrs    []Watch  // those that have a line
 	pooled  bool     // neither of classes nor of slices
 	bets    Settings // of the cohort at hand
 }
@@ -23,12 +26,12 @@ type bounds struct {
 	best, worst *evidence.Sequence
 }
 
-func newSequences(pooled bool) *sequences {
-	return &sequences{byWatch: make(map[Watch]*bounds), pooled: pooled}
+func newSequences(pooled bool, fnrs []Watch) *sequences {
+	return &sequences{byWatch: make(map[Watch]*bounds), pooled: pooled, fnrs: fnrs}
 }
 
 func (s *sequences) clone() *sequences {
-	c := &sequences{byWatch: make(map[Watch]*bounds, len(s.byWatch)), pooled: s.pooled, bets: s.bets}
+	c := &sequences{byWatch: make(map[Watch]*bounds, len(s.byWatch)), pooled: s.pooled, fnrs: s.fnrs, bets: s.bets}
 	for w, b := range s.byWatch {
 		copied := &bounds{best: b.best.Clone()}
 		if b.worst != nil {
@@ -57,24 +60,26 @@ func (b *bounds) begin(s Settings) {
 
 // observe adds a critical step to all sequences that it is of.
 func (s *sequences) observe(t *truth.Terms, critical *step) {
-	both := func(slice uint16) {
-		s.add(Watch{Risk: evidence.FNR, Slice: slice}, -1, critical)
-		s.add(Watch{Risk: evidence.MissRate, Slice: slice}, -1, critical)
+	missRate := func(w Watch, class int) {
+		w.Risk = evidence.MissRate
+		s.add(w, class, critical)
 	}
-	both(0)
+	missRate(Watch{}, -1)
+	for _, w := range s.fnrs {
+		class, _ := w.classIn(t)
+		s.add(w, class, critical)
+	}
 	if s.pooled {
 		return
 	}
 	for i, slice := range critical.slices {
 		if slice != 0 && !slices.Contains(critical.slices[:i], slice) {
-			both(slice)
+			missRate(Watch{Slice: slice}, -1)
 		}
 	}
-	if critical.Retained {
-		s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[critical.Critical]}, critical.Critical, critical)
-		for _, k := range critical.Others {
-			s.add(Watch{Risk: evidence.FNR, Class: t.Policy.Classes[k]}, k, critical)
-		}
+	missRate(Watch{Class: t.Policy.Classes[critical.Critical]}, critical.Critical)
+	for _, k := range critical.Others {
+		missRate(Watch{Class: t.Policy.Classes[k]}, k)
 	}
 }
 

@@ -81,7 +81,8 @@ func (m *Model) Promise(r *Run, now time.Time) (*Promise, error) {
 			last.add(c, set)
 		}
 	}
-	sequences, err := r.sequences(mature)
+	fnrs := m.Alarms.fnrs(t, now)
+	sequences, err := r.sequences(mature, fnrs)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (m *Model) Promise(r *Run, now time.Time) (*Promise, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := summariser{t: t, slices: sliceNames(t.Policy.Audit), sensitivity: t.Sensitivity(), now: now}
+	b := summariser{t: t, fnrs: fnrs, slices: sliceNames(t.Policy.Audit), sensitivity: t.Sensitivity(), now: now}
 	s.Mature = b.summary(settled, sequences)
 	s.Provisional = b.summary(all, early)
 	s.Provisional.Readers.Unconfirmed = s.Mature.Readers.Unconfirmed // others are not late yet
@@ -178,6 +179,7 @@ func traffic(all *pooled) Share {
 // A summariser makes summaries.
 type summariser struct {
 	t           *truth.Terms
+	fnrs        []Watch // the critical FNRs to show
 	slices      []sliceName
 	sensitivity float64
 	now         time.Time
@@ -205,51 +207,55 @@ func (b *summariser) summary(p *pooled, r *sequences) Summary {
 	c := p.tally
 	s := Summary{Decided: c.Decided, Confusion: confusion(c), Calibration: calibration(c), Readers: readers(c), Lag: c.lag(),
 		Yield: yieldOf(c)}
-	for i := range c.Pooled {
-		f := b.figure(Watch{Risk: c.Pooled[i].Of}, &c.Pooled[i], c.Disputed[i], r)
-		f.Overdue = p.band(i)
-		if i == 0 {
-			s.FNR = f
-		} else {
-			s.MissRate = f
-		}
-	}
+	s.MissRate = b.watched(Watch{Risk: evidence.MissRate}, p, r)
 	for _, k := range b.t.Policy.Critical {
-		class := classTally{FNR: evidence.Estimate{Of: evidence.FNR}}
-		if seen := c.Classes[k]; seen != nil {
-			class = *seen
-		}
-		class.FNR.Outcomes = c.Pooled[0].Outcomes
-		f := b.figure(Watch{Risk: evidence.FNR, Class: b.t.Policy.Classes[k]}, &class.FNR, class.Disputed, r)
-		f.Class = b.t.Policy.Classes[k]
-		s.Classes = append(s.Classes, f)
+		s.Classes = append(s.Classes, b.watched(Watch{Risk: evidence.MissRate, Class: b.t.Policy.Classes[k]}, p, r))
+	}
+	for _, w := range b.fnrs {
+		s.FNRs = append(s.FNRs, b.watched(w, p, r))
 	}
 	for _, name := range b.slices {
-		slice := sliceTally{Risks: newEstimates()}
+		slice := riskTally{Estimate: evidence.Estimate{Of: evidence.MissRate}}
 		if seen := c.Slices[name.hash]; seen != nil {
 			slice = *seen
 		}
-		for i := range slice.Risks {
-			f := b.figure(Watch{Risk: slice.Risks[i].Of, Slice: name.hash}, &slice.Risks[i], slice.Disputed[i], r)
-			f.Slice = name.name
-			s.Slices = append(s.Slices, f)
-		}
+		f := b.figure(Watch{Risk: evidence.MissRate, Slice: name.hash}, &slice, r)
+		f.Slice = name.name
+		s.Slices = append(s.Slices, f)
 	}
 	for k := range c.Kinds {
 		kind := &c.Kinds[k]
-		share := c.latest(&kind.FNR)
-		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: kind.Decided, FNR: share})
+		s.Kinds = append(s.Kinds, KindShare{Kind: truth.Kind(k), Decided: kind.Decided, MissRate: c.latest(&kind.MissRate)})
 	}
 	return s
 }
 
+// watched returns the figure of a watch, without what belongs to its line.
+func (b *summariser) watched(w Watch, p *pooled, r *sequences) Figure {
+	pooled := p.tally.Pooled.of(w.Risk)
+	if w.Class == "" {
+		f := b.figure(w, pooled, r)
+		f.Overdue = p.band(&pooled.Estimate)
+		return f
+	}
+	risks := newRisks()
+	if seen := p.tally.Classes[b.t.Classes[w.Class]]; seen != nil {
+		risks = *seen
+	}
+	class := *risks.of(w.Risk)
+	class.Outcomes = pooled.Outcomes
+	f := b.figure(w, &class, r)
+	f.Class = w.Class
+	return f
+}
+
 // figure returns a figure without what belongs to its line.
-func (b *summariser) figure(w Watch, e *evidence.Estimate, disputed uint64, r *sequences) Figure {
+func (b *summariser) figure(w Watch, e *riskTally, r *sequences) Figure {
 	nan := math.NaN()
-	f := Figure{Risk: w.Risk, Outcomes: e.Outcomes, Critical: e.Critical, Misses: e.Misses, Disputed: disputed, Value: e.Value(),
-		Low: nan, High: nan, Unweighted: nan, Lately: unknownShare(wholeOf(w.Risk)), Overdue: unknownLimits(),
+	f := Figure{Risk: w.Risk, Outcomes: e.Outcomes, Critical: e.Critical, Misses: e.Misses, Disputed: e.Disputed, Value: e.Value(),
+		Low: nan, High: nan, Unweighted: nan, Lately: unknownShare(wholeOf(w)), Overdue: unknownLimits(),
 		AtSensitivity: unknownLimits(), Model: unknownLimits(), Line: nan, Needed: nan}
-	if e.Critical+disputed == 0 {
+	if e.Critical+e.Disputed == 0 {
 		return f
 	}
 	f.Low, f.High = r.interval(w)
@@ -261,12 +267,16 @@ func (b *summariser) figure(w Watch, e *evidence.Estimate, disputed uint64, r *s
 	return f
 }
 
-// wholeOf names what a risk is a share of.
-func wholeOf(r evidence.Risk) string {
-	if r == evidence.MissRate {
-		return "critical inputs"
+// wholeOf names what the risk of a watch is a share of.
+func wholeOf(w Watch) string {
+	whole := "critical inputs"
+	if w.Class != "" {
+		whole = "inputs of class " + w.Class
 	}
-	return "retained critical inputs"
+	if w.Risk == evidence.FNR {
+		whole = "retained " + whole
+	}
+	return whole
 }
 
 // atSensitivity returns a risk if readers find only a share s of the misses: of M misses and H hits
@@ -276,8 +286,7 @@ func atSensitivity(risk, s float64) float64 { return risk / (risk + (1-risk)*s) 
 // band returns a risk with overdue outcomes as missed and as not missed: an overdue input called safe
 // as critical or not, any other as uncritical or critical. Its ends take the sampling error of one look
 // into account. Where nothing is overdue there is no band.
-func (p *pooled) band(risk int) Limits {
-	e := &p.tally.Pooled[risk]
+func (p *pooled) band(e *evidence.Estimate) Limits {
 	hits := p.overdueWeight[receipt.CalledCritical]
 	if e.Of == evidence.MissRate {
 		hits += p.overdueWeight[receipt.Deferred]
@@ -316,7 +325,7 @@ func (b *summariser) watch(s *Summary, settled, last *pooled, m *Model, again *r
 	}
 	lines := m.Alarms.linesFrom(b.t.Policy.Hash, b.now)
 	for _, f := range s.Watched() {
-		w := Watch{Risk: f.Risk, Class: f.Class}
+		w := f.watch()
 		class := -1
 		if f.Class != "" {
 			class = b.t.Classes[f.Class]
@@ -390,7 +399,7 @@ func (t *tally) typical() float64 {
 // latest returns a risk with an interval for one look. A miss weighs what audits of inputs called safe
 // weigh on average, if there is none to tell.
 func (t *tally) latest(e *evidence.Estimate) Share {
-	share := shareOf(wholeOf(e.Of), e.WeightedMisses, e.WeightedCritical, e.SquaredMisses, e.SquaredCritical, t.typical())
+	share := shareOf(wholeOf(Watch{Risk: e.Of}), e.WeightedMisses, e.WeightedCritical, e.SquaredMisses, e.SquaredCritical, t.typical())
 	share.Events, share.Total = e.Misses, e.Critical
 	return share
 }
@@ -442,7 +451,7 @@ func (b *summariser) judge(s *Promise, settled *pooled) {
 		}
 	}
 	if s.Verdict == NoLine {
-		s.Why = append(s.Why, "the policy has no line: its calibration expects no figure, and none was given")
+		s.Why = append(s.Why, "the policy has no line: its calibration expects no critical miss rate, and nobody has stated one")
 	}
 	missing := b.missing(s, settled)
 	s.Why = append(s.Why, missing...)
@@ -453,7 +462,7 @@ func (b *summariser) judge(s *Promise, settled *pooled) {
 
 // against says what a figure says against the promise.
 func (b *summariser) against(f *Figure) []string {
-	name := Watch{Risk: f.Risk, Class: f.Class}.String()
+	name := f.watch()
 	switch f.Verdict {
 	case Violated:
 		return []string{fmt.Sprintf("the alarm of the %s is up", name)}
@@ -505,14 +514,15 @@ func (b *summariser) untold(k *Stratum, missing uint64) string {
 }
 
 func (b *summariser) tooFew(f *Figure) string {
+	name := f.watch()
 	if math.IsNaN(f.Value) {
-		return fmt.Sprintf("the %s is not known: no critical outcome is mature", f.Risk)
+		return fmt.Sprintf("the %s is not known: no critical outcome is mature", name)
 	}
 	if math.IsNaN(f.Needed) {
-		return fmt.Sprintf("the %s is estimated at %.3g, no less than its line %.3g", f.Risk, f.AtSensitivity.Value, f.Line)
+		return fmt.Sprintf("the %s is estimated at %.3g, no less than its line %.3g", name, f.AtSensitivity.Value, f.Line)
 	}
 	return fmt.Sprintf("the upper limit %.3g of the %s is not below its line %.3g: about %.0f further outcomes would do",
-		f.AtSensitivity.High, f.Risk, f.Line, f.Needed)
+		f.AtSensitivity.High, name, f.Line, f.Needed)
 }
 
 func yieldOf(c *tally) Yield {

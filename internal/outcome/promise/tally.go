@@ -18,13 +18,12 @@ const SecondReads = 0.05
 
 // A tally counts up the decisions of one cohort, or the tallies of several.
 type tally struct {
-	Decided  uint64                  `json:"decided,omitempty"`
-	Pooled   [2]evidence.Estimate    `json:"pooled"` // FNR, MissRate
-	Disputed [2]uint64               `json:"disputed"`
-	Classes  map[int]*classTally     `json:"classes,omitempty"`
-	Slices   map[uint16]*sliceTally  `json:"slices,omitempty"`
-	Kinds    [truth.Kinds]kindTally  `json:"kinds"`
-	Strata   [receipt.Strata]arrived `json:"strata"`
+	Decided uint64                  `json:"decided,omitempty"`
+	Pooled  risksTally              `json:"pooled"`
+	Classes map[int]*risksTally     `json:"classes,omitempty"`
+	Slices  map[uint16]*riskTally   `json:"slices,omitempty"` // critical miss rates
+	Kinds   [truth.Kinds]kindTally  `json:"kinds"`
+	Strata  [receipt.Strata]arrived `json:"strata"`
 	// Untold has those of Strata that no daemon had told of, and Sealers who made their receipts.
 	Untold  [receipt.Strata]arrived      `json:"untold"`
 	Sealers map[receipt.SealerID]*untold `json:"sealers,omitempty"`
@@ -39,19 +38,56 @@ type tally struct {
 // riskEdges cuts risks into bins.
 var riskEdges = [...]float64{0, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1}
 
-type classTally struct {
-	FNR      evidence.Estimate `json:"fnr"`
-	Disputed uint64            `json:"disputed,omitempty"`
+// riskTally is one risk of some inputs, with how many of them readers disagree on.
+type riskTally struct {
+	evidence.Estimate
+	Disputed uint64 `json:"disputed,omitempty"`
 }
 
-type sliceTally struct {
-	Risks    [2]evidence.Estimate `json:"risks"`
-	Disputed [2]uint64            `json:"disputed"`
+// observe adds an observation. Of those that are no step of the risk none is disputed.
+func (t *riskTally) observe(o evidence.Observation, disputed bool) {
+	t.Observe(o)
+	if disputed && (o.Retained || t.Of == evidence.MissRate) {
+		t.Disputed++
+	}
+}
+
+func (t *riskTally) add(o *riskTally) {
+	t.Add(o.Estimate)
+	t.Disputed += o.Disputed
+}
+
+// risksTally has the critical miss rate of some inputs, and the critical FNR: an earlier policy of the
+// model may have left a line on it.
+type risksTally [2]riskTally
+
+func newRisks() risksTally {
+	return risksTally{{Estimate: evidence.Estimate{Of: evidence.MissRate}}, {Estimate: evidence.Estimate{Of: evidence.FNR}}}
+}
+
+// of returns the tally of one risk.
+func (t *risksTally) of(r evidence.Risk) *riskTally {
+	if r == evidence.FNR {
+		return &t[1]
+	}
+	return &t[0]
+}
+
+func (t *risksTally) observe(o evidence.Observation, disputed bool) {
+	for i := range t {
+		t[i].observe(o, disputed)
+	}
+}
+
+func (t *risksTally) add(o *risksTally) {
+	for i := range t {
+		t[i].add(&o[i])
+	}
 }
 
 type kindTally struct {
-	Decided uint64            `json:"decided,omitempty"`
-	FNR     evidence.Estimate `json:"fnr"`
+	Decided  uint64            `json:"decided,omitempty"`
+	MissRate evidence.Estimate `json:"miss_rate"`
 }
 
 // arrived counts the outcomes of a stratum that came, duplicates of equal inputs included: these were
@@ -111,17 +147,13 @@ type readersTally struct {
 }
 
 func newTally() *tally {
-	t := &tally{Classes: make(map[int]*classTally), Slices: make(map[uint16]*sliceTally), Reasons: make(map[policy.Reason]*yield),
+	t := &tally{Classes: make(map[int]*risksTally), Slices: make(map[uint16]*riskTally), Reasons: make(map[policy.Reason]*yield),
 		Cells: make(map[int]map[int]*weighted), Lags: make(map[int]uint64), Sealers: make(map[receipt.SealerID]*untold)}
-	t.Pooled = newEstimates()
+	t.Pooled = newRisks()
 	for k := range t.Kinds {
-		t.Kinds[k].FNR.Of = evidence.FNR
+		t.Kinds[k].MissRate.Of = evidence.MissRate
 	}
 	return t
-}
-
-func newEstimates() [2]evidence.Estimate {
-	return [2]evidence.Estimate{{Of: evidence.FNR}, {Of: evidence.MissRate}}
 }
 
 // entry returns the entry of a key, and makes it if there is none.
@@ -134,18 +166,19 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 	return v
 }
 
-func (t *tally) class(k int) *classTally {
-	c := entry(t.Classes, k)
-	c.FNR.Of = evidence.FNR
+func (t *tally) class(k int) *risksTally {
+	c := t.Classes[k]
+	if c == nil {
+		risks := newRisks()
+		c = &risks
+		t.Classes[k] = c
+	}
 	return c
 }
 
-func (t *tally) slice(s uint16) *sliceTally {
-	c := t.Slices[s]
-	if c == nil {
-		c = &sliceTally{Risks: newEstimates()}
-		t.Slices[s] = c
-	}
+func (t *tally) slice(s uint16) *riskTally {
+	c := entry(t.Slices, s)
+	c.Of = evidence.MissRate
 	return c
 }
 
@@ -186,41 +219,26 @@ func (t *tally) observe(m *truth.Terms, r *truth.Decision, f *truth.Finding, thr
 	t.Lags[lagOf(f.Time.UnixMicro()-c.Time)]++
 	step := m.Step(r, f)
 	best := step.Observation(-1, false)
-	for i := range t.Pooled {
-		t.Pooled[i].Observe(best)
-		if f.Disputed() && (best.Retained || t.Pooled[i].Of == evidence.MissRate) {
-			t.Disputed[i]++
-		}
-	}
+	t.Pooled.observe(best, f.Disputed())
 	kind := &t.Kinds[min(f.Kind, truth.Kinds-1)]
 	kind.Decided++
-	kind.FNR.Observe(best)
+	kind.MissRate.Observe(best)
 	t.observeClasses(&step, f)
 	for i, s := range c.Slices {
 		if s == 0 || slices.Contains(c.Slices[:i], s) {
 			continue
 		}
-		slice := t.slice(s)
-		for i := range slice.Risks {
-			slice.Risks[i].Observe(best)
-			if f.Disputed() {
-				slice.Disputed[i]++
-			}
-		}
+		t.slice(s).observe(best, f.Disputed())
 	}
 	t.observeTables(m, r, f, best, weight)
 }
 
 func (t *tally) observeClasses(step *truth.Step, f *truth.Finding) {
-	if step.Critical < 0 || !step.Retained {
+	if step.Critical < 0 {
 		return
 	}
 	add := func(k int) {
-		class := t.class(k)
-		class.FNR.Observe(step.Observation(k, false))
-		if f.Disputed() || len(f.Others) > 0 {
-			class.Disputed++
-		}
+		t.class(k).observe(step.Observation(k, false), f.Disputed() || len(f.Others) > 0)
 	}
 	add(f.Critical)
 	for _, k := range f.Others {
@@ -293,25 +311,16 @@ func (t *tally) observeReaders(m *truth.Terms, r *truth.Decision, f *truth.Findi
 // add adds the tally of a later cohort.
 func (t *tally) add(o *tally) {
 	t.Decided += o.Decided
-	for i := range t.Pooled {
-		t.Pooled[i].Add(o.Pooled[i])
-		t.Disputed[i] += o.Disputed[i]
-	}
+	t.Pooled.add(&o.Pooled)
 	for k, c := range o.Classes {
-		sum := t.class(k)
-		sum.FNR.Add(c.FNR)
-		sum.Disputed += c.Disputed
+		t.class(k).add(c)
 	}
 	for k, c := range o.Slices {
-		sum := t.slice(k)
-		for i := range sum.Risks {
-			sum.Risks[i].Add(c.Risks[i])
-			sum.Disputed[i] += c.Disputed[i]
-		}
+		t.slice(k).add(c)
 	}
 	for k := range t.Kinds {
 		t.Kinds[k].Decided += o.Kinds[k].Decided
-		t.Kinds[k].FNR.Add(o.Kinds[k].FNR)
+		t.Kinds[k].MissRate.Add(o.Kinds[k].MissRate)
 	}
 	for s := range t.Strata {
 		t.Strata[s].Count += o.Strata[s].Count

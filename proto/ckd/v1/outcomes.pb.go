@@ -1729,9 +1729,10 @@ type Expectation struct {
 	// Begin and end of those decisions.
 	From  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
-	// The risks.
-	CriticalFnr      *CountedShare `protobuf:"bytes,3,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	// The critical miss rate, and the critical FNR; the latter is absent where it has no
+	// line.
 	CriticalMissRate *CountedShare `protobuf:"bytes,4,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
+	CriticalFnr      *CountedShare `protobuf:"bytes,3,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
 	// What it says, in one sentence, which Promise.statement has too while the policy's own
 	// outcomes are too few; empty where no outcome says anything.
 	Statement     string `protobuf:"bytes,5,opt,name=statement,proto3" json:"statement,omitempty"`
@@ -1783,16 +1784,16 @@ func (x *Expectation) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Expectation) GetCriticalFnr() *CountedShare {
+func (x *Expectation) GetCriticalMissRate() *CountedShare {
 	if x != nil {
-		return x.CriticalFnr
+		return x.CriticalMissRate
 	}
 	return nil
 }
 
-func (x *Expectation) GetCriticalMissRate() *CountedShare {
+func (x *Expectation) GetCriticalFnr() *CountedShare {
 	if x != nil {
-		return x.CriticalMissRate
+		return x.CriticalFnr
 	}
 	return nil
 }
@@ -1809,9 +1810,10 @@ type OutcomeSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Decisions with a countable truth: reviewed, and the first of equal ones.
 	Decided uint64 `protobuf:"varint,1,opt,name=decided,proto3" json:"decided,omitempty"`
-	// Both risks of all critical classes together, then the critical FNR of each class.
+	// The critical miss rate of all critical classes together, then that of each, then the
+	// critical FNRs that have a line.
 	Figures []*RiskFigure `protobuf:"bytes,2,rep,name=figures,proto3" json:"figures,omitempty"`
-	// Both risks of each declared slice. They raise no alarm.
+	// The critical miss rate of each declared slice. They raise no alarm.
 	Slices []*RiskFigure `protobuf:"bytes,3,rep,name=slices,proto3" json:"slices,omitempty"`
 	// Share of the deferred that was worth a person's look because the prediction was
 	// wrong, and share that was critical and called safe.
@@ -1829,8 +1831,8 @@ type OutcomeSummary struct {
 	// outcomes.
 	LagMedianSeconds *Share `protobuf:"bytes,10,opt,name=lag_median_seconds,json=lagMedianSeconds,proto3" json:"lag_median_seconds,omitempty"`
 	LagP90Seconds    *Share `protobuf:"bytes,11,opt,name=lag_p90_seconds,json=lagP90Seconds,proto3" json:"lag_p90_seconds,omitempty"`
-	// Critical FNR by how the truth was found out. None of them estimates that of all
-	// inputs.
+	// Critical miss rate by how the truth was found out. None of them estimates that of
+	// all inputs.
 	Kinds         []*KindFigure `protobuf:"bytes,12,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2879,7 +2881,7 @@ func (x *ReaderAgreement) GetCorrected() uint64 {
 	return 0
 }
 
-// KindFigure is the critical FNR among truths found out in one way.
+// KindFigure is the critical miss rate among truths found out in one way.
 type KindFigure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How.
@@ -2887,9 +2889,9 @@ type KindFigure struct {
 	// Decisions whose truth was found out so.
 	Decided uint64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
 	// The share.
-	CriticalFnr   *CountedShare `protobuf:"bytes,3,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CriticalMissRate *CountedShare `protobuf:"bytes,4,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *KindFigure) Reset() {
@@ -2936,9 +2938,9 @@ func (x *KindFigure) GetDecided() uint64 {
 	return 0
 }
 
-func (x *KindFigure) GetCriticalFnr() *CountedShare {
+func (x *KindFigure) GetCriticalMissRate() *CountedShare {
 	if x != nil {
-		return x.CriticalFnr
+		return x.CriticalMissRate
 	}
 	return nil
 }
@@ -2948,9 +2950,9 @@ type PromisePoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Begin of the cohort.
 	Start *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
-	// Critical FNR and critical miss rate.
-	CriticalFnr      *RiskPoint `protobuf:"bytes,2,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	// Critical miss rate, and critical FNR; the latter is absent where it has no line.
 	CriticalMissRate *RiskPoint `protobuf:"bytes,3,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
+	CriticalFnr      *RiskPoint `protobuf:"bytes,2,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2992,16 +2994,16 @@ func (x *PromisePoint) GetStart() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *PromisePoint) GetCriticalFnr() *RiskPoint {
+func (x *PromisePoint) GetCriticalMissRate() *RiskPoint {
 	if x != nil {
-		return x.CriticalFnr
+		return x.CriticalMissRate
 	}
 	return nil
 }
 
-func (x *PromisePoint) GetCriticalMissRate() *RiskPoint {
+func (x *PromisePoint) GetCriticalFnr() *RiskPoint {
 	if x != nil {
-		return x.CriticalMissRate
+		return x.CriticalFnr
 	}
 	return nil
 }
@@ -4097,9 +4099,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\bexpected\x18\x0e \x01(\v2\x13.ckd.v1.ExpectationR\bexpected\"\x8a\x02\n" +
 	"\vExpectation\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
-	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x127\n" +
-	"\fcritical_fnr\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\vcriticalFnr\x12B\n" +
-	"\x12critical_miss_rate\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\x10criticalMissRate\x12\x1c\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12B\n" +
+	"\x12critical_miss_rate\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\x10criticalMissRate\x127\n" +
+	"\fcritical_fnr\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\vcriticalFnr\x12\x1c\n" +
 	"\tstatement\x18\x05 \x01(\tR\tstatement\"\xe0\x04\n" +
 	"\x0eOutcomeSummary\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x04R\adecided\x12,\n" +
@@ -4210,16 +4212,16 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\bdisputed\x18\x06 \x01(\x04R\bdisputed\x12*\n" +
 	"\x05blind\x18\a \x01(\v2\x14.ckd.v1.CountedShareR\x05blind\x12.\n" +
 	"\asighted\x18\b \x01(\v2\x14.ckd.v1.CountedShareR\asighted\x12\x1c\n" +
-	"\tcorrected\x18\t \x01(\x04R\tcorrected\"\x88\x01\n" +
+	"\tcorrected\x18\t \x01(\x04R\tcorrected\"\xa7\x01\n" +
 	"\n" +
 	"KindFigure\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.ckd.v1.OutcomeKindR\x04kind\x12\x18\n" +
-	"\adecided\x18\x02 \x01(\x04R\adecided\x127\n" +
-	"\fcritical_fnr\x18\x03 \x01(\v2\x14.ckd.v1.CountedShareR\vcriticalFnr\"\xb7\x01\n" +
+	"\adecided\x18\x02 \x01(\x04R\adecided\x12B\n" +
+	"\x12critical_miss_rate\x18\x04 \x01(\v2\x14.ckd.v1.CountedShareR\x10criticalMissRateJ\x04\b\x03\x10\x04R\fcritical_fnr\"\xb7\x01\n" +
 	"\fPromisePoint\x120\n" +
-	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x124\n" +
-	"\fcritical_fnr\x18\x02 \x01(\v2\x11.ckd.v1.RiskPointR\vcriticalFnr\x12?\n" +
-	"\x12critical_miss_rate\x18\x03 \x01(\v2\x11.ckd.v1.RiskPointR\x10criticalMissRate\"\xb7\x01\n" +
+	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12?\n" +
+	"\x12critical_miss_rate\x18\x03 \x01(\v2\x11.ckd.v1.RiskPointR\x10criticalMissRate\x124\n" +
+	"\fcritical_fnr\x18\x02 \x01(\v2\x11.ckd.v1.RiskPointR\vcriticalFnr\"\xb7\x01\n" +
 	"\tRiskPoint\x12'\n" +
 	"\aaverage\x18\x01 \x01(\v2\r.ckd.v1.ShareR\aaverage\x12\x1b\n" +
 	"\x06cohort\x18\x02 \x01(\x01H\x00R\x06cohort\x88\x01\x01\x12\x17\n" +
@@ -4453,8 +4455,8 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	21,  // 35: ckd.v1.PromiseFigures.expected:type_name -> ckd.v1.Expectation
 	48,  // 36: ckd.v1.Expectation.from:type_name -> google.protobuf.Timestamp
 	48,  // 37: ckd.v1.Expectation.until:type_name -> google.protobuf.Timestamp
-	25,  // 38: ckd.v1.Expectation.critical_fnr:type_name -> ckd.v1.CountedShare
-	25,  // 39: ckd.v1.Expectation.critical_miss_rate:type_name -> ckd.v1.CountedShare
+	25,  // 38: ckd.v1.Expectation.critical_miss_rate:type_name -> ckd.v1.CountedShare
+	25,  // 39: ckd.v1.Expectation.critical_fnr:type_name -> ckd.v1.CountedShare
 	23,  // 40: ckd.v1.OutcomeSummary.figures:type_name -> ckd.v1.RiskFigure
 	23,  // 41: ckd.v1.OutcomeSummary.slices:type_name -> ckd.v1.RiskFigure
 	25,  // 42: ckd.v1.OutcomeSummary.yield_wrong:type_name -> ckd.v1.CountedShare
@@ -4492,10 +4494,10 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	25,  // 74: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
 	25,  // 75: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
 	0,   // 76: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	25,  // 77: ckd.v1.KindFigure.critical_fnr:type_name -> ckd.v1.CountedShare
+	25,  // 77: ckd.v1.KindFigure.critical_miss_rate:type_name -> ckd.v1.CountedShare
 	48,  // 78: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	33,  // 79: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	33,  // 80: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	33,  // 79: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	33,  // 80: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
 	53,  // 81: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
 	52,  // 82: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
 	54,  // 83: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure

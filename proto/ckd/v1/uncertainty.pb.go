@@ -3406,15 +3406,16 @@ type Promise struct {
 	Alarm bool `protobuf:"varint,4,opt,name=alarm,proto3" json:"alarm,omitempty"`
 	// The verdict and what it rests on, in at most three plain sentences.
 	Statement string `protobuf:"bytes,5,opt,name=statement,proto3" json:"statement,omitempty"`
-	// Share of the retained critical inputs that is called safe, on average since the
+	// Share of all critical inputs that is retained and called safe, on average since the
 	// policy came into force, with an interval that is valid at all times at once. Absent
 	// without outcomes.
-	CriticalFnr *Share `protobuf:"bytes,6,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
-	// Share of all critical inputs that is retained and called safe, in the same way.
 	CriticalMissRate *Share `protobuf:"bytes,7,opt,name=critical_miss_rate,json=criticalMissRate,proto3" json:"critical_miss_rate,omitempty"`
-	// What these are tested against; absent if the policy has no such line.
-	CriticalFnrLine      *float64 `protobuf:"fixed64,8,opt,name=critical_fnr_line,json=criticalFnrLine,proto3,oneof" json:"critical_fnr_line,omitempty"`
+	// What it is tested against; absent if the policy has no such line.
 	CriticalMissRateLine *float64 `protobuf:"fixed64,9,opt,name=critical_miss_rate_line,json=criticalMissRateLine,proto3,oneof" json:"critical_miss_rate_line,omitempty"`
+	// Share of the retained critical inputs that is called safe, in the same way, and what
+	// it is tested against; absent where nobody certified it.
+	CriticalFnr     *Share   `protobuf:"bytes,6,opt,name=critical_fnr,json=criticalFnr,proto3" json:"critical_fnr,omitempty"`
+	CriticalFnrLine *float64 `protobuf:"fixed64,8,opt,name=critical_fnr_line,json=criticalFnrLine,proto3,oneof" json:"critical_fnr_line,omitempty"`
 	// The figures have outcomes of cohorts that are not due yet.
 	Provisional bool `protobuf:"varint,10,opt,name=provisional,proto3" json:"provisional,omitempty"`
 	// When the ledger computed it.
@@ -3488,13 +3489,6 @@ func (x *Promise) GetStatement() string {
 	return ""
 }
 
-func (x *Promise) GetCriticalFnr() *Share {
-	if x != nil {
-		return x.CriticalFnr
-	}
-	return nil
-}
-
 func (x *Promise) GetCriticalMissRate() *Share {
 	if x != nil {
 		return x.CriticalMissRate
@@ -3502,16 +3496,23 @@ func (x *Promise) GetCriticalMissRate() *Share {
 	return nil
 }
 
-func (x *Promise) GetCriticalFnrLine() float64 {
-	if x != nil && x.CriticalFnrLine != nil {
-		return *x.CriticalFnrLine
+func (x *Promise) GetCriticalMissRateLine() float64 {
+	if x != nil && x.CriticalMissRateLine != nil {
+		return *x.CriticalMissRateLine
 	}
 	return 0
 }
 
-func (x *Promise) GetCriticalMissRateLine() float64 {
-	if x != nil && x.CriticalMissRateLine != nil {
-		return *x.CriticalMissRateLine
+func (x *Promise) GetCriticalFnr() *Share {
+	if x != nil {
+		return x.CriticalFnr
+	}
+	return nil
+}
+
+func (x *Promise) GetCriticalFnrLine() float64 {
+	if x != nil && x.CriticalFnrLine != nil {
+		return *x.CriticalFnrLine
 	}
 	return 0
 }
@@ -3676,8 +3677,6 @@ type Calibration struct {
 	Objective string `protobuf:"bytes,3,opt,name=objective,proto3" json:"objective,omitempty"`
 	// Share of the inputs expected to be retained.
 	ExpectedCoverage *Share `protobuf:"bytes,4,opt,name=expected_coverage,json=expectedCoverage,proto3" json:"expected_coverage,omitempty"`
-	// Share of the retained critical inputs expected to be predicted safe.
-	ExpectedCriticalFnr *Share `protobuf:"bytes,5,opt,name=expected_critical_fnr,json=expectedCriticalFnr,proto3" json:"expected_critical_fnr,omitempty"`
 	// What is guaranteed; absent if nothing is.
 	Certificate *Certificate `protobuf:"bytes,6,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	// Share of all critical inputs expected to be retained and predicted safe.
@@ -3740,13 +3739,6 @@ func (x *Calibration) GetObjective() string {
 func (x *Calibration) GetExpectedCoverage() *Share {
 	if x != nil {
 		return x.ExpectedCoverage
-	}
-	return nil
-}
-
-func (x *Calibration) GetExpectedCriticalFnr() *Share {
-	if x != nil {
-		return x.ExpectedCriticalFnr
 	}
 	return nil
 }
@@ -4346,16 +4338,16 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\rmodel_version\x18\x02 \x01(\tR\fmodelVersion\x12)\n" +
 	"\averdict\x18\x03 \x01(\x0e2\x0f.ckd.v1.VerdictR\averdict\x12\x14\n" +
 	"\x05alarm\x18\x04 \x01(\bR\x05alarm\x12\x1c\n" +
-	"\tstatement\x18\x05 \x01(\tR\tstatement\x120\n" +
-	"\fcritical_fnr\x18\x06 \x01(\v2\r.ckd.v1.ShareR\vcriticalFnr\x12;\n" +
-	"\x12critical_miss_rate\x18\a \x01(\v2\r.ckd.v1.ShareR\x10criticalMissRate\x12/\n" +
-	"\x11critical_fnr_line\x18\b \x01(\x01H\x00R\x0fcriticalFnrLine\x88\x01\x01\x12:\n" +
-	"\x17critical_miss_rate_line\x18\t \x01(\x01H\x01R\x14criticalMissRateLine\x88\x01\x01\x12 \n" +
+	"\tstatement\x18\x05 \x01(\tR\tstatement\x12;\n" +
+	"\x12critical_miss_rate\x18\a \x01(\v2\r.ckd.v1.ShareR\x10criticalMissRate\x12:\n" +
+	"\x17critical_miss_rate_line\x18\t \x01(\x01H\x00R\x14criticalMissRateLine\x88\x01\x01\x120\n" +
+	"\fcritical_fnr\x18\x06 \x01(\v2\r.ckd.v1.ShareR\vcriticalFnr\x12/\n" +
+	"\x11critical_fnr_line\x18\b \x01(\x01H\x01R\x0fcriticalFnrLine\x88\x01\x01\x12 \n" +
 	"\vprovisional\x18\n" +
 	" \x01(\bR\vprovisional\x12.\n" +
-	"\x04time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04timeB\x14\n" +
-	"\x12_critical_fnr_lineB\x1a\n" +
-	"\x18_critical_miss_rate_line\"\xcd\x02\n" +
+	"\x04time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04timeB\x1a\n" +
+	"\x18_critical_miss_rate_lineB\x14\n" +
+	"\x12_critical_fnr_line\"\xcd\x02\n" +
 	"\x06Settle\x12\x16\n" +
 	"\x06passes\x18\x01 \x01(\rR\x06passes\x12\x16\n" +
 	"\x06fewest\x18\x02 \x01(\rR\x06fewest\x12\x18\n" +
@@ -4371,15 +4363,14 @@ const file_ckd_v1_uncertainty_proto_rawDesc = "" +
 	"\astopped\x18\t \x01(\bR\astopped\x12\x16\n" +
 	"\x06groups\x18\n" +
 	" \x01(\x04R\x06groupsB\x14\n" +
-	"\x12_critical_released\"\xe5\x02\n" +
+	"\x12_critical_released\"\xbf\x02\n" +
 	"\vCalibration\x12\x1c\n" +
 	"\tposterior\x18\x01 \x01(\tR\tposterior\x12\x16\n" +
 	"\x06passes\x18\x02 \x01(\rR\x06passes\x12\x1c\n" +
 	"\tobjective\x18\x03 \x01(\tR\tobjective\x12:\n" +
-	"\x11expected_coverage\x18\x04 \x01(\v2\r.ckd.v1.ShareR\x10expectedCoverage\x12A\n" +
-	"\x15expected_critical_fnr\x18\x05 \x01(\v2\r.ckd.v1.ShareR\x13expectedCriticalFnr\x125\n" +
+	"\x11expected_coverage\x18\x04 \x01(\v2\r.ckd.v1.ShareR\x10expectedCoverage\x125\n" +
 	"\vcertificate\x18\x06 \x01(\v2\x13.ckd.v1.CertificateR\vcertificate\x12L\n" +
-	"\x1bexpected_critical_miss_rate\x18\a \x01(\v2\r.ckd.v1.ShareR\x18expectedCriticalMissRate\"C\n" +
+	"\x1bexpected_critical_miss_rate\x18\a \x01(\v2\r.ckd.v1.ShareR\x18expectedCriticalMissRateJ\x04\b\x05\x10\x06R\x15expected_critical_fnr\"C\n" +
 	"\x05Share\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x10\n" +
 	"\x03low\x18\x02 \x01(\x01R\x03low\x12\x12\n" +
@@ -4668,31 +4659,30 @@ var file_ckd_v1_uncertainty_proto_depIdxs = []int32{
 	45, // 45: ckd.v1.Alarm.ended:type_name -> google.protobuf.Timestamp
 	22, // 46: ckd.v1.Promise.policy:type_name -> ckd.v1.PolicyRef
 	0,  // 47: ckd.v1.Promise.verdict:type_name -> ckd.v1.Verdict
-	39, // 48: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
-	39, // 49: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
+	39, // 48: ckd.v1.Promise.critical_miss_rate:type_name -> ckd.v1.Share
+	39, // 49: ckd.v1.Promise.critical_fnr:type_name -> ckd.v1.Share
 	45, // 50: ckd.v1.Promise.time:type_name -> google.protobuf.Timestamp
 	39, // 51: ckd.v1.Calibration.expected_coverage:type_name -> ckd.v1.Share
-	39, // 52: ckd.v1.Calibration.expected_critical_fnr:type_name -> ckd.v1.Share
-	40, // 53: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
-	39, // 54: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
-	12, // 55: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
-	11, // 56: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
-	41, // 57: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
-	11, // 58: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
-	7,  // 59: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
-	15, // 60: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
-	28, // 61: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
-	30, // 62: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
-	32, // 63: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
-	19, // 64: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
-	29, // 65: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
-	31, // 66: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
-	33, // 67: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
-	64, // [64:68] is the sub-list for method output_type
-	60, // [60:64] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	40, // 52: ckd.v1.Calibration.certificate:type_name -> ckd.v1.Certificate
+	39, // 53: ckd.v1.Calibration.expected_critical_miss_rate:type_name -> ckd.v1.Share
+	12, // 54: ckd.v1.Certificate.kind:type_name -> ckd.v1.CertificateKind
+	11, // 55: ckd.v1.Certificate.bounds:type_name -> ckd.v1.CertifiedFigure
+	41, // 56: ckd.v1.Certificate.further:type_name -> ckd.v1.CertifiedLimit
+	11, // 57: ckd.v1.CertifiedLimit.bounds:type_name -> ckd.v1.CertifiedFigure
+	7,  // 58: ckd.v1.ScoreRule.score:type_name -> ckd.v1.Score
+	15, // 59: ckd.v1.UncertaintyService.DecomposeStream:input_type -> ckd.v1.DecomposeStreamRequest
+	28, // 60: ckd.v1.UncertaintyService.Decompose:input_type -> ckd.v1.DecomposeRequest
+	30, // 61: ckd.v1.UncertaintyService.ListModels:input_type -> ckd.v1.ListModelsRequest
+	32, // 62: ckd.v1.UncertaintyService.GetModel:input_type -> ckd.v1.GetModelRequest
+	19, // 63: ckd.v1.UncertaintyService.DecomposeStream:output_type -> ckd.v1.DecomposeStreamResponse
+	29, // 64: ckd.v1.UncertaintyService.Decompose:output_type -> ckd.v1.DecomposeResponse
+	31, // 65: ckd.v1.UncertaintyService.ListModels:output_type -> ckd.v1.ListModelsResponse
+	33, // 66: ckd.v1.UncertaintyService.GetModel:output_type -> ckd.v1.GetModelResponse
+	63, // [63:67] is the sub-list for method output_type
+	59, // [59:63] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_uncertainty_proto_init() }

@@ -49,7 +49,7 @@ export function notices(state, span, asked) {
   const promise = mainPromise(model);
   if (promise && verdictOf(promise) === "violated") {
     const raised = (promise.mature?.figures ?? []).filter((f) => f.monitor?.raised);
-    const which = raised.map((f) => (f.critical_class ? `critical FNR of ${visible(f.critical_class)}` : riskOf(f).replaceAll("_", " ").replace("fnr", "FNR"))).join(", ");
+    const which = raised.map((f) => riskOf(f).replaceAll("_", " ").replace("fnr", "FNR") + (f.critical_class ? ` of ${visible(f.critical_class)}` : "")).join(", ");
     say("promise", "alarm", "promise", `The policy does not keep its promise: outcomes raised the alarm${which ? ` (${which})` : ""}.` +
       (promise.promise.alarm && model.defers_on_alarm ? " All that is called safe is deferred until it is cleared." : ""));
   }

@@ -91,7 +91,6 @@ function renderCalibration({ policy: { calibration }, changed, certificate, inpu
       calibration.objective ? ["Objective", calibration.objective] : null,
       ["Coverage", expected(calibration.expected_coverage)],
       ["Critical miss rate", expected(calibration.expected_critical_miss_rate)],
-      ["Critical FNR", expected(calibration.expected_critical_fnr)],
       calibration.posterior ? ["Posterior", calibration.posterior] : null,
       inputs > 0 ? ["Inputs", [data(count(inputs), inputs), critical > 0 ? `, ${count(critical)} of them critical` : ""]] : null,
       calibration.passes > 0 ? ["Passes", count(calibration.passes)] : null,

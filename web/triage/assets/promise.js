@@ -5,7 +5,7 @@ import { count, data, interval, lasting, moment, plain, share, term, when, words
 
 const SIGNS = { violated: "■ ", in_doubt: "▲ ", too_few_outcomes: "○ ", no_line: "▲ " };
 const TONES = { violated: "alarm", in_doubt: "warn", holding: "calm" };
-const RISKS = { critical_fnr: "Critical FNR", critical_miss_rate: "Critical miss rate" };
+const RISKS = { critical_miss_rate: "Critical miss rate", critical_fnr: "Critical FNR" };
 const STRATA = { deferred: "Deferred", called_critical: "Retained, called critical", called_safe: "Retained, called safe" };
 
 // mainPromise returns the promise that the page begins with, a PromiseFigures: one that is violated or in
@@ -29,8 +29,8 @@ export const stratumOf = (s) => term(s.stratum, "STRATUM");
 // seen returns a Share, or null where nothing was seen.
 const seen = (s) => ([s?.value, s?.low, s?.high].every(Number.isFinite) ? s : null);
 
-// figuresOf returns the figures of what is due: the pooled ones, and others that have a line.
-const figuresOf = (p) => (p.mature?.figures ?? []).filter((f, i) => i < 2 || f.line !== undefined);
+// figuresOf returns the figures of what is due: the critical miss rate, and others that have a line.
+const figuresOf = (p) => (p.mature?.figures ?? []).filter((f, i) => i < 1 || f.line !== undefined);
 
 // renderPromise shows the section on outcomes, and hides it in a daemon without a ledger.
 export function renderPromise(model) {
@@ -84,7 +84,7 @@ function renderVerdict(p, { defers_on_alarm: defers, promises: { length: version
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const nameOfRisk = (f) => [RISKS[riskOf(f)] ?? words(riskOf(f)), f.critical_class ? [" of ", nameOf(f.critical_class)] : null];
-const wholeOf = (f) => (riskOf(f) === "critical_miss_rate" ? "of all critical inputs" : f.critical_class ? "of the retained inputs of this class" : "of the retained critical inputs");
+const wholeOf = (f) => `of ${riskOf(f) === "critical_fnr" ? "the retained" : "all"} ${f.critical_class ? "inputs of this class" : "critical inputs"}`;
 
 function renderFigures(p) {
   const estimate = (s, extra) => h("td", { class: "number" }, s ? [h("b", null, data(share(s.value), s.value)), ` (${interval(s)})`, extra ?? null] : "n/a");
@@ -180,13 +180,13 @@ const chartKind = lines(110, [series("line", { width: 2 }), series("fill", { wid
 
 function renderChart(p, element) {
   const at = p.history.slice(-400);
-  const fnr = at.map((point) => ({ ...seen(point.critical_fnr.average), line: point.critical_fnr.line, evidence: point.critical_fnr.log_evidence }));
-  const column = (name) => fnr.map((x) => x[name] ?? null);
-  const last = fnr.at(-1);
+  const rate = at.map(({ critical_miss_rate: r }) => ({ ...seen(r?.average), line: r?.line, evidence: r?.log_evidence }));
+  const column = (name) => rate.map((x) => x[name] ?? null);
+  const last = rate.at(-1);
   draw(
     element,
     chartKind,
     [at.map((point) => Date.parse(point.start) / 1000), column("value"), column("low"), column("high"), column("line")],
-    last ? `Critical FNR of the retained over ${count(at.length)} cohorts: the last average ${share(last.value)}, from ${share(last.low)} to ${share(last.high)}, line ${share(last.line)}, evidence ${plain(last.evidence)}` : "No cohort is due yet",
+    last ? `Critical miss rate over ${count(at.length)} cohorts: the last average ${share(last.value)}, from ${share(last.low)} to ${share(last.high)}, line ${share(last.line)}, evidence ${plain(last.evidence)}` : "No cohort is due yet",
   );
 }

@@ -559,7 +559,7 @@ func (k *keeper) inForce() {
 		alarms = append(alarms, outcomes.AlarmOf(a))
 	}
 	for _, p := range k.server.Policies() {
-		never := &ckdv1.Alarm{Model: p.Name, Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR}
+		never := &ckdv1.Alarm{Model: p.Name, Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE}
 		if k.memory.alarms[keyOf(never)] == nil {
 			alarms = append(alarms, ledger.Alarm{Model: p.Name, Figure: outcomes.AlarmOf(never).Figure})
 		}

@@ -451,7 +451,7 @@ func TestAlarmSticks(t *testing.T) {
 		return timestamppb.New(time.Unix(1e9, 0).Add(time.Duration(h) * time.Hour))
 	}
 	alarm := func(raised int, ended ...int) *ckdv1.Alarm {
-		a := &ckdv1.Alarm{Model: "m", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR, Raised: hour(raised)}
+		a := &ckdv1.Alarm{Model: "m", Figure: ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE, Raised: hour(raised)}
 		if len(ended) > 0 {
 			a.Ended, a.By, a.Reason = hour(ended[0]), "ann", "the reader was retrained"
 		}
@@ -502,7 +502,7 @@ func TestAlarmSticks(t *testing.T) {
 				if told := s.last().GetAlarms(); c.up && (len(told) != 1 || told[0].GetLedger() != "A") {
 					t.Errorf("the ledger is told of alarms %v", told)
 				}
-				if up := len(s.state.Alarms) > 0; up != c.up || up != strings.Contains(k.failed.lines(), "model m: alarm on critical_fnr since ") {
+				if up := len(s.state.Alarms) > 0; up != c.up || up != strings.Contains(k.failed.lines(), "model m: alarm on the critical miss rate since ") {
 					t.Errorf("up: %v; /healthz says %q", up, k.failed.lines())
 				}
 				restart()

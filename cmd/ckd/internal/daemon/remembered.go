@@ -17,6 +17,7 @@ import (
 
 	"github.com/ckd-project/ckd/internal/files"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
+	"github.com/ckd-project/ckd/server"
 )
 
 // ledgerMemory holds what a daemon was told by its ledger, through restarts if there is a file for it. An
@@ -222,8 +223,8 @@ func (m *ledgerMemory) violations() string {
 		if a.GetCriticalClass() != "" {
 			class = " of " + a.GetCriticalClass()
 		}
-		fmt.Fprintf(&lines, "model %s: alarm on %s%s since %s; it stays until somebody ends it\n", a.GetModel(),
-			strings.ToLower(strings.TrimPrefix(a.GetFigure().String(), "CERTIFIED_FIGURE_")), class, a.GetRaised().AsTime().Format(time.RFC3339))
+		fmt.Fprintf(&lines, "model %s: alarm on the %s%s since %s; it stays until somebody ends it\n", a.GetModel(),
+			server.FigureName(a.GetFigure()), class, a.GetRaised().AsTime().Format(time.RFC3339))
 	}
 	for _, p := range m.states() {
 		if p.GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {

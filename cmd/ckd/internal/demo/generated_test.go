@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"text/template"
 
@@ -104,19 +105,26 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 		retained = append(retained, o.Decision.Action == policy.Retain)
 	})
 	s := eval.Select(labels, predicted, retained, r.Critical)
+	critical := 0
+	for _, label := range labels {
+		if slices.Contains(r.Critical, label) {
+			critical++
+		}
+	}
 	share := func(events, total int) *policy.Interval {
 		low, high := binomial.Interval(events, total, 0.95)
 		return &policy.Interval{Value: float64(events) / float64(total), Low: low, High: high}
 	}
+	const line = 0.08
 	described := *p
 	described.Calibration = &policy.Calibration{
 		Software: "ckd demo", PolicyHash: p.Hash, Posterior: "mc-dropout",
-		Objective:           "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part in it",
-		Recording:           policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
-		ExpectedCoverage:    share(s.Retained, s.Inputs),
-		ExpectedCriticalFNR: share(s.Missed, s.Critical),
-		Lines:               &policy.StatedLines{Lines: policy.Lines{CriticalFNR: 0.12}, By: "ckd demo", On: "2026-11-27"},
-		Reference:           seen.Reference(),
+		Objective:                "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part in it",
+		Recording:                policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
+		ExpectedCoverage:         share(s.Retained, s.Inputs),
+		ExpectedCriticalMissRate: share(s.Missed, critical),
+		Lines:                    &policy.StatedLines{CriticalMissRate: line, By: "ckd demo", On: "2026-11-27"},
+		Reference:                seen.Reference(),
 	}
 	return &described
 }

@@ -40,8 +40,8 @@ const (
 // outcomes holds the figures by outcomes of simulated readers, beside the one by all labels.
 type outcomes struct {
 	inputs, reviews, audits, outcomes, secondReads int
-	// truth is the critical FNR of all retained inputs, by their labels, which is unknown in practice. figure
-	// has the weighted one, by outcomes, with its interval, and the naive average.
+	// truth is the critical miss rate by the labels of all inputs, which is unknown in practice. figure has
+	// the weighted one, by outcomes, with its interval, and the naive average.
 	truth   float64
 	figure  *ckdv1.RiskFigure
 	verdict string
@@ -52,7 +52,7 @@ type outcomes struct {
 // shift holds the figures after misses became more frequent.
 type shift struct {
 	inputs      int
-	truth       float64 // critical FNR of the retained since then, by the labels
+	truth       float64 // critical miss rate since then, by the labels
 	driftAlarms int     // of drift since then
 	raised      bool
 	// outcomes counts the outcomes of shifted inputs up to the end of the cohort, a second, that raised the
@@ -66,7 +66,7 @@ func (o *outcomes) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\nIs it keeping its promise? Simulated readers looked at what was deferred, and at %d inputs of those called safe and retained,\n", o.audits)
 	fmt.Fprintf(b, "drawn at random. Of %d inputs (drawn from the same), %d outcomes came back in %.1f s:\n", o.inputs, o.outcomes, o.took.Seconds())
 	average := o.figure.GetAverage()
-	figures := newTable("critical FNR of the retained", "share")
+	figures := newTable("critical miss rate", "share")
 	figures.AppendRows([]table.Row{
 		{"truth, by the labels of all inputs", fmt.Sprintf("%.4f", o.truth)},
 		{"by outcomes, weighted", fmt.Sprintf("%.4f (95%% interval %.4f to %.4f, valid at all times)", average.GetValue(), average.GetLow(), average.GetHigh())},
@@ -78,7 +78,7 @@ func (o *outcomes) write(b *strings.Builder) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(b, "\nThen inputs like the missed ones came %d times as often: of %d inputs the FNR is %.4f, by their labels.\n", shiftTimes, s.inputs, s.truth)
+	fmt.Fprintf(b, "\nThen inputs like the missed ones came %d times as often: of %d inputs the critical miss rate is %.4f, by their labels.\n", shiftTimes, s.inputs, s.truth)
 	fmt.Fprintf(b, "Drift, which sees no labels, raised %s.\n", strings.Replace(document.Noun(s.driftAlarms, "alarm"), "0 alarms", "no alarm", 1))
 	if s.raised {
 		fmt.Fprintf(b, "Outcomes raised the alarm after %d of them, %d of which cost an audit, within %.1f s.\n", s.outcomes, s.audits, s.took.Seconds())
@@ -212,10 +212,10 @@ func (t *trial) promise(ctx context.Context) (*ckdv1.PromiseFigures, error) {
 	return reply.GetPromises()[0], nil
 }
 
-// pooled returns the critical FNR of all critical classes, nil for none.
+// pooled returns the critical miss rate of all critical classes, nil for none.
 func pooled(p *ckdv1.PromiseFigures) *ckdv1.RiskFigure {
 	for _, f := range p.GetMature().GetFigures() {
-		if f.GetFigure() == ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_FNR && f.GetCriticalClass() == "" {
+		if f.GetFigure() == ckdv1.CertifiedFigure_CERTIFIED_FIGURE_CRITICAL_MISS_RATE && f.GetCriticalClass() == "" {
 			return f
 		}
 	}

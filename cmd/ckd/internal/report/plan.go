@@ -22,7 +22,7 @@ func Plan(p *plan.Plan, model string, passes eval.File) *document.Document {
 
 // auditSection shows what audit rates cost and show.
 func auditSection(p *plan.Plan) document.Section {
-	name := map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}[p.Bounds]
+	name := p.Bounds.Words()
 	cost := &document.Table{Caption: "Audit rates", Head: []string{
 		"audit rate", "reviews per 1,000 inputs", "of these deferred", "of these audits", "interval after a month", "width", "inputs between false alarms",
 	}}

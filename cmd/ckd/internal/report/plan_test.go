@@ -11,7 +11,7 @@ import (
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	d := writePage(t, Plan(&plan.Plan{
-		Bounds: policy.CriticalFNR, Line: new(0.204), InRecording: new(0.136), InputsPerDay: 2000, Days: 30, RunLength: 2e6,
+		Bounds: policy.CriticalMissRate, Line: new(0.204), InRecording: new(0.136), InputsPerDay: 2000, Days: 30, RunLength: 2e6,
 		PredictedCritical: policy.CriticalFree, M: 0.5, SurgePer1000: 612.4, Notes: []string{"a note"},
 		Rates: []plan.Rate{
 			{Rate: 0.005, DeferredPer1000: 200, AuditsPer1000: 4.04, InputsBetweenAlarms: 37_123_456, Double: &plan.Delay{Longest: 123_456}},
@@ -20,7 +20,7 @@ func TestPlan(t *testing.T) {
 				Triple: &plan.Delay{Inputs: new(9000.0), Audits: new(300.0), Days: new(4.5), Longest: 1e6}},
 		},
 	}, "fetal-health", eval.File{Name: "p.npy"}))
-	d.expect(t, "Audits of fetal-health: p.npy", "The line of the critical FNR is 20.4%", "In the recording the critical FNR is 13.6%", "At 2,000 inputs a day",
+	d.expect(t, "Audits of fetal-health: p.npy", "The line of the critical miss rate is 20.4%", "In the recording the critical miss rate is 13.6%", "At 2,000 inputs a day",
 		"worked up anyway", "takes 612 reviews per 1,000 inputs", "a note")
 	d.expectRows(t, "Audit rates",
 		"audit rate|reviews per 1,000 inputs|of these deferred|of these audits|interval after a month|width|inputs between false alarms",
