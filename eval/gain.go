@@ -3,8 +3,10 @@ package eval
 import (
 	"math"
 
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/clustered"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // GainLevel is the p-value up to which a gain counts as more than chance.
@@ -58,14 +60,22 @@ func GainOf(missed, eligible, deferred []bool, groups []int) Gain {
 	if groups == nil {
 		return NewGain(without, still, sent, may)
 	}
-	g := counted(without, still, sent, may)
 	cases, most := newGroups(groups).count(func(i int) bool { return missed[i] },
 		func(i int) float64 { return float64(index(missed[i] && !(eligible[i] && deferred[i]))) })
-	p := 1.0
-	if g.Deferred > 0 && g.Deferred < g.Eligible {
-		p = clustered.Tail(cases, 1-share(g.Deferred, g.Eligible), most)
+	return counted(without, still, sent, may).byGroups(cases, most)
+}
+
+// ByChance returns how many misses as many reviews drawn at random leave on average:
+// Without*(1-Deferred/Eligible).
+func (g Gain) ByChance() float64 { return float64(g.Without) * (1 - share(g.Deferred, g.Eligible)) }
+
+// byGroups judges a gain by the misses without review of each group, and what the rule still misses
+// of them. No group has more than most.
+func (g Gain) byGroups(cases []clustered.Group, most int) Gain {
+	if g.Deferred == 0 || g.Deferred == g.Eligible {
+		return g.judged(1)
 	}
-	return g.judged(p)
+	return g.judged(clustered.Tail(cases, 1-share(g.Deferred, g.Eligible), most))
 }
 
 // OfBest returns the gain of a rule that was the best of several on the same inputs.
@@ -73,6 +83,73 @@ func (g Gain) OfBest(rules int) Gain {
 	p := g.P * float64(max(rules, 1)) / float64(g.Compared)
 	g.Compared = max(rules, 1)
 	return g.judged(min(p, 1))
+}
+
+// SimpleScores are those that need neither the contributions of classes nor a calibration, the
+// plainest first.
+var SimpleScores = []decomp.Score{decomp.MaxProb, decomp.Entropy, decomp.PCritical, decomp.MI}
+
+// RuleGain is the gain of a named rule.
+type RuleGain struct {
+	Rule  string       `json:"rule"` // policy, or the name of a score
+	Scope policy.Scope `json:"scope"`
+	Gain
+}
+
+// ruleGain judges the policy at its thresholds or, where there is none that defers anything, the best
+// simple score in scope predicted-safe. It returns nil without critical classes.
+func (e *evaluation) ruleGain() *RuleGain {
+	if len(e.t.Spec.Critical) == 0 {
+		return nil
+	}
+	if p := e.o.Policy; p != nil && !p.Observes() {
+		return &RuleGain{Rule: "policy", Scope: p.Scope, Gain: e.gainOfPolicy()}
+	}
+	best, compared := -1, 0
+	for _, score := range SimpleScores {
+		for r, row := range e.report.Policies {
+			if row.Name != score.String() || row.Scope != policy.PredictedSafe || row.SameAs != "" {
+				continue
+			}
+			compared++
+			if best < 0 || row.CriticalMissed < e.report.Policies[best].CriticalMissed {
+				best = r
+			}
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	row := e.report.Policies[best]
+	return &RuleGain{Rule: row.Name, Scope: row.Scope, Gain: e.gains[best].OfBest(compared)}
+}
+
+func (e *evaluation) gainOfPolicy() Gain {
+	n := e.t.Inputs
+	missed, eligible, deferred := make([]bool, n), make([]bool, n), make([]bool, n)
+	for i, d := range e.o.Decisions {
+		missed[i] = e.isMissed(int32(i))
+		eligible[i] = e.o.Policy.Scope != policy.PredictedSafe || e.outcomes[i]&isTreated == 0
+		deferred[i] = d.Action == policy.Defer
+	}
+	return GainOf(missed, eligible, deferred, e.o.Groups)
+}
+
+// gainOf returns the gain of a ranking of scope predicted-safe that retains r.
+func (e *evaluation) gainOf(r retention) Gain {
+	still, missed := r.shares(e.t.Inputs, e.isMissed), 0.0
+	for _, share := range still {
+		missed += share
+	}
+	s := e.report.Summary
+	eligible := e.t.Inputs - int(s.WithoutDeferral.CalledCritical)
+	const rounding = 1e-9
+	deferred, missedOf := e.t.Inputs-r.size(), int(math.Ceil(missed-rounding))
+	if e.groups == nil {
+		return NewGain(s.Missed, missedOf, deferred, eligible)
+	}
+	cases, most := e.groups.count(func(i int) bool { return e.isMissed(int32(i)) }, func(i int) float64 { return still[i] })
+	return counted(s.Missed, missedOf, deferred, eligible).byGroups(cases, most)
 }
 
 func counted(without, missed, deferred, eligible int) Gain {
