@@ -34,9 +34,9 @@ func missedOfClass(c eval.ClassMisses) string {
 
 // certificateSays says what this recording shows of a certificate.
 func (e *evaluation) certificateSays(c *eval.CertificateCheck) string {
-	text := "Its certificate (" + c.Kind
+	text := "The policy's certificate (" + c.Kind
 	if c.Confidence > 0 {
-		text += ", with " + document.RoundPercent(c.Confidence) + " confidence"
+		text += ", " + document.RoundPercent(c.Confidence) + " confidence"
 	}
 	var all []string
 	for _, b := range bounds(c) {

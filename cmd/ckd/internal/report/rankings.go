@@ -55,14 +55,12 @@ func (d *deferral) policyTable() *document.Table {
 	t := &document.Table{Caption: fmt.Sprintf("The paper's figures at %s coverage (%s)",
 		document.RoundPercent(d.report.Source.Coverage), inputsOf(d.scope))}
 	t.Says = "Critical FNR: missed of the critical inputs retained; it falls when correctly called critical inputs are kept from " +
-		"people, so that a lower one can miss more. Critical error: of those retained, not given their own class. Critical " +
-		"deferred: of all critical inputs, handed to people."
+		"people, so that a lower one can miss more. Critical error: of those retained, not given their own class."
 	resampled := d.resampled()
 	return fill(t, d.byPaper(), d.paperNames, []column{
 		{"critical FNR", true, func(r *eval.Row) any { return document.Share(r.CriticalFNR) }},
 		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalFNR) }},
 		{"missed of retained", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, r.CriticalRetained} }},
-		{"critical deferred", true, func(r *eval.Row) any { return document.Share(r.CriticalDeferredShare) }},
 		{"critical error", true, func(r *eval.Row) any { return document.Share(r.CriticalError) }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
 		{"macro-F1", true, func(r *eval.Row) any { return document.Number(r.MacroF1) }},

@@ -233,20 +233,24 @@ func distinct(rows ...*eval.Row) (all []*eval.Row) {
 
 // rowName names a ranking with the inputs that it may send.
 func (e *evaluation) rowName(row *eval.Row) string {
-	name := row.Name
+	name := ruleName(row.Name)
+	for _, other := range e.rows(row.Scope) {
+		if other.SameAs == row.Name && !isPolicy(other.Name) {
+			name += " = " + ruleName(other.Name)
+		}
+	}
+	if !e.byRisk || e.budgetScope() == policy.PredictedSafe {
+		return name
+	}
+	return name + ", " + inputsOf(row.Scope)
+}
+
+// ruleName returns the name of a ranking for tables and legends.
+func ruleName(name string) string {
 	if name == string(policy.AnyCritical) {
-		name = "the paper's rule"
+		return plain(name)
 	}
-	if !e.byRisk {
-		return name
-	}
-	if row.Scope == policy.PredictedSafe && e.budgetScope() == row.Scope {
-		return name
-	}
-	if row.Scope == policy.PredictedSafe {
-		return name + ", inputs called safe"
-	}
-	return name + ", any input"
+	return name
 }
 
 // rests says what the lead rests on, the most important first: what does not fit is left out.
