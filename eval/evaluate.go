@@ -104,6 +104,7 @@ func Evaluate(ctx context.Context, t *Table, labels []int, o Options) (*Report, 
 	if o.Policy != nil {
 		e.report.Policy = e.operatingPoint()
 	}
+	e.report.Gain = e.ruleGain()
 	e.notes()
 	return e.report, nil
 }
@@ -170,6 +171,8 @@ type evaluation struct {
 	report   *Report
 	// tied has, for each row, the largest number of inputs that share one key.
 	tied []int
+	// gains has the gain of each row of scope predicted-safe.
+	gains []Gain
 }
 
 func (e *evaluation) summarise() {
@@ -195,13 +198,16 @@ func (e *evaluation) rank(ctx context.Context) error {
 	rankings := make([]*ranking, len(candidates)) // kept without their keys
 	counted := make([][coverages + 1]counts, len(candidates))
 	rows, curves := make([]Row, len(candidates)), make([]Curve, len(candidates))
-	e.tied = make([]int, len(candidates))
+	e.tied, e.gains = make([]int, len(candidates)), make([]Gain, len(candidates))
 	inputs := once(e.outcomes)
 	err := concurrently(ctx, len(candidates), func(r int) {
 		candidate := candidates[r]()
 		e.grid.walk(candidate.order, candidate.ties, inputs, &counted[r])
 		rows[r], curves[r] = e.row(candidate, inputs, &counted[r])
 		e.tied[r] = largestTie(candidate)
+		if candidate.Scope == policy.PredictedSafe {
+			e.gains[r] = e.gainOf(candidate.retain(int(e.grid.cuts[e.grid.requested])))
+		}
 		candidate.Key = nil
 		rankings[r] = candidate
 	})

@@ -45,7 +45,7 @@ func (e *evaluation) notesOnGroups() {
 	e.note("The %d inputs come in %d groups of at most %d, %d of them with critical inputs: resamples draw groups, and intervals and tests "+
 		"count groups.", e.t.Inputs, len(e.groups.members), most, critical)
 	if critical > 0 && critical < fewCritical {
-		e.note("Groups with critical inputs: only %d, so that critical figures are rough: look at their intervals.", critical)
+		e.note("Groups with critical inputs: only %d, so that critical figures are rough, as their intervals show.", critical)
 	}
 }
 
@@ -92,45 +92,39 @@ func (e *evaluation) notesOnCritical() {
 	s := e.report.Summary
 	switch {
 	case len(e.t.Spec.Critical) == 0:
-		e.note("No critical classes were given: critical figures are n/a, there are no scores that need them, no gates and no scope " +
-			"predicted-safe.")
+		e.note("No critical classes were given: critical figures are n/a, and what needs such classes is left out.")
 		return
 	case s.Critical == 0:
 		e.note("No input is of a critical class: critical figures are n/a.")
 		return
 	case s.Critical < fewCritical:
-		e.note("Only %d inputs are of a critical class: critical figures are rough: look at their intervals.", s.Critical)
+		e.note("Only %d inputs are of a critical class: critical figures are rough, as their intervals show.", s.Critical)
 	}
-	if row, from := e.wobbles(); row != nil {
-		e.note("Up to a coverage of %.2f, %s (scope %s) retains fewer than %d critical inputs: critical FNR wobbles there, and its "+
-			"AUSC with it; the critical miss rate does not.", from, row.Name, row.Scope, fewRetained)
+	if from := e.wobbles(); from > 0 {
+		e.note("Below %.0f%% coverage too few critical inputs are left for the paper's critical FNR and AUSC to mean anything.", 100*from)
 	}
 }
 
-// wobbles returns the curve that retains few critical inputs up to the highest coverage, and that
-// coverage. It returns nil where every curve retains enough.
-func (e *evaluation) wobbles() (worst *Curve, upTo float64) {
-	for r := range e.report.Curves.Rows {
-		curve := &e.report.Curves.Rows[r]
-		if beyondPaper(curve.Name) { // its AUSC is not in the paper's tables
-			continue
-		}
+// wobbles returns the highest coverage at which a curve of the paper retains few critical inputs, 0
+// where every curve retains enough.
+func (e *evaluation) wobbles() (upTo float64) {
+	for _, curve := range e.report.Curves.Rows {
 		for c, n := range curve.CriticalRetained {
-			if at := e.report.Curves.Coverage[c]; n < fewRetained && at > upTo {
-				worst, upTo = curve, at
+			if n < fewRetained && !beyondPaper(curve.Name) {
+				upTo = max(upTo, e.report.Curves.Coverage[c])
 			}
 		}
 	}
-	return worst, upTo
+	return upTo
 }
 
 func (e *evaluation) notesOnScores() {
 	spec := e.t.Spec
 	if len(spec.Critical) > 0 && len(spec.Safe) == 0 {
-		e.note("No safe classes were given: there is no cbec, and no gate that falls back to it.")
+		e.note("No safe classes were given: there is no cross-boundary confusion, and no rule of the paper.")
 	}
 	if len(spec.Critical) > 0 && len(spec.Safe) > 0 && e.t.K == 2 {
-		e.note("With two classes cbec is the geometric mean of both C_k: it does not know which of them is critical.")
+		e.note("With two classes cross-boundary confusion is the geometric mean of both C_k: it does not know which of them is critical.")
 	}
 	var constant, tied []string
 	for s, column := range e.t.Scores {
@@ -139,7 +133,7 @@ func (e *evaluation) notesOnScores() {
 		}
 	}
 	for r, row := range e.report.Policies {
-		if row.Scope == policy.AllInputs && e.tied[r]*muchTied >= e.t.Inputs && !slices.Contains(constant, row.Name) {
+		if row.Scope == policy.AllInputs && e.tied[r] > 1 && e.tied[r]*muchTied >= e.t.Inputs && !slices.Contains(constant, row.Name) {
 			tied = append(tied, fmt.Sprintf("%s (%d inputs)", row.Name, e.tied[r]))
 		}
 	}
@@ -156,13 +150,13 @@ func (e *evaluation) notesOnScores() {
 func (e *evaluation) notesOnApproximation() {
 	t, s := e.t, e.report.Summary
 	if s.Factor != 1 {
-		e.note("With the sample variance of %d passes sum_c carries a factor %d/%d = %.3g over MI, which is part of the inflation.",
+		e.note("With the sample variance of %d passes the sum of contributions carries a factor %d/%d = %.3g over mutual information.",
 			t.Passes, t.Passes, t.Passes-1, s.Factor)
 	}
 	if t.Spec.Kind != decomp.Dirichlet {
 		if limit := decomp.SkewnessCap(t.Passes, t.Spec.Variance); limit <= e.o.Reliability {
 			e.note("%d passes cannot show a skewness above %.3g, and the reliability threshold is %v: "+
-				"every class is called reliable whatever it does, and no gate falls back.", t.Passes, limit, e.o.Reliability)
+				"every class is called reliable whatever it does, and the paper's rule never falls back.", t.Passes, limit, e.o.Reliability)
 		}
 	}
 	if s.Degenerate > 0 {

@@ -153,7 +153,7 @@ func (e *evaluation) differences() []string {
 	all := []string{}
 	p, t, was := e.o.Policy, e.t, e.o.Policy.Calibration.Recording
 	if was.PassesSHA256 != "" && strings.EqualFold(was.PassesSHA256, e.o.PassesSHA256) {
-		all = append(all, "this is the recording that the policy was calibrated on: it is no evidence")
+		all = append(all, "this is the recording that the policy was calibrated on")
 	}
 	if kind := kindOf(t.Spec.Kind); string(p.Kind) != kind {
 		all = append(all, fmt.Sprintf("its rows are read as %s, those of the policy are %s", kind, p.Kind))

@@ -189,11 +189,11 @@ func TestNotes(t *testing.T) {
 		{"no critical input", func(_ *eval.Table, labels []int, _ *eval.Options) { clear(labels) },
 			"No input is of a critical class"},
 		{"few critical inputs", nil, "Only 3 inputs are of a critical class"},
-		{"few retained", nil, "Up to a coverage of 1.00, entropy (scope all) retains fewer than 10 critical inputs"},
+		{"few retained", nil, "Below 100% coverage too few critical inputs"},
 		{"no safe set", func(t *eval.Table, _ []int, _ *eval.Options) { t.Spec.Safe = nil }, "No safe classes were given"},
 		{"constant", func(t *eval.Table, _ []int, _ *eval.Options) { t.Scores[decomp.MI] = all(5, 0.1) },
 			"The same value for every input: mi."},
-		{"factor", nil, "sample variance of 2 passes sum_c carries a factor 2/1 = 2"},
+		{"factor", nil, "carries a factor 2/1 = 2"},
 		{"cap", nil, "2 passes cannot show a skewness above 0, and the reliability threshold is 0.3"},
 		{"cap at the threshold", func(t *eval.Table, _ []int, o *eval.Options) { t.Passes, o.Reliability = 5, 0.8 },
 			"5 passes cannot show a skewness above 0.8"},
@@ -229,8 +229,8 @@ func TestNotesOnRecordings(t *testing.T) {
 		spec   decomp.Spec
 		note   string
 	}{
-		{"few retained", few, fewLabels, decomp.Spec{Critical: numbers(4)}, "Up to a coverage of 0.45, entropy (scope all)"},
-		{"two classes", two, twoLabels, decomp.Spec{Critical: []int{1}, Safe: []int{0}}, "With two classes cbec"},
+		{"few retained", few, fewLabels, decomp.Spec{Critical: numbers(4)}, "Below 45% coverage"},
+		{"two classes", two, twoLabels, decomp.Spec{Critical: []int{1}, Safe: []int{0}}, "With two classes cross-boundary confusion"},
 		{"ties", ties, tiesLabels, ctg, "Many inputs share one value of maxprob (527 inputs), cbec (528 inputs)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,7 +16,9 @@ type Report struct {
 	Signs   []passcheck.Sign `json:"signs"`
 	Source  Source           `json:"source"`
 	Summary Summary          `json:"summary"`
-	Classes []Class          `json:"classes"`
+	// Gain says whether the recording supports a policy: left out without critical classes.
+	Gain    *RuleGain `json:"gain,omitempty"`
+	Classes []Class   `json:"classes"`
 	// Matrix counts inputs as [true][predicted].
 	Matrix [][]int `json:"matrix"`
 

@@ -11,18 +11,21 @@ import (
 )
 
 const (
-	barDelay = time.Second            // how long a stage takes before its progress shows
-	barPause = 100 * time.Millisecond // between two drawings
+	barDelay  = time.Second            // how long a stage takes before its progress shows
+	barPause  = 100 * time.Millisecond // between two drawings
+	lineDelay = 2 * time.Second        // how long all work takes before a line shows
+	linePause = 10 * time.Second       // between two lines
 )
 
-// stageBars shows the progress of each stage of some work on one line of standard error, where that is
-// a terminal. Many goroutines may call its methods.
+// stageBars shows the progress of each stage of some work on standard error: in place on a terminal,
+// elsewhere by a line now and then. Many goroutines may call its methods.
 type stageBars struct {
 	ctx *cmdContext
 
 	mutex        sync.Mutex // guards the fields below
 	stage        string
 	began, drawn time.Time // of the stage; drawn is zero while nothing of it is shown
+	first, line  time.Time // of all stages; line is zero before the first line
 }
 
 // mover returns a function that moves the bar of a stage.
@@ -34,7 +37,43 @@ func (s *stageBars) mover(stage string) func(done, total int) {
 func (s *stageBars) update(stage string, done, total int) {
 	if isTerminal(s.ctx.Stderr) {
 		s.draw(time.Now(), stage, done, total)
+		return
 	}
+	s.write(time.Now(), stage, done, total)
+}
+
+// during names a stage whose progress nobody counts, once it takes long. The function that it returns
+// ends the stage.
+func (s *stageBars) during(stage string) (end func()) {
+	said := make(chan struct{})
+	timer := time.AfterFunc(lineDelay, func() {
+		defer close(said)
+		fmt.Fprintf(s.ctx.Stderr, "ckd: %s ...\n", stage)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-said
+		}
+	}
+}
+
+// write writes a line of the stage, where it is time for one.
+func (s *stageBars) write(now time.Time, stage string, done, total int) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.first.IsZero() {
+		s.first = now
+	}
+	if now.Sub(s.first) < lineDelay || now.Sub(s.line) < linePause {
+		return
+	}
+	s.line = now
+	fmt.Fprintf(s.ctx.Stderr, "ckd: %s: %s\n", stage, progressOf(done, total))
+}
+
+// progressOf returns how much is done: "1 of 4 (25%)".
+func progressOf(done, total int) string {
+	return fmt.Sprintf("%d of %d (%d%%)", done, total, 100*int64(done)/int64(max(total, 1)))
 }
 
 func isTerminal(w io.Writer) bool {
@@ -53,7 +92,7 @@ func (s *stageBars) draw(now time.Time, stage string, done, total int) {
 		return
 	}
 	s.drawn = now
-	fmt.Fprintf(s.ctx.Stderr, "\r%s: %d of %d (%d%%)", stage, done, total, 100*int64(done)/int64(max(total, 1)))
+	fmt.Fprintf(s.ctx.Stderr, "\r%s: %s", stage, progressOf(done, total))
 }
 
 // end leaves the line of the stage. The caller holds mutex.

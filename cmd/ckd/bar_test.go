@@ -31,8 +31,19 @@ func TestBars(t *testing.T) {
 	if want := "\rlong: 2 of 4 (50%)\rlong: 4 of 4 (100%)\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
-	out.Reset()
-	if bars.update("not a terminal", 1, 1); out.Len() > 0 {
-		t.Errorf("%q, want nothing without a terminal", out.String())
+}
+
+// TestProgressLines expects no line of quick work, and one every ten seconds at most, where nothing is
+// drawn in place.
+func TestProgressLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	bars := stageBars{ctx: &cmdContext{Stderr: &out}}
+	now := time.Now()
+	for i, after := range []time.Duration{0, lineDelay / 2, lineDelay, lineDelay + linePause/2, lineDelay + linePause} {
+		bars.write(now.Add(after), "resampling", i, 4)
+	}
+	if want := "ckd: resampling: 2 of 4 (50%)\nckd: resampling: 4 of 4 (100%)\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

@@ -56,7 +56,7 @@ func (f *resultFlags) writeReport(w io.Writer, found *calibrate.Report) error {
 	if f.Format == "json" {
 		return writeJSON(w, found)
 	}
-	return writeDocument(w, report.Calibration(found, f.Out), f.Format)
+	return writeDocument(w, report.Calibration(found, f.Out), f.Format, true)
 }
 
 // atOut returns the policy that --out holds already, or nil. The file will be replaced, so it must

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
@@ -28,7 +30,7 @@ type evaluateCmd struct {
 type recordingCmd struct {
 	labelledFlags
 
-	Coverage    *float64 `placeholder:"C" help:"The share of inputs retained in the figures at one coverage. Default 0.8."`
+	Coverage    *float64 `placeholder:"C" help:"The share of inputs retained in the figures at one coverage. Default: what the policy retains, without one 0.8."`
 	Reviews     *float64 `name:"reviews-per-1000" placeholder:"N" help:"How many of 1000 inputs people can review, in place of a coverage. With --critical-calls reviewed it is all their reviews, and critical calls use up part of it."`
 	Reliability *float64 `name:"reliability-threshold" placeholder:"X" help:"Skewness up to which C_k is trusted. Default 0.3, or the policy's."`
 	Bootstrap   int      `default:"200" placeholder:"N" help:"Resamples for intervals; 0 for none. (${default})"`
@@ -38,15 +40,17 @@ type recordingCmd struct {
 
 	Groups string `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Resamples draw groups; intervals and tests count groups."`
 
-	Title  string `placeholder:"TEXT" help:"Title of the report as table or html. Default: it names the file of passes."`
+	Full   bool   `help:"Print every table as text. Default: one screen of what to decide by."`
+	Title  string `placeholder:"TEXT" help:"Title of the report with --full or as html. Default: it names the file of passes."`
 	Format string `enum:"table,json,html" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
 
 // Help is the long text of ckd evaluate --help.
 func (*recordingCmd) Help() string {
-	return `Prints what a labelled recording says of the model, of every deferral score and of a policy: what is missed, at
-which number of reviews, and all the tables of the paper.
+	return `Prints on one screen what a labelled recording says of the model, of simple scores and of a policy: how many critical
+inputs are missed, at which number of reviews, and whether the recording can support a policy at all. --full prints
+every table, those of the paper included.
 
     ckd evaluate --passes mc_predictions.npy --labels y_true.npy --classes 0,1,2,3 --critical 2,3
     ckd evaluate --passes FILE.npy --labels FILE.npy --policy deploy/policy --format html --out report.html
@@ -92,7 +96,7 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 		return err
 	}
 	o := eval.Options{
-		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold, Coverage: 0.8,
+		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold,
 		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),
 		Bootstrap:     c.Bootstrap, Seed: c.Seed,
 		Policy: model, PassesSHA256: rec.passesFile.SHA256,
@@ -127,38 +131,59 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	if c.Format == "json" {
 		return writeJSON(w, r)
 	}
-	d, err := report.Evaluation(r, t, rec.labels, c.Title)
+	d, err := report.Evaluation(r, t, rec.labels, report.Given{Title: c.Title, Recording: c.given(), Policy: c.Policy})
 	if err != nil {
 		return err
 	}
-	return writeDocument(w, d, c.Format)
+	return writeDocument(w, d, c.Format, c.Full)
 }
 
-// evaluate decomposes a recording, decides on it if there is a policy, and returns the report.
+// given returns the flags that name the recording, as ckd calibrate takes them.
+func (c *recordingCmd) given() [][2]string {
+	return slices.DeleteFunc([][2]string{
+		{"--passes", c.Passes}, {"--labels", c.Labels}, {"--groups", c.Groups}, {"--policy", c.Policy},
+		{"--classes", strings.Join(c.Classes, ",")}, {"--critical", strings.Join(c.Critical, ",")},
+	}, func(flag [2]string) bool { return flag[1] == "" })
+}
+
+// evaluate decomposes a recording, decides on it if there is a policy, and returns the report. Without a
+// coverage or reviews it takes the coverage of the policy, so that all rules have the same reviews.
 func evaluate(ctx *cmdContext, recording eval.Recording, spec decomp.Spec, o eval.Options) (*eval.Table, *eval.Report, error) {
-	t, err := newTable(ctx, recording, spec)
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
+	t, err := eval.NewTable(ctx.Ctx, recording, spec, bars.mover("decomposing"))
 	if err != nil {
 		return nil, nil, err
 	}
-	bars := stageBars{ctx: ctx}
-	defer bars.stop()
 	if o.Policy != nil {
 		if o.Decisions, err = eval.Decide(ctx.Ctx, recording, o.Policy, bars.mover("deciding")); err != nil {
 			return nil, nil, err
 		}
 	}
+	if o.Coverage == 0 && o.Reviews == 0 {
+		o.Coverage = coverageOf(o)
+	}
 	o.Progress = bars.mover("resampling")
 	labels := recording.Labels
 	recording = eval.Recording{} // its passes are garbage now
+	defer bars.during("ranking inputs")()
 	r, err := eval.Evaluate(ctx.Ctx, t, labels, o)
 	return t, r, err
 }
 
-// newTable decomposes a recording, and shows a bar if that takes long.
-func newTable(ctx *cmdContext, recording eval.Recording, spec decomp.Spec) (*eval.Table, error) {
-	bars := stageBars{ctx: ctx}
-	defer bars.stop()
-	return eval.NewTable(ctx.Ctx, recording, spec, bars.mover("decomposing"))
+// coverageOf returns the share of inputs that a policy retains; 0.8 without a policy, or for one that
+// retains nothing or everything.
+func coverageOf(o eval.Options) float64 {
+	retained := 0
+	for _, d := range o.Decisions {
+		if d.Action == policy.Retain {
+			retained++
+		}
+	}
+	if retained == 0 || retained == len(o.Decisions) {
+		return 0.8
+	}
+	return float64(retained) / float64(len(o.Decisions))
 }
 
 // software returns the name and version of this program, for reports.
@@ -178,12 +203,17 @@ func interrupted(ctx *cmdContext, err error) error {
 	return err
 }
 
-// writeDocument writes a report in the format "html" or, for any other, as plain text.
-func writeDocument(w io.Writer, d *document.Document, format string) error {
-	if format == "html" {
+// writeDocument writes a report in the format "html" or, for any other, as plain text: its screen
+// alone, or the whole.
+func writeDocument(w io.Writer, d *document.Document, format string, full bool) error {
+	switch {
+	case format == "html":
 		return document.HTML(w, d)
+	case full:
+		return document.Text(w, d)
 	}
-	return document.Text(w, d)
+	_, err := d.Screen.WriteTo(w)
+	return err
 }
 
 func writeJSON(w io.Writer, report any) error {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
-	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
 )
 
@@ -21,6 +20,7 @@ type oodCmd struct {
 	Classes []string `placeholder:"NAME" help:"Names of the classes, in order. Default 0,1,..."`
 	rowFlags
 
+	Full   bool   `help:"Print every table as text. Default: one screen of what to decide by."`
 	Format string `enum:"table,json" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
@@ -68,7 +68,7 @@ func (c *oodCmd) write(ctx *cmdContext, w io.Writer, paths []string) error {
 	if c.Format == "json" {
 		return writeJSON(w, r)
 	}
-	return document.Text(w, report.OOD(r))
+	return writeDocument(w, report.OOD(r), c.Format, c.Full)
 }
 
 // disentangleCmd compares recordings of models trained under label noise.
@@ -76,6 +76,7 @@ type disentangleCmd struct {
 	Levels []levelFile `required:"" name:"level" sep:"none" placeholder:"LEVEL=FILE" help:"Passes of the model trained under this level of label noise. Repeat it; the lowest level is the baseline."`
 	rowFlags
 
+	Full   bool   `help:"Print every table as text. Default: one screen of what to decide by."`
 	Format string `enum:"table,json" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
@@ -152,7 +153,7 @@ func (c *disentangleCmd) write(ctx *cmdContext, w io.Writer, paths []string) err
 	if c.Format == "json" {
 		return writeJSON(w, r)
 	}
-	return document.Text(w, report.Disentanglement(r))
+	return writeDocument(w, report.Disentanglement(r), c.Format, c.Full)
 }
 
 // readTables decomposes recordings of the same classes, one at a time: a table is much smaller than
@@ -166,6 +167,8 @@ func readTables(ctx *cmdContext, rows *rowFlags, paths []string) ([]*eval.Table,
 		}
 	}
 	tables := make([]*eval.Table, len(paths))
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
 	for i, path := range paths {
 		passes, err := rows.read(ctx, path, nil)
 		if err != nil {
@@ -176,7 +179,7 @@ func readTables(ctx *cmdContext, rows *rowFlags, paths []string) ([]*eval.Table,
 		}
 		recording := evalRecording(passes)
 		recording.Sort(nil)
-		if tables[i], err = newTable(ctx, recording, rows.spec(passes.K)); err != nil {
+		if tables[i], err = eval.NewTable(ctx.Ctx, recording, rows.spec(passes.K), bars.mover("decomposing "+path)); err != nil {
 			return nil, nil, err
 		}
 		warn(ctx, path, tables[i].Signs)

@@ -98,6 +98,7 @@ func unlaidFlags(passes, labels, policyFile string) *labelledFlags {
 
 // readRecording reads the passes, and the labels if a file is named. model may be nil.
 func (c *labelledFlags) readRecording(ctx *cmdContext, model *policy.Policy) (*labelledRecording, error) {
+	defer (&stageBars{ctx: ctx}).during("reading " + c.Passes)()
 	var l labelledRecording
 	var err error
 	if l.passes, err = c.open(c.Passes, model); err != nil {

@@ -63,7 +63,7 @@ func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
 	if c.Format == "json" {
 		return writeJSON(ctx.Stdout, found)
 	}
-	return writeDocument(ctx.Stdout, report.Plan(found, model.Name, rec.passesFile), c.Format)
+	return writeDocument(ctx.Stdout, report.Plan(found, model.Name, rec.passesFile), c.Format, true)
 }
 
 // planFor plans the audits of a policy by what it decides on a labelled recording.

@@ -56,6 +56,7 @@ func (f *rowFlags) spec(k int) decomp.Spec {
 // read reads the passes of a file, and prints how it read them. If model is not nil, it says what
 // the rows are.
 func (f *rowFlags) read(ctx *cmdContext, path string, model *policy.Policy) (*record.Passes, error) {
+	defer (&stageBars{ctx: ctx}).during("reading " + path)()
 	passes, err := f.open(path, model)
 	if err != nil {
 		return nil, err

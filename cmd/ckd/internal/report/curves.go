@@ -13,7 +13,7 @@ import (
 // riskFigure draws the risk over coverage, and below it the inputs that the risk is a share of.
 func (d *deferral) riskFigure() *document.Figure {
 	f := &document.Figure{
-		Title: fmt.Sprintf("Critical inputs missed, as a share of those retained, at every coverage (scope %s)", d.scope),
+		Title: fmt.Sprintf("Critical inputs missed, as a share of those retained, at every coverage (%s)", inputsOf(d.scope)),
 		Says:  d.riskSays(),
 		How: "Coverage is the share of inputs that the model decides alone: at the right end nobody reviews, towards the " +
 			"left more goes to people. Lower is better. Where the lower panel is near zero, the curve above it rests on a " +
@@ -22,7 +22,7 @@ func (d *deferral) riskFigure() *document.Figure {
 	}
 	above, below := "missed of retained critical", "critical retained"
 	if !d.byRisk {
-		f.Title = fmt.Sprintf("Errors, as a share of the inputs retained, at every coverage (scope %s)", d.scope)
+		f.Title = fmt.Sprintf("Errors, as a share of the inputs retained, at every coverage (%s)", inputsOf(d.scope))
 		above, below = "errors of retained", "retained"
 	}
 	steady, most := 0.0, 1.0 // the highest risk of enough inputs, and the most inputs

@@ -11,35 +11,40 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// deferral makes the section about what deferral does in one scope.
+// deferral makes the figures and tables of one scope.
 type deferral struct {
 	*evaluation
 	scope policy.Scope
 	lines []line
 }
 
-func deferralSection(e *evaluation, scope policy.Scope) document.Section {
-	d := &deferral{evaluation: e, scope: scope, lines: lines(e, scope)}
-	intro := "Any input may go to a person, those first whose score is highest."
-	if scope == policy.PredictedSafe {
-		intro = "Inputs that the model already calls critical are not deferred: they cannot be missed. People look at the " +
-			"others, those first whose score is highest."
-		switch e.report.Source.CriticalCalls {
-		case eval.Reviewed:
-			intro += " Critical calls are reviewed anyway and count as reviews."
-		case eval.ActedOn:
-			intro += " Critical calls are acted on without a look."
-		default:
-			intro += " This is right only where critical calls are acted on without a look."
-		}
-	}
-	s := document.NewSection("deferral-"+string(scope), fmt.Sprintf("What deferral does (scope %s)", scope), intro)
-	if e.byRisk {
-		s.Parts = document.NewSection("", "", "", d.missesFigure(), d.missesTable(), d.classTable()).Parts
-	} else {
+// deferralSection shows what review saves: the curve and the rankings, the model alone first.
+func deferralSection(e *evaluation) document.Section {
+	s := document.NewSection("deferral", "What review saves", "")
+	if !e.byRisk {
+		d := &deferral{evaluation: e, scope: policy.AllInputs, lines: lines(e, policy.AllInputs)}
 		s.Parts = document.NewSection("", "", "", d.riskFigure(), d.errorsTable()).Parts
+		return s
 	}
+	s.Intro = "Any input may go to people, or only those called safe: an input called critical cannot be missed. " + e.callsSay()
+	s.Parts = document.NewSection("", "", "", e.missesFigure()).Parts
+	for _, scope := range e.scopes() {
+		d := &deferral{evaluation: e, scope: scope}
+		s.Parts = append(s.Parts, document.NewSection("", "", "", d.missesTable()).Parts...)
+	}
+	s.Parts = append(s.Parts, document.NewSection("", "", "", e.classMisses()).Parts...)
 	return s
+}
+
+// callsSay says what happens to critical calls that are kept.
+func (e *evaluation) callsSay() string {
+	switch e.report.Source.CriticalCalls {
+	case eval.Reviewed:
+		return "Critical calls are reviewed anyway and count as reviews."
+	case eval.ActedOn:
+		return "Critical calls are acted on without a look."
+	}
+	return "To leave these alone is right only where critical calls are acted on."
 }
 
 // line is a ranking that the figures of a scope show.
@@ -139,11 +144,20 @@ func (e *evaluation) lineName(row *eval.Row) string {
 }
 
 // plain returns the name of a ranking for sentences.
-func plain(name string) string {
-	if name == mi {
-		return "mutual information"
-	}
-	return name
+func plain(name string) string { return cmp.Or(plainNames[name], name) }
+
+var plainNames = map[string]string{
+	mi:                         "mutual information",
+	"maxprob":                  "largest probability",
+	"p_critical":               "summed critical probability",
+	"c_crit_max":               "the largest critical C_k",
+	"c_crit_sum":               "the sum of critical C_k",
+	"cbec":                     "cross-boundary confusion",
+	"ova_mi":                   "one-against-rest mutual information",
+	"eu_var":                   "total variance",
+	"var_crit":                 "the largest critical variance",
+	"eu_var_crit":              "total critical variance",
+	string(policy.AnyCritical): "the paper's rule",
 }
 
 // alone returns the name of a ranking for sentences that hold it against mutual information.
@@ -151,7 +165,7 @@ func alone(name string) string {
 	if name == mi {
 		return "mutual information alone"
 	}
-	return name
+	return plain(name)
 }
 
 // missedOf returns the critical inputs missed of those retained: "32 of 364 (8.8%)".

@@ -169,8 +169,8 @@ func signatureTable(e *evaluation) *document.Table {
 	t := &document.Table{
 		Caption:     "Signatures of every true and predicted class",
 		Says:        "Mean contributions in nats. The errors that matter most come first, right predictions last.",
-		Head:        []string{"true", "predicted", "kind", "inputs", "MI (nats)"},
-		TextColumns: 3,
+		Head:        []string{"true", "predicted", "kind", "dominant", "inputs", "MI (nats)"},
+		TextColumns: 4,
 		Closed:      true,
 	}
 	if len(all) > mostRows {
@@ -183,18 +183,16 @@ func signatureTable(e *evaluation) *document.Table {
 			t.Head = append(t.Head, c.Name)
 		}
 	}
-	t.Head = append(t.Head, "dominant")
 	if !few {
 		t.Head = append(t.Head, "its contribution")
 	}
 	for _, s := range all {
-		cells := []any{s.True, s.Predicted, kindWords[kindOf(e, s)], s.N, document.Number(s.MI)}
+		cells := []any{s.True, s.Predicted, kindWords[kindOf(e, s)], s.Dominant, s.N, document.Number(s.MI)}
 		if few {
 			for _, c := range s.C {
 				cells = append(cells, document.Number(c))
 			}
 		}
-		cells = append(cells, s.Dominant)
 		if !few {
 			cells = append(cells, document.Number(slices.Max(s.C)))
 		}

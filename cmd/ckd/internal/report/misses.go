@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
@@ -12,35 +13,30 @@ import (
 )
 
 // missesFigure draws the critical inputs missed against the reviews that people do, and below them
-// the inputs that are called critical and kept.
-func (d *deferral) missesFigure() *document.Figure {
-	best := d.fewest(d.scope)
-	if best == nil {
-		return nil
-	}
+// the critical calls that nobody looks at.
+func (e *evaluation) missesFigure() *document.Figure {
+	r := e.rule()
 	f := &document.Figure{
-		Title: fmt.Sprintf("Critical inputs missed against reviews (scope %s)", d.scope),
-		Says:  d.missesSay(best),
-		How: "At the left end nobody reviews; towards the right more goes to people. Lower is better. The lower panel shows what goes " +
-			"out on the model's word as critical.",
+		Title: "Critical inputs missed against reviews",
+		Says: fmt.Sprintf("At %s %s misses %s of %s; without review %s are missed.", reviews(r.at), r.name,
+			document.Count(r.at.CriticalMissed), document.Noun(e.report.Summary.Critical, "critical input"), document.Count(e.report.Summary.Missed)),
+		How: "At the left end nobody reviews. Lower is better. The lower panel shows what goes out on the model's word as critical.",
 	}
-	reviewed := "Reviews are the inputs deferred."
-	if d.report.Source.CriticalCalls == eval.Reviewed {
-		reviewed = "Reviews are the inputs deferred, and those called critical that are kept."
+	if r.gain == nil {
+		f.Says = fmt.Sprintf("Without review %s are missed.", document.Noun(e.report.Summary.Missed, "critical input"))
 	}
-	f.How += " " + reviewed
 	plots := []document.Plot{
 		{Height: 270, Y: document.Axis{Label: "critical inputs missed", Ticks: document.Ticks{About: 5, Unit: 1}}},
-		{Height: 205, Y: document.Axis{Label: "critical calls kept per 1,000", Ticks: document.Ticks{About: 3, Unit: 1}}},
+		{Height: 150, Y: document.Axis{Label: "critical calls kept per 1,000", Ticks: document.Ticks{About: 3, Unit: 1}}},
 	}
 	missed, called := 1.0, 1.0
-	for _, g := range d.missesLines(best) {
+	for _, g := range e.missesLines() {
 		l := g.line
 		var x, above, below []float64
-		for c := range d.report.Curves.Coverage {
-			x = append(x, d.reviews(l.curve, c))
+		for c := range e.report.Curves.Coverage {
+			x = append(x, e.reviews(l.curve, c))
 			above = append(above, float64(l.curve.CriticalMissed[c]))
-			below = append(below, d.thousand(l.curve.CalledCritical[c]))
+			below = append(below, e.thousand(l.curve.CalledCritical[c]))
 		}
 		missed, called = max(missed, slices.Max(above)), max(called, slices.Max(below))
 		plots[0].Lines = append(plots[0].Lines, document.Line{Stroke: l.stroke, X: x, Y: above})
@@ -50,13 +46,13 @@ func (d *deferral) missesFigure() *document.Figure {
 	plots[0].Y.Max, plots[1].Y.Max = document.RoundUp(missed, 5), document.RoundUp(called, 3)
 	for i := range plots {
 		plots[i].X = document.Axis{Max: 1000, Ticks: document.Ticks{About: 10, Unit: 1}}
-		plots[i].Upright(best.Per1000.Reviews, document.Stroke{Ink: document.Muted, Dash: document.MarkDotted, Width: 1})
+		plots[i].Upright(r.at.Per1000.Reviews, document.Stroke{Ink: document.Muted, Dash: document.MarkDotted, Width: 1})
 	}
 	plots[0].X.Ticks.Unnamed = true
 	plots[1].X.Label = "reviews per 1,000 inputs"
 	f.Plots = plots
 	f.Legend = append(f.Legend, document.Key{Mark: document.MarkThin, Ink: document.Muted,
-		Text: perThousand(best.Per1000.Reviews) + " reviews per 1,000 inputs"})
+		Text: perThousand(r.at.Per1000.Reviews) + " reviews per 1,000 inputs"})
 	return f
 }
 
@@ -80,39 +76,30 @@ type namedLine struct {
 	name string
 }
 
-// missesLines selects the rankings of the figure: those with the fewest misses in this scope and in
-// the other one, mutual information, p_critical and the given policy. Rankings that miss the same
-// everywhere share a line, which names them all.
-func (d *deferral) missesLines(best *eval.Row) []namedLine {
+// missesLines selects the rankings of the figure: the given policy, the best simple score among inputs
+// called safe, and mutual information, the paper's rule and the score of the fewest
+// misses. Rankings that miss the same everywhere share a line, which names them all.
+func (e *evaluation) missesLines() []namedLine {
 	var lines []line
 	add := func(row *eval.Row, s document.Stroke) {
 		if row == nil || slices.ContainsFunc(lines, func(l line) bool { return l.row == row }) {
 			return
 		}
-		if curve := d.curve(row.Scope, row.Name); curve != nil {
+		if curve := e.curve(row.Scope, row.Name); curve != nil {
 			lines = append(lines, line{row: row, curve: curve, stroke: s})
 		}
 	}
-	add(d.row(d.scope, "policy"), document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: widest})
-	add(best, document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2})
-	add(d.row(d.scope, mi), document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6})
-	add(d.row(d.scope, "p_critical"), document.Stroke{Ink: document.Purple, Dash: document.MarkDashDot, Width: 1.4})
-	add(d.row(d.scope, decomp.CCritMax.String()), document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2})
-	other := policy.PredictedSafe
-	if d.scope == policy.PredictedSafe {
-		other = policy.AllInputs
+	if p := e.report.Policy; p != nil {
+		add(e.row(p.Scope, "policy"), document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: widest})
 	}
-	add(d.fewest(other), document.Stroke{Ink: document.Green, Dash: document.MarkDotted, Width: 1.8})
+	add(e.simplest(), document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2})
+	add(e.row(e.budgetScope(), mi), document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6})
+	add(e.row(e.budgetScope(), string(policy.AnyCritical)), document.Stroke{Ink: document.Green, Dash: document.MarkDotted, Width: 1.8})
+	add(e.fewest(e.budgetScope()), document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2})
 
 	var named []namedLine
 	for _, l := range inSight(lines) {
-		name := d.lineName(l.row)
-		if l.row == best {
-			name += " (fewest of the scores at the coverage)"
-		}
-		if l.row.Scope != d.scope {
-			name += fmt.Sprintf(" (scope %s, fewest of its scores)", l.row.Scope)
-		}
+		name := e.rowName(l.row)
 		hidden := slices.IndexFunc(named, func(n namedLine) bool {
 			return slices.Equal(n.curve.CriticalMissed, l.curve.CriticalMissed) &&
 				slices.Equal(n.curve.CalledCritical, l.curve.CalledCritical)
@@ -126,68 +113,60 @@ func (d *deferral) missesLines(best *eval.Row) []namedLine {
 	return named
 }
 
-// missesSay says what the score with the fewest misses and mutual information miss.
-func (d *deferral) missesSay(best *eval.Row) string {
-	s := d.report.Summary
-	text := fmt.Sprintf("At %s per 1,000 inputs %s of %s are missed by %s", noun(best.Per1000.Reviews, "review"),
-		document.Count(best.CriticalMissed), document.Noun(s.Critical, "critical input"), d.withEqual(best))
-	if miRow := d.row(d.scope, mi); miRow != nil && miRow != best {
-		text += fmt.Sprintf("; by mutual information %s", document.Count(miRow.CriticalMissed))
-		if d.report.Source.CriticalCalls == eval.Reviewed && d.scope == policy.AllInputs {
-			text += fmt.Sprintf(" at %s", noun(miRow.Per1000.Reviews, "review"))
-		}
-	}
-	text += fmt.Sprintf(", without deferral %s.", document.Count(s.Missed))
-	fewer := slices.DeleteFunc(d.rankings(d.scope), func(row *eval.Row) bool { return row.CriticalMissed >= best.CriticalMissed })
-	if len(fewer) > 0 {
-		row := slices.MinFunc(fewer, d.byMisses)
-		text += fmt.Sprintf(" %s, which is no score, misses %s.", d.lineName(row), document.Count(row.CriticalMissed))
-	}
-	return text
-}
-
 // noun returns a count per 1,000 inputs with its noun.
 func noun(x float64, singular string) string { return perThousand(x) + " " + singular + "s" }
 
-// missesTable shows every ranking at the coverage of the report, the fewest missed first.
+// missesTable shows every ranking at the coverage of the report: the model alone, then simple scores,
+// then the others, the fewest missed first.
 func (d *deferral) missesTable() *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("Every ranking at %s (scope %s)", d.deferrals(), d.scope),
-		Says: "Critical miss rate: retained and missed, of all critical inputs. Four counts are per 1,000 inputs: deferred, called " +
-			"critical and kept, of these false, missed.",
-	}
-	several := len(d.report.Summary.WithoutDeferral.CriticalClasses) > 1
-	if several {
-		t.Says += fmt.Sprintf(" Worst class: the critical one of %d inputs or more with the highest critical miss rate.", eval.FewOfClass)
+		Caption: fmt.Sprintf("Every ranking at %s (%s)", d.deferrals(), inputsOf(d.scope)),
+		Says:    "Critical miss rate: missed and not reviewed, of all critical inputs. Critical calls kept, and false ones among them: per 1,000 inputs.",
 	}
 	reviewed := d.report.Source.CriticalCalls == eval.Reviewed
 	if reviewed {
 		t.Says += " Reviews are the deferred and the called critical."
 	}
-	if d.report.Policy != nil {
-		t.Says += " The row policy is the order of the given policy at this number of deferrals; at its own thresholds it defers " +
-			perThousand(d.report.Policy.Per1000.Deferred) + "."
+	if d.report.Policy != nil && math.Abs(d.report.Policy.Per1000.Deferred-1000*(1-d.report.Source.Coverage)) > 0.5 {
+		t.Says += " The policy is ranked at this number of deferrals; at its own thresholds it defers " + perThousand(d.report.Policy.Per1000.Deferred) + "."
 	}
 	all := d.report.Summary.Critical
-	rows := append(sorted(d.rankings(d.scope), d.byMisses),
-		&eval.Row{Name: "without deferral", Scope: d.scope, At: d.report.Summary.WithoutDeferral})
+	rows := append([]*eval.Row{{Name: "no review", Scope: d.scope, At: d.report.Summary.WithoutDeferral}},
+		sorted(d.rankings(d.scope), func(x, y *eval.Row) int { return cmp.Or(cmp.Compare(rank(x), rank(y)), d.byMisses(x, y)) })...)
 	return fill(t, rows, d.names, []column{
 		{"missed", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, all} }},
 		{"critical miss rate", true, func(r *eval.Row) any { return document.Share(r.CriticalMissRate) }},
 		{d.interval95(), true, func(r *eval.Row) any { return r.CriticalMissRateInterval }},
-		{"per 1,000: deferred", true, func(r *eval.Row) any { return perThousand(r.Per1000.Deferred) }},
 		{"reviews", reviewed, func(r *eval.Row) any { return perThousand(r.Per1000.Reviews) }},
-		{"called critical", true, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
-		{"of these false", true, func(r *eval.Row) any { return perThousand(r.Per1000.FalseCalls) }},
-		{"missed", true, func(r *eval.Row) any { return perThousand(r.Per1000.Missed) }},
-		{"worst class", several, func(r *eval.Row) any { return worstCell(r.At) }},
+		{"critical calls kept", true, func(r *eval.Row) any { return perThousand(r.Per1000.CalledCritical) }},
+		{"false ones", true, func(r *eval.Row) any { return perThousand(r.Per1000.FalseCalls) }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
 	})
 }
 
+// rank puts simple scores before others, and what is no score last.
+func rank(row *eval.Row) int {
+	score, isScore := decomp.ParseScore(row.Name)
+	switch {
+	case !isScore:
+		return 2
+	case slices.Contains(eval.SimpleScores, score):
+		return 0
+	}
+	return 1
+}
+
+// inputsOf says in words which inputs a scope lets go to people.
+func inputsOf(scope policy.Scope) string {
+	if scope == policy.PredictedSafe {
+		return "inputs called safe"
+	}
+	return "any input"
+}
+
 // errorsTable shows every ranking at the coverage where no input is critical.
 func (d *deferral) errorsTable() *document.Table {
-	t := &document.Table{Caption: fmt.Sprintf("Every ranking at %s (scope %s)", d.deferrals(), d.scope)}
+	t := &document.Table{Caption: fmt.Sprintf("Every ranking at %s", d.deferrals())}
 	return fill(t, sorted(d.rankings(d.scope), d.byMisses), d.names, []column{
 		{"retained", true, func(r *eval.Row) any { return r.Retained }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
@@ -197,42 +176,36 @@ func (d *deferral) errorsTable() *document.Table {
 	})
 }
 
-// classTable shows what is missed of each critical class, the worst first.
-func (d *deferral) classTable() *document.Table {
-	best := d.fewest(d.scope)
-	if best == nil {
+// classMisses shows what is missed of each critical class, the worst first. It returns nil of one
+// class, whose figures are the pooled ones.
+func (e *evaluation) classMisses() *document.Table {
+	r := e.rule()
+	if len(r.at.CriticalClasses) < 2 || r.gain == nil {
 		return nil
 	}
 	t := &document.Table{
-		Caption: fmt.Sprintf("Missed of each critical class at %s (scope %s)", d.deferrals(), d.scope),
-		Says:    fmt.Sprintf("%s Classes with fewer than %d inputs have counts alone.", d.intervalsAre(), eval.FewOfClass),
-		Head:    []string{"class", "inputs", "without deferral"}, TextColumns: 1,
+		Caption: "Missed of each critical class at " + reviews(r.at),
+		Says:    fmt.Sprintf("%s Classes with fewer than %d inputs have counts alone.", e.intervalsAre(), eval.FewOfClass),
+		Head:    []string{"class", "inputs", "without review"}, TextColumns: 1,
 	}
-	type of struct {
-		name string
-		at   eval.At
-	}
-	columns := []of{{plain(best.Name), best.At}}
-	if row := d.row(d.scope, mi); row != nil && row != best {
-		columns = append(columns, of{plain(mi), row.At})
-	}
-	if row := d.row(d.scope, "policy"); row != nil && row != best {
-		columns = append(columns, of{"policy", row.At})
+	columns := []namedAt{{r.name, r.at}}
+	if row := e.row(e.budgetScope(), mi); row != nil {
+		columns = append(columns, namedAt{e.rowName(row), row.At})
 	}
 	for _, c := range columns {
-		t.Head = append(t.Head, "missed by "+c.name, "rate", d.interval95())
+		t.Head = append(t.Head, "missed by "+c.name, "rate", e.interval95())
 	}
-	order := make([]int, len(best.CriticalClasses))
+	order := make([]int, len(r.at.CriticalClasses))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := best.CriticalClasses[a], best.CriticalClasses[b]
+		x, y := r.at.CriticalClasses[a], r.at.CriticalClasses[b]
 		return cmp.Or(ascending(-x.CriticalMissRate, -y.CriticalMissRate), cmp.Compare(y.Missed, x.Missed))
 	})
-	without := d.report.Summary.WithoutDeferral.CriticalClasses
+	without := e.report.Summary.WithoutDeferral.CriticalClasses
 	for _, i := range order {
-		c := best.CriticalClasses[i]
+		c := r.at.CriticalClasses[i]
 		cells := []any{c.Class, c.Inputs, nil}
 		if i < len(without) {
 			cells[2] = without[i].Missed
@@ -245,6 +218,12 @@ func (d *deferral) classTable() *document.Table {
 	}
 	t.Closed = len(t.Rows) > document.LongTable
 	return t
+}
+
+// namedAt holds the figures of a ranking with its name.
+type namedAt struct {
+	name string
+	at   eval.At
 }
 
 // rateCell returns the miss rate of a class, nothing for one with counts alone.

@@ -11,55 +11,6 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestFirstSentence says what scope predicted-safe would gain by what happens to critical calls.
-func TestFirstSentence(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name  string
-		calls eval.CriticalCalls
-		want  []string
-	}{
-		{"not said", "", []string{"misses 2 of 20 critical inputs, no fewer than the 1 of deferring any",
-			"nobody looks at the 3 critical calls, of which 0 are false", "right only where", "--critical-calls"}},
-		{"acted on", eval.ActedOn, []string{"nobody looks at the 3 critical calls", "each is acted on without a look"}},
-		{"reviewed", eval.Reviewed, []string{"People review critical calls here", "takes 375 reviews per 1,000 and misses 2 of 20",
-			"deferring any input takes 475 and misses 1", "the same number of reviews"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r, table, labels := byHand()
-			r.Source.CriticalCalls = c.calls
-			if c.calls == eval.Reviewed {
-				for i := range r.Policies {
-					r.Policies[i].Per1000.Reviews += r.Policies[i].Per1000.CalledCritical
-				}
-			}
-			d, err := Evaluation(r, table, labels, "Ward 7")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d.Title != "Ward 7" {
-				t.Errorf("title %q", d.Title)
-			}
-			for _, want := range c.want {
-				if !strings.Contains(d.Screen.Lead, want) {
-					t.Errorf("the first sentence lacks %q: %s", want, d.Screen.Lead)
-				}
-			}
-		})
-	}
-	t.Run("a gain", func(t *testing.T) {
-		r, table, labels := byHand()
-		r.Policies[4].CriticalMissed = 0
-		d, err := Evaluation(r, table, labels, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := "deferring only inputs called safe misses 0 of 20 critical inputs instead of 1;"; !strings.Contains(d.Screen.Lead, want) {
-			t.Errorf("the first sentence lacks %q: %s", want, d.Screen.Lead)
-		}
-	})
-}
-
 // TestNoCurveHidesAnother gives two rankings the same curve, and expects one line that names both.
 func TestNoCurveHidesAnother(t *testing.T) {
 	t.Parallel()
@@ -70,18 +21,18 @@ func TestNoCurveHidesAnother(t *testing.T) {
 			r.Curves.Rows[i].CriticalMissed[3] += float64(i)
 		}
 	}
-	d, err := Evaluation(r, table, labels, "")
+	d, err := Evaluation(r, table, labels, Given{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := d.Sections[1].Parts[0].(*document.Figure)
+	f := d.Sections[0].Parts[0].(*document.Figure)
 	var shared []string
 	for _, key := range f.Legend {
 		if strings.Contains(key.Text, "cbec") {
 			shared = append(shared, key.Text)
 		}
 	}
-	if len(shared) != 1 || !strings.Contains(shared[0], "the same curve: mi") {
+	if len(shared) != 1 || !strings.Contains(shared[0], "the same curve: mi, any input") {
 		t.Errorf("the legend says %q, expected one line for cbec and mi", shared)
 	}
 	if lines := len(f.Plots[0].Lines) - 1; lines != len(f.Legend)-1 { // one is the coverage
@@ -95,16 +46,16 @@ func TestOneRowForTheSameRanking(t *testing.T) {
 	t.Parallel()
 	r, table, labels := byHand()
 	r.Policies[2].SameAs = "c_crit_max" // cbec
-	d, err := Evaluation(r, table, labels, "")
+	d, err := Evaluation(r, table, labels, Given{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := d.Sections[1].Parts[1].(*document.Table).Rows
+	rows := d.Sections[0].Parts[1].(*document.Table).Rows
 	var names []any
 	for _, row := range rows {
 		names = append(names, row[0])
 	}
-	if want := []any{"c_crit_max = cbec", "policy", "mi", "without deferral"}; !slices.Equal(names, want) {
+	if want := []any{"no review", "mi", "c_crit_max = cbec", "policy"}; !slices.Equal(names, want) {
 		t.Errorf("rows %q, want %q", names, want)
 	}
 	e := &evaluation{report: r, byRisk: true}

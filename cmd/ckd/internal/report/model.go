@@ -9,7 +9,14 @@ import (
 
 // modelSection shows the model without deferral.
 func modelSection(e *evaluation) document.Section {
-	return document.NewSection("model", "The model without deferral", "", confusionMatrix(e), classTable(e))
+	return document.NewSection("model", "The model without review", e.accuracySays(), confusionMatrix(e), classTable(e))
+}
+
+// accuracySays says how often the model is right.
+func (e *evaluation) accuracySays() string {
+	s := e.report.Summary
+	return fmt.Sprintf("The model is right on %s of %s (%s).", document.Count(e.correct()), document.Noun(s.Inputs, "input"),
+		document.Percent(s.Accuracy))
 }
 
 // confusionMatrix counts true against predicted classes. It returns nil where the report has no
@@ -74,10 +81,10 @@ func classTable(e *evaluation) *document.Table {
 	t := &document.Table{
 		Caption: "Classification report",
 		Says: fmt.Sprintf("Accuracy %s, macro-F1 %s, quadratic weighted kappa %s (classes taken as grades in their order). "+
-			"Class uncertainty is the mean predictive entropy of the inputs of the class, in nats, and its share. "+
+			"Class uncertainty is the mean predictive entropy of the inputs of the class, in nats. "+
 			"Dominant: the share of inputs in which the class has the largest contribution.",
 			document.Percent(s.Accuracy), document.Decimal(s.MacroF1), document.Decimal(s.QWK)),
-		Head: []string{"class", "group", "inputs", "predicted", "precision", "recall", "F1", "class uncertainty", "share",
+		Head: []string{"class", "group", "inputs", "predicted", "precision", "recall", "F1", "class uncertainty",
 			"dominant in"},
 		TextColumns: 2,
 		Closed:      e.table.K > document.LongTable,
@@ -89,15 +96,14 @@ func classTable(e *evaluation) *document.Table {
 			dominant = document.Share(e.report.Dominant[k])
 		}
 		t.Add(c.Name, []string{"safe", "", "critical"}[group(c)], c.Support, c.Predicted, document.Number(c.Precision),
-			document.Number(c.Recall), document.Number(c.F1), document.Number(c.Uncertainty), document.Share(c.UncertaintyShare),
-			dominant)
+			document.Number(c.Recall), document.Number(c.F1), document.Number(c.Uncertainty), dominant)
 		for i, v := range []eval.Figure{c.Precision, c.Recall, c.F1} {
 			macro[i].add(v, 1)
 			weighted[i].add(v, float64(c.Support))
 		}
 	}
 	add := func(name string, of [3]average) {
-		t.Add(name, "", s.Inputs, s.Inputs, of[0].cell(), of[1].cell(), of[2].cell(), nil, nil, nil)
+		t.Add(name, "", s.Inputs, s.Inputs, of[0].cell(), of[1].cell(), of[2].cell(), nil, nil)
 	}
 	add("macro average", macro)
 	add("weighted average", weighted)

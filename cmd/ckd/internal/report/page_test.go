@@ -23,7 +23,7 @@ type page struct {
 // write writes a report as a page, and checks what holds for every page.
 func write(t *testing.T, r *eval.Report, table *eval.Table, labels []int) page {
 	t.Helper()
-	d, err := Evaluation(r, table, labels, "")
+	d, err := Evaluation(r, table, labels, Given{})
 	if err != nil {
 		t.Fatal(err)
 	}

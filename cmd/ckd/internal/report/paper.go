@@ -19,10 +19,10 @@ func paperSection(e *evaluation) document.Section {
 	for _, scope := range e.scopes() {
 		d := &deferral{evaluation: e, scope: scope, lines: lines(e, scope)}
 		if !e.byRisk {
-			s.Parts = append(s.Parts, document.NewSection("", "", "", d.areaTable()).Parts...)
+			s.Parts = append(s.Parts, document.NewSection("", "", "", d.errorAreaTable()).Parts...)
 			continue
 		}
-		s.Parts = append(s.Parts, document.NewSection("", "", "", d.riskFigure(), d.policyTable(), d.areaTable(), d.coverageTable(), d.pairwiseTable()).Parts...)
+		s.Parts = append(s.Parts, document.NewSection("", "", "", d.riskFigure(), d.policyTable(), d.areaTable(), d.errorAreaTable(), d.coverageTable(), d.pairwiseTable()).Parts...)
 	}
 	s.Parts = append(s.Parts, document.NewSection("", "", "", paperRuleTable(e)).Parts...)
 	return s

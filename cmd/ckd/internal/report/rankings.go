@@ -17,17 +17,27 @@ type column struct {
 	cell  func(*eval.Row) any
 }
 
-// fill fills a table with rankings.
+// fill fills a table with rankings. Neighbours whose figures are all alike share a row.
 func fill(t *document.Table, rows []*eval.Row, name func(*eval.Row) string, columns []column) *document.Table {
 	columns = slices.DeleteFunc(columns, func(c column) bool { return !c.shown })
 	t.Head, t.TextColumns = []string{"ranking"}, 1
 	for _, c := range columns {
 		t.Head = append(t.Head, c.head)
 	}
+	figures := func(cells []any) (texts []string) {
+		for _, cell := range cells[1:] {
+			texts = append(texts, document.Format(cell))
+		}
+		return texts
+	}
 	for _, row := range rows {
 		cells := []any{name(row)}
 		for _, c := range columns {
 			cells = append(cells, c.cell(row))
+		}
+		if last := len(t.Rows) - 1; last >= 0 && slices.Equal(figures(t.Rows[last]), figures(cells)) {
+			t.Rows[last][0] = fmt.Sprint(t.Rows[last][0], ", ", cells[0])
+			continue
 		}
 		t.Add(cells...)
 	}
@@ -42,22 +52,17 @@ func sorted(rows []*eval.Row, compare func(x, y *eval.Row) int) []*eval.Row {
 
 // policyTable shows every ranking at the coverage of the report, by the paper's figures.
 func (d *deferral) policyTable() *document.Table {
-	t := &document.Table{Caption: fmt.Sprintf("Every ranking at %s coverage (scope %s)",
-		document.RoundPercent(d.report.Source.Coverage), d.scope)}
+	t := &document.Table{Caption: fmt.Sprintf("The paper's figures at %s coverage (%s)",
+		document.RoundPercent(d.report.Source.Coverage), inputsOf(d.scope))}
 	t.Says = "Critical FNR: missed of the critical inputs retained; it falls when correctly called critical inputs are kept from " +
-		"people, so that a lower one can miss more. Critical error: of those retained, not given their own class. Critical " +
-		"deferred: of all critical inputs, handed to people."
+		"people, so that a lower one can miss more. Critical error: of those retained, not given their own class."
 	resampled := d.resampled()
 	return fill(t, d.byPaper(), d.paperNames, []column{
-		{"retained", true, func(r *eval.Row) any { return r.Retained }},
 		{"critical FNR", true, func(r *eval.Row) any { return document.Share(r.CriticalFNR) }},
 		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalFNR) }},
 		{"missed of retained", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, r.CriticalRetained} }},
-		{"critical deferred", true, func(r *eval.Row) any { return document.Share(r.CriticalDeferredShare) }},
 		{"critical error", true, func(r *eval.Row) any { return document.Share(r.CriticalError) }},
-		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.CriticalError) }},
 		{"accuracy", true, func(r *eval.Row) any { return document.Share(r.Accuracy) }},
-		{d.resampled95(), resampled, func(r *eval.Row) any { return within(r.BootstrapAt.Accuracy) }},
 		{"macro-F1", true, func(r *eval.Row) any { return document.Number(r.MacroF1) }},
 	})
 }
@@ -68,32 +73,42 @@ func within(i eval.Interval) any { return document.ShareInterval{float64(i.Low),
 // interval returns a bootstrap interval of a number as a cell.
 func interval(i eval.Interval) any { return document.NumberInterval{float64(i.Low), float64(i.High)} }
 
-// areaTable shows every ranking over all coverages.
+// areaTable shows the paper's area of every ranking over all coverages. It returns nil without
+// critical inputs.
 func (d *deferral) areaTable() *document.Table {
+	if !d.byRisk {
+		return nil
+	}
 	t := &document.Table{
-		Caption: fmt.Sprintf("Every ranking over all coverages (scope %s)", d.scope),
-		Says: "AUSC: area under a risk over coverage, trapezoids over 200 coverages. AURC and AUGRC: of the error rate, in " +
-			"expectation over ties. Lower is better.",
+		Caption: fmt.Sprintf("AUSC of critical FNR over all coverages (%s)", inputsOf(d.scope)),
+		Says: "Area under critical FNR over coverage, trapezoids over 200 coverages; lower is better. The risk is 0 where no critical " +
+			"input is retained, as in the paper; the area where defined leaves these coverages out for all rankings: " + d.definedRange() + ".",
 		Closed: true,
 	}
-	resampled := d.byRisk && d.resampled()
-	if d.byRisk {
-		t.Says += " Those of critical figures take a risk of 0 where no critical input is retained, as the paper does; the AUSC " +
-			"where defined leaves these coverages out for all rankings: " + d.definedRange() + ". Joint: area under the critical " +
-			"miss rate."
-	}
-	if resampled {
-		t.Says += " Mean, sd and interval are of the AUSC of critical FNR over the resamples. Wins: the share of resamples in " +
-			"which the AUSC where defined is the lowest of the scores, for other rankings lower than every score's."
+	if d.resampled() {
+		t.Says += " Mean, sd and intervals are over the resamples. Wins: the share of resamples in which the area where defined is the " +
+			"lowest of the scores, for other rankings lower than every score's."
 	}
 	return fill(t, d.byPaper(), d.paperNames, []column{
-		{"AUSC critical FNR", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalFNR) }},
-		{"mean", resampled, func(r *eval.Row) any { return document.Number(r.BootstrapPaper.Mean) }},
-		{"sd", resampled, func(r *eval.Row) any { return document.Number(r.BootstrapPaper.SD) }},
-		{d.resampled95(), resampled, func(r *eval.Row) any { return interval(r.BootstrapPaper) }},
-		{"where defined", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSC.CriticalFNR) }},
-		{d.resampled95(), resampled, func(r *eval.Row) any { return interval(r.Bootstrap.Interval) }},
-		{"wins", resampled, func(r *eval.Row) any { return document.Share(r.Bootstrap.WinShare) }},
+		{"AUSC", true, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalFNR) }},
+		{"mean", d.resampled(), func(r *eval.Row) any { return document.Number(r.BootstrapPaper.Mean) }},
+		{"sd", d.resampled(), func(r *eval.Row) any { return document.Number(r.BootstrapPaper.SD) }},
+		{d.resampled95(), d.resampled(), func(r *eval.Row) any { return interval(r.BootstrapPaper) }},
+		{"where defined", true, func(r *eval.Row) any { return document.Number(r.AUSC.CriticalFNR) }},
+		{d.resampled95(), d.resampled(), func(r *eval.Row) any { return interval(r.Bootstrap.Interval) }},
+		{"wins", d.resampled(), func(r *eval.Row) any { return document.Share(r.Bootstrap.WinShare) }},
+	})
+}
+
+// errorAreaTable shows the areas of errors over all coverages.
+func (d *deferral) errorAreaTable() *document.Table {
+	t := &document.Table{
+		Caption: fmt.Sprintf("Areas of errors over all coverages (%s)", inputsOf(d.scope)),
+		Says: "Lower is better. AUSC as above; AURC and AUGRC are of the error rate, in expectation over ties. Joint: under the critical " +
+			"miss rate.",
+		Closed: true,
+	}
+	return fill(t, d.byPaper(), d.paperNames, []column{
 		{"AUSC critical error", d.byRisk, func(r *eval.Row) any { return document.Number(r.AUSCPaper.CriticalError) }},
 		{"AUSC error rate", true, func(r *eval.Row) any { return document.Number(r.AUSC.ErrorRate) }},
 		{"AURC", true, func(r *eval.Row) any { return document.Number(r.AURC) }},
@@ -110,7 +125,7 @@ func (d *deferral) coverageTable() *document.Table {
 	}
 	all := d.report.Summary.Critical
 	t := &document.Table{
-		Caption: fmt.Sprintf("Critical inputs missed / retained, by coverage (scope %s)", d.scope),
+		Caption: fmt.Sprintf("Critical inputs missed / retained, by coverage (%s)", inputsOf(d.scope)),
 		Says: fmt.Sprintf("Their quotient is critical FNR, n/a where none is retained; what is missed over all %s is the critical "+
 			"miss rate.", document.Noun(all, "critical input")),
 		Head: []string{"ranking"}, TextColumns: 1, Closed: true,
@@ -149,7 +164,7 @@ func nearest(values []float64, x float64) int {
 // resamples.
 func (d *deferral) pairwiseTable() *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("How often the row's AUSC of critical FNR is lower than the column's (scope %s)", d.scope),
+		Caption: fmt.Sprintf("How often the row's AUSC of critical FNR is lower than the column's (%s)", inputsOf(d.scope)),
 		Says: "The share of resamples, in percent, over the coverages where both are defined. Near 100, the row is the better one " +
 			"whatever the draw of inputs; near 50, the recording cannot tell.",
 		Head: []string{"row lower than"}, TextColumns: 1, Closed: true,

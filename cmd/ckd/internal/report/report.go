@@ -12,10 +12,19 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
+// Given says what a person gave beside the recording.
+type Given struct {
+	// Title of the document. Empty for one that names the file of the passes.
+	Title string
+	// Recording has the flags that name the recording and its classes, each with its value, for the
+	// command to run next. Policy is the path of the policy's file.
+	Recording [][2]string
+	Policy    string
+}
+
 // Evaluation returns the report r of the table t as a document. The inputs of the table have the true
-// classes labels. An empty title takes one that names the file of the passes. It returns an error if
-// report, table and labels do not fit together.
-func Evaluation(r *eval.Report, t *eval.Table, labels []int, title string) (*document.Document, error) {
+// classes labels. It returns an error if report, table and labels do not fit together.
+func Evaluation(r *eval.Report, t *eval.Table, labels []int, given Given) (*document.Document, error) {
 	switch {
 	case len(r.Classes) != t.K:
 		return nil, fmt.Errorf("report: %d classes, expected the %d of the table", len(r.Classes), t.K)
@@ -23,17 +32,15 @@ func Evaluation(r *eval.Report, t *eval.Table, labels []int, title string) (*doc
 		return nil, fmt.Errorf("report: %d labels, expected one for each of the %d inputs", len(labels), t.Inputs)
 	}
 	e := &evaluation{
-		report: r, table: t, labels: labels,
+		report: r, table: t, labels: labels, given: given,
 		classes: newClasses(r.Classes), byRisk: r.Summary.Critical > 0,
 	}
 	d := &document.Document{
-		Title: cmp.Or(title, titled("Evidence for deferral", r.Source.Passes)), Screen: screen(e), Notes: r.Notes, Words: words(e),
+		Title: cmp.Or(given.Title, titled("Evidence for deferral", r.Source.Passes)), Screen: screen(e), Notes: r.Notes, Words: words(e),
 	}
+	d.Sections = append(d.Sections, deferralSection(e))
 	if r.Policy != nil {
 		d.Sections = append(d.Sections, policySection(e))
-	}
-	for _, scope := range e.scopes() {
-		d.Sections = append(d.Sections, deferralSection(e, scope))
 	}
 	d.Sections = append(d.Sections, modelSection(e), trustSection(e), diagnosisSection(e), paperSection(e), sourceSection(e))
 	return d, nil
@@ -52,6 +59,7 @@ type evaluation struct {
 	report  *eval.Report
 	table   *eval.Table
 	labels  []int
+	given   Given
 	classes *classes
 	// byRisk is set where there are critical inputs. Rankings are then judged by what they miss, else
 	// by errors of any kind.

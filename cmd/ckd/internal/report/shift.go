@@ -12,10 +12,7 @@ import (
 
 // OOD returns a comparison of known and foreign inputs as a document.
 func OOD(r *eval.OODReport) *document.Document {
-	d := &document.Document{Title: "Known against foreign inputs", Notes: r.Notes}
-	if r.Seeds > 1 {
-		d.Screen.Lead = fmt.Sprintf("Figures are means over %d seeds ± their standard deviation.", r.Seeds)
-	}
+	d := &document.Document{Title: "Known against foreign inputs", Notes: r.Notes, Screen: oodScreen(r)}
 	inputs := &document.Table{Caption: "Inputs and passes", Head: []string{"seed", "known", "passes", "foreign", "passes"}, TextColumns: 1}
 	for s := range r.Seeds {
 		id, ood := r.Summary.ID[s], r.Summary.OOD[s]
@@ -31,18 +28,59 @@ func OOD(r *eval.OODReport) *document.Document {
 	return d
 }
 
-// oodScores shows how well each score tells foreign inputs from known ones.
-func oodScores(r *eval.OODReport) *document.Table {
+// oodScreen says which score tells foreign inputs from known ones best.
+func oodScreen(r *eval.OODReport) document.Screen {
+	best := bestOOD(r)
+	known, foreign := 0, 0
+	for s := range r.Seeds {
+		known, foreign = known+r.Summary.ID[s].Inputs, foreign+r.Summary.OOD[s].Inputs
+	}
+	auroc := r.Scores[best].AUROC
+	says := "separates them well"
+	switch {
+	case !(auroc > 0.6):
+		says = "hardly separates them"
+	case auroc < 0.8:
+		says = "separates them in part"
+	}
+	t := &document.Table{Head: []string{"score", "AUROC", "mean known", "mean foreign"}, TextColumns: 1}
+	for _, name := range eval.OODScores {
+		f := r.Scores[name].OODFigures
+		sd, spread := spreader(r.Scores[name].SD)
+		t.Add(name, spread(f.AUROC, sd.AUROC), document.Short(f.MeanID), document.Short(f.MeanOOD))
+	}
+	s := document.Screen{
+		Lead: fmt.Sprintf("Of a foreign and a known input, %s is higher for the foreign one with a chance of %s (AUROC %.3f; 0.5 is chance): "+
+			"it %s. It is the best of five scores on these %s known and %s foreign inputs.", plain(best), document.Percent(auroc),
+			float64(auroc), says, document.Count(known), document.Count(foreign)),
+		Table: t,
+		Rests: []string{fmt.Sprintf("The foreign inputs are those given: others may look less foreign. %s each; scores in nats or probabilities.",
+			document.Noun(r.Summary.ID[0].Passes, "pass"))},
+		Next: []string{"To send unfamiliar inputs to people, calibrate a guard on mutual information: ckd calibrate --guard 0.02.",
+			"C_k and skewness of every class: --full."},
+	}
+	if r.Seeds > 1 {
+		s.Rests = append(s.Rests, fmt.Sprintf("Figures are means over %d seeds ± their standard deviation.", r.Seeds))
+	}
+	return s
+}
+
+// bestOOD returns the score of the highest AUROC.
+func bestOOD(r *eval.OODReport) string {
 	best := eval.OODScores[0]
 	for _, name := range eval.OODScores {
 		if r.Scores[name].AUROC > r.Scores[best].AUROC {
 			best = name
 		}
 	}
+	return best
+}
+
+// oodScores shows how well each score tells foreign inputs from known ones.
+func oodScores(r *eval.OODReport) *document.Table {
 	t := &document.Table{
-		Caption: "Scores",
-		Says: fmt.Sprintf("Higher means foreign. The highest AUROC is that of %s. A high ratio does not mean a good separation.",
-			best),
+		Caption:     "Scores",
+		Says:        "Higher means foreign. A high ratio does not mean a good separation.",
 		Head:        []string{"score", "AUROC", "ratio", "mean known", "mean foreign"},
 		TextColumns: 1,
 	}
@@ -160,7 +198,7 @@ func Disentanglement(r *eval.DisentangleReport) *document.Document {
 		ranks.Add("orthogonality of sum_c", document.Number(c.Orthogonality.SumC))
 	}
 	return &document.Document{
-		Title: "Aleatoric and epistemic uncertainty under label noise", Notes: r.Notes,
+		Title: "Aleatoric and epistemic uncertainty under label noise", Notes: r.Notes, Screen: noiseScreen(r, lower),
 		Sections: []document.Section{
 			document.NewSection("noise", "Label noise", "", levels),
 			document.NewSection("disentanglement", "Disentanglement",
@@ -171,6 +209,38 @@ func Disentanglement(r *eval.DisentangleReport) *document.Document {
 			shiftSource("ckd evaluate disentangle", r.Source.Software, r.Source.Kind, r.Source.Variance, r.Source.Passes...),
 		},
 	}
+}
+
+// noiseScreen says whether the sum of contributions or mutual information follows label noise less.
+func noiseScreen(r *eval.DisentangleReport, lower int) document.Screen {
+	last := r.Levels[len(r.Levels)-1]
+	s := document.Screen{
+		Table: &document.Table{Head: []string{"level", "aleatoric (nats)", "MI (nats)", "sum_c (nats)", "rel. MI", "rel. sum_c"}, TextColumns: 1},
+		Rests: []string{
+			fmt.Sprintf("Relative: the change of epistemic uncertainty over that of aleatoric, each as a share of its value at level %v. 0 is "+
+				"disentangled, 1 entangled; above %v, marked *, is substantial.", r.Levels[0].Level, entangled),
+			fmt.Sprintf("%s at each level, %s each.", document.Noun(last.Inputs, "input"), document.Noun(last.Passes, "pass")),
+		},
+		Next: []string{"Absolute ratios and rank correlations: --full."},
+	}
+	s.Lead = fmt.Sprintf("The sum of contributions follows label noise less than mutual information does at %d of %s.", lower,
+		document.Noun(len(r.Levels)-1, "level"))
+	if last.RRel != nil {
+		s.Lead += fmt.Sprintf(" At level %v, for each percent that aleatoric uncertainty changes, the sum changes by %s%% and mutual information "+
+			"by %s%%.", last.Level, document.Digits(math.Abs(last.RRel.SumC)), document.Digits(math.Abs(last.RRel.MI)))
+	}
+	shown := r.Levels
+	if most := 5; len(shown) > most { // the baseline, and the highest levels
+		shown = slices.Concat(shown[:1], shown[len(shown)-most+1:])
+	}
+	for _, l := range shown {
+		cells := []any{fmt.Sprint(l.Level), document.Short(l.Aleatoric), document.Short(l.Epistemic.MI), document.Short(l.Epistemic.SumC), nil, nil}
+		if l.RRel != nil {
+			cells[4], cells[5] = relative(l.RRel.MI), relative(l.RRel.SumC)
+		}
+		s.Table.Add(cells...)
+	}
+	return s
 }
 
 // relative returns |R_rel|, marked where it is substantial.

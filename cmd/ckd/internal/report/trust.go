@@ -56,7 +56,7 @@ func skewnessSays(e *evaluation) string {
 			document.Digits(least.Median), most.Class, document.Digits(most.Median)) + text
 	}
 	if e.classes.anyCritical {
-		text += fmt.Sprintf(" In %s some critical class is over the threshold, so that gate any-critical falls back.",
+		text += fmt.Sprintf(" In %s some critical class is over the threshold, so that the paper's rule falls back.",
 			document.Percent(s.FallbackShare))
 	}
 	return text

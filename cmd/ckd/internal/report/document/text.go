@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	nameWidth = 64 // columns that a table gives to a name
-	mostRows  = 40 // rows of a table in plain text
-	headWidth = 8  // columns up to which a head is not wrapped
+	nameWidth   = 64 // columns that a table gives to a name
+	leastWidth  = 24 // columns that a table leaves to names, or what is theirs of 60
+	mostRows    = 40 // rows of a table in plain text
+	mostColumns = 12 // of a matrix in plain text
+	headWidth   = 8  // columns up to which a head is not wrapped
 )
 
 // Text writes a document as plain text. Tables with many rows are cut, and say so.
@@ -83,10 +85,14 @@ func (t *textWriter) caption(title, says string) {
 	t.paragraph(says)
 }
 
-// figure writes the sentence of a figure and its matrices. Plots and bars cannot be written.
+// figure writes the sentence of a figure and its small matrices. Plots cannot be written.
 func (t *textWriter) figure(f *Figure) {
 	t.caption(f.Title, f.Says)
 	for _, m := range f.Matrices {
+		if len(m.Names) > mostColumns {
+			t.paragraph(fmt.Sprintf("%s: %d classes, for --format html or json.", m.Caption, len(m.Names)))
+			continue
+		}
 		asTable := &Table{Caption: m.Caption, Head: []string{m.Corner}, TextColumns: 1}
 		for i := range m.Names {
 			asTable.Head = append(asTable.Head, m.Label(i))
@@ -143,6 +149,15 @@ func splitTable(head []string, rows [][]string, texts int) []string {
 		}
 		head, texts = numbered, 2
 		widths = columnWidths(head, rows)
+	}
+	for c := range texts { // long names give way to numbers
+		least := min(leastWidth, 60/texts) + columnGap
+		if over := total(widths) - textWidth; over > 0 && widths[c] > least {
+			widths[c] = max(widths[c]-over, least)
+			for _, row := range rows {
+				row[c] = wrap(row[c], widths[c]-columnGap)
+			}
+		}
 	}
 	var parts []string
 	for from := texts; from < len(head) || from == texts; {
@@ -220,8 +235,16 @@ func newTextTable(header table.Row, right []int) table.Writer {
 	return t
 }
 
-// wrap breaks a text between words.
-func wrap(s string, width int) string { return trimLines(text.WrapSoft(s, width)) }
+// wrap breaks the lines of a text between words.
+func wrap(s string, width int) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		if text.StringWidth(line) > width {
+			lines[i] = text.WrapSoft(line, width)
+		}
+	}
+	return trimLines(strings.Join(lines, "\n"))
+}
 
 // trimLines removes the padding at the ends of lines.
 func trimLines(s string) string {
