@@ -273,7 +273,10 @@ func TestComparison(t *testing.T) {
 					}
 				}
 			}
-			first := found.Comparison[index(objective.Coverage > 0)] // for a coverage, the row of no deferral comes first
+			if none := found.Comparison[0]; none.Rule != noDeferral || none.Deferred != 0 {
+				t.Errorf("%s: the first row is %+v", objective, none)
+			}
+			first := found.Comparison[1]
 			if !first.Calibrated || first.Scope != scope {
 				t.Errorf("%s: the first row is %+v", objective, first)
 			}

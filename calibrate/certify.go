@@ -46,6 +46,7 @@ func (l *limitTest) certified() (*choice, error) {
 	l.total = 2
 	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
 		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", l.certifies.n)
+	l.compareNone(l.certifies)
 	var ranked []*ranking
 	for _, scope := range bothScopes(l.Scope) {
 		own, err := l.rank(scope)
@@ -224,6 +225,8 @@ func (l *limitTest) describe(at *choice) {
 	l.noteServed(l.certifies, got)
 	l.noteGuard(guarded, l.certifies.n)
 	l.choose(at)
+	l.judge(at, l.certifies, at.retained(l.certifies))
+	l.traceBoth(at, l.certifies)
 }
 
 // explain says why one part of the recording chose a candidate.

@@ -46,7 +46,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*run, 
 		method = r.forCost
 	}
 	c, err := method()
-	if c == nil || err != nil {
+	if c == nil || err != nil || r.report.withhold(r.Force) {
 		return r, nil, err
 	}
 	return r, r.draft(c), nil
@@ -78,6 +78,7 @@ func newRun(ctx context.Context, t *eval.Table, labels []int, o Options) *run {
 	r := &run{sample: newSample(t, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: ctx}
 	r.grouping = newGrouping(o.Groups, t.Inputs)
 	r.report = newReport(o.Objective.String(), o.Scope, o.Seed)
+	r.report.CriticalCalls = o.CriticalCalls
 	r.report.Inputs, r.report.Critical, r.report.Missed, r.report.Passes = r.n, count(r.critical), count(r.missed), t.Passes
 	if r.grouped {
 		r.report.Groups = r.groups

@@ -30,7 +30,7 @@ unless they are an ensemble's members. A rule that uses more than 1/1.1 of the p
     ckd calibrate early-stop --policy policy.yaml --passes P.npy --labels Y.npy --out settled.yaml
 
 Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
-written, and the report says how far off it is. docs/settle.md tells the method.`
+written, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
 // Validate refuses flags that make no sense. kong calls it.

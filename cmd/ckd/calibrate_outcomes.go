@@ -25,6 +25,7 @@ type calibrateOutcomesCmd struct {
 	boundFlags
 	Scope policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 
+	forceFlag
 	resultFlags
 }
 
@@ -35,8 +36,8 @@ At least one bound on misses is.
 
     ckd calibrate outcomes --ledger DIR --policy current.yaml --since 2026-10-31 --max-critical-fnr 0.1 --out policy.yaml
 
-Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
-written, and the report says how far off it is. docs/certificates.md tells the method.`
+Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 no policy is written, because
+nothing certifies or no gain is shown, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
 // since is a day or a time.
@@ -94,7 +95,7 @@ func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Repor
 			c.Ledger, model.Name, version, c.Since.Format(time.RFC3339))
 	}
 	o := calibrate.Options{
-		Base: model, Scope: c.Scope, Seed: calibrationSeed, Objective: c.bounds(), Source: calibrate.Source{Software: software()},
+		Base: model, Scope: c.Scope, Seed: calibrationSeed, Objective: c.bounds(), Force: c.Force, Source: calibrate.Source{Software: software()},
 	}
 	if o.Replaces, err = c.atOut(model.Name); err != nil {
 		return nil, err
