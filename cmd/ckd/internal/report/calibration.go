@@ -112,10 +112,10 @@ func linesSection(lines []policy.Line) document.Section {
 }
 
 func linesTable(lines []policy.Line, most int) *document.Table {
-	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "alarm above", "from"}, TextColumns: 2}
+	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "line from", "alarm above"}, TextColumns: 3}
 	for _, l := range lines[:min(most, len(lines))] {
 		figure := policy.Line{Bounds: l.Bounds}
-		t.Add(figure.Figure(), cmp.Or(l.Class, "all critical"), document.Share(l.Above), l.Origin())
+		t.Add(figure.Figure(), cmp.Or(l.Class, "all critical"), l.Origin(), document.Share(l.Above))
 	}
 	return t
 }

@@ -426,7 +426,7 @@ func above(t calibrate.Threshold) string {
 // percentOf returns a share as a percentage, with more digits where it is small.
 func percentOf(x float64) string {
 	if x < 0.01 {
-		return document.Digits(100*x) + "%"
+		return fmt.Sprintf("%.2g%%", 100*x)
 	}
 	return document.Percent(x)
 }

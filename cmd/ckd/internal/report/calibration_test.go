@@ -60,8 +60,8 @@ func TestCalibrationPage(t *testing.T) {
 		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
 	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
 	d.expectRows(t, "Critical inputs of least probability of critical", "label|predicted|input|probability of critical", "suspect|normal|1234|1.2%")
-	d.expectRows(t, "Lines", "figure|inputs|alarm above|from", "critical FNR|all critical|10.3%|expected at most",
-		"critical miss rate|all critical|8.0%|certified", "critical FNR|rare|21.0%|stated by ann on 2026-11-03")
+	d.expectRows(t, "Lines", "figure|inputs|line from|alarm above", "critical FNR|all critical|expected at most|10.3%",
+		"critical miss rate|all critical|certified|8.0%", "critical FNR|rare|stated by ann on 2026-11-03|21.0%")
 	d.expectRows(t, "What early decisions change", "inputs|seen|share|at most",
 		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
 		"deferred by all passes, retained instead|3 of 199|1.51%|3.34%",
