@@ -86,7 +86,7 @@ func TestNotes(t *testing.T) {
 		{
 			name:   "a gate with one side",
 			change: func(table *eval.Table, _ []int) { table.CriticalSkewness = slices.Repeat([]float64{9}, table.Inputs) },
-			want:   []string{"gate any-critical puts only 0 inputs on one of its sides"},
+			want:   []string{"the paper's rule has only 0 inputs on one of its sides"},
 		},
 		{
 			name: "identical passes", made: func(m *made) { m.identical = 0.2 }, base: []string{"degenerate: retain", "saturated: score"},

@@ -61,6 +61,8 @@ func (l *limitTest) certified() (*choice, error) {
 	if last := l.lastPassing(own, points); last >= 0 {
 		at := &choice{own.search, own.chosen, points[last]}
 		if at.selective(l.certifies).Retained > 0 {
+			// Nothing deferred is the last hypothesis of the sequence.
+			l.needless = last == len(points)-1 && l.testRetained(l.certifies.holds).fails(l.alpha) == nil
 			l.describe(at)
 			l.explain(own)
 			return at, nil
@@ -105,7 +107,9 @@ func (l *limitTest) rank(scope policy.Scope) (*ranking, error) {
 	}
 	var best *ranking
 	rows := []Row{{}}
+	l.total += len(s.candidates)
 	for _, rule := range s.candidates {
+		l.step()
 		at := l.predict(s, rule)
 		row := l.row(rule.String(), scope, l.certifies, make([]bool, s.n))
 		row.Nothing = at.last < 0
@@ -163,8 +167,9 @@ func (l *limitTest) predict(s *search, rule candidate) promise {
 }
 
 // test tests the limits on what a choice retains of the part that certifies.
-func (l *limitTest) test(at *choice) tested {
-	retained := at.retained(l.certifies)
+func (l *limitTest) test(at *choice) tested { return l.testRetained(at.retained(l.certifies)) }
+
+func (l *limitTest) testRetained(retained []bool) tested {
 	all := make(tested, len(l.limits))
 	for i, limit := range l.limits {
 		all[i] = limit.test(l.sample, l.certifies, retained)

@@ -71,7 +71,8 @@ type run struct {
 	ctx         context.Context
 	report      *Report
 	byClass     []policy.ClassInterval // what is expected of single critical classes
-	done, total int                    // searches
+	done, total int                    // searches, and rules that are ranked
+	needless    bool                   // the bounds hold where nothing is deferred
 }
 
 func newRun(ctx context.Context, t *eval.Table, labels []int, o Options) *run {

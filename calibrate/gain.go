@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
@@ -22,17 +23,18 @@ func (r *run) judge(c *choice, p part, retained []bool) {
 	if r.grouped {
 		groups = r.group
 	}
-	r.report.judge(eval.GainOf(missed, eligible, deferred, groups), p.count(r.critical))
+	r.report.judge(eval.GainOf(missed, eligible, deferred, groups), p.count(r.critical), r.needless)
 }
 
-// judge takes a gain, and says what it lacks. critical counts the critical inputs it was measured on.
-func (r *Report) judge(g eval.Gain, critical int) {
+// judge takes a gain, and says what it lacks. critical counts the critical inputs it was measured on,
+// and needless says that bounds hold where nothing is deferred.
+func (r *Report) judge(g eval.Gain, critical int, needless bool) {
 	r.Gain = &g
 	const cannot = "This recording cannot support a policy: "
 	switch c := r.Certificate; {
-	case c != nil && (g.Deferred == 0 || g.Without == 0):
-		r.Unsupported = fmt.Sprintf("No policy is needed: the bounds hold without any review, which misses %d of %d critical inputs. %s", g.Without,
-			critical, c.Statement)
+	case c != nil && (needless || g.Deferred == 0 || g.Without == 0):
+		r.Unsupported = fmt.Sprintf("No policy is needed: the model alone misses %d of %d critical inputs, so that %s is certified without any review.",
+			g.Without, critical, inPercent(c))
 	case g.Supports:
 	case g.Without == 0:
 		r.Unsupported = cannot + fmt.Sprintf("without review none of its %d critical inputs is missed, so that no rule can show a gain.", critical)
@@ -44,6 +46,19 @@ func (r *Report) judge(g eval.Gain, critical int) {
 			"as many reviews drawn at random would do as well with a chance of %.2g (expected at most %v).",
 			g.Missed, critical, g.Without, g.Deferred, g.Eligible, g.P, eval.GainLevel)
 	}
+}
+
+// inPercent returns the bounds of a certificate: "a critical miss rate of at most 10%".
+func inPercent(c *Certificate) string {
+	var all []string
+	for _, l := range c.Limits() {
+		of := ""
+		if l.Class != "" {
+			of = " of " + l.Class
+		}
+		all = append(all, fmt.Sprintf("a %s%s of at most %.3g%%", figureWords[l.Bounds], of, 100*l.Target))
+	}
+	return strings.Join(all, " and ")
 }
 
 // withhold takes back what was chosen where the recording does not support it, unless that is forced,

@@ -102,7 +102,9 @@ func (t *outcomeTest) choose() error {
 		return errors.New("every score is the same for all outcomes: no threshold can tell them apart")
 	}
 	var best *plannedTest
+	progress := t.options.Progress.stageProgress("comparing rules")
 	for i := range rules {
+		progress(i+1, len(rules))
 		if p := t.plan(&rules[i]); p != nil && (best == nil || p.betterThan(best)) {
 			best = p
 		}
@@ -305,7 +307,7 @@ func (t *outcomeTest) judge(r *scoreRule, threshold float64) {
 	if t.most > 1 {
 		groups = t.groups
 	}
-	t.report.judge(eval.GainOf(missed, eligible, deferred, groups), critical)
+	t.report.judge(eval.GainOf(missed, eligible, deferred, groups), critical, false)
 }
 
 // rules returns the scores that can decide alone.

@@ -260,7 +260,7 @@ func chance(p float64) string {
 // plainSays says whether scores without any decomposition do as well, with the recording's numbers.
 func (c *calibration) plainSays() string {
 	plain := c.plain(policy.PredictedSafe)
-	if c.own == nil || len(plain) == 0 {
+	if c.own == nil || len(plain) == 0 || c.Unsupported != "" {
 		return ""
 	}
 	own := c.own.Missed
@@ -321,6 +321,8 @@ func (c *calibration) next() (points []string) {
 	add := func(format string, args ...any) { points = append(points, fmt.Sprintf(format, args...)) }
 	file := c.file
 	switch {
+	case c.Refused() && c.Certificate == nil && strings.HasPrefix(c.Unsupported, "No policy is needed"):
+		add("Serve the model as it is, or ask for a lower bound on fresh data: on this recording a second attempt is void.")
 	case c.Refused() && c.Gain != nil && c.Gain.Without > 0 && c.Gain.Needed > c.Gain.Without:
 		add("Record more: a rule that saves half of what random reviews leave shows with about %s critical inputs missed without review, here %s.",
 			document.Count(c.Gain.Needed), document.Count(c.Gain.Without))
