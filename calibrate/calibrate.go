@@ -47,6 +47,8 @@ type Options struct {
 	// Replaces is the policy that the new one takes the place of, nil for none. If it was certified
 	// on the same recording for something else, then a new certificate would be void.
 	Replaces *policy.Policy
+	// Force makes a policy that the recording does not support too: see Report.Unsupported.
+	Force bool
 	// Progress, if not nil, receives the progress of the work.
 	Progress Progress
 }
@@ -174,17 +176,17 @@ func (r *Report) take(d *policy.Policy) error {
 	return nil
 }
 
-// put takes the finished policy of a draft, with its hash, its text and what ckd check warns of.
+// put takes the finished policy of a draft, with its hash and text, and what ckd check warns of its rule
+// to stop early.
 func (r *Report) put(d *policy.Policy) error {
 	if err := r.take(d); err != nil {
 		return err
 	}
 	for _, w := range r.Policy.Warnings() {
 		if strings.HasPrefix(w, "calibrated.early_stopping.") { // a rule that is not in force any more, or promises little
-			r.warn("%s", w)
-			continue
+			_, text, _ := strings.Cut(w, ": ")
+			r.warn("the rule to stop early: %s", text)
 		}
-		r.note("ckd check will warn: %s", w)
 	}
 	r.PolicyHash, r.PolicyText = r.Policy.Hash, policyHead+string(r.Policy.Marshal())
 	return nil

@@ -86,7 +86,7 @@ func TestNotes(t *testing.T) {
 		{
 			name:   "a gate with one side",
 			change: func(table *eval.Table, _ []int) { table.CriticalSkewness = slices.Repeat([]float64{9}, table.Inputs) },
-			want:   []string{"gate any-critical puts only 0 inputs on one of its sides"},
+			want:   []string{"the paper's rule has only 0 inputs on one of its sides"},
 		},
 		{
 			name: "identical passes", made: func(m *made) { m.identical = 0.2 }, base: []string{"degenerate: retain", "saturated: score"},
@@ -273,7 +273,10 @@ func TestComparison(t *testing.T) {
 					}
 				}
 			}
-			first := found.Comparison[index(objective.Coverage > 0)] // for a coverage, the row of no deferral comes first
+			if none := found.Comparison[0]; none.Rule != noDeferral || none.Deferred != 0 {
+				t.Errorf("%s: the first row is %+v", objective, none)
+			}
+			first := found.Comparison[1]
 			if !first.Calibrated || first.Scope != scope {
 				t.Errorf("%s: the first row is %+v", objective, first)
 			}

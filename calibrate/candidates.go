@@ -134,14 +134,14 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 	gate := candidate{gate: policy.AnyCritical, reliability: reliability, primary: decomp.CCritMax, fallback: decomp.CBEC}
 	if s.table.Spec.Kind != decomp.Dirichlet {
 		if most := decomp.SkewnessCap(s.table.Passes, s.table.Spec.Variance); most <= reliability {
-			leaveOut("gate %s cannot open: %d passes cannot show a skewness above %.3g, and the reliability threshold is %v",
-				gate.gate, s.table.Passes, most, reliability)
+			leaveOut("the paper's rule cannot fall back: %d passes cannot show a skewness above %.3g, and the reliability threshold is %v",
+				s.table.Passes, most, reliability)
 			return candidates, notes
 		}
 	}
 	path := s.path(p, scope, gate)
 	if least := min(len(path.scores[byPrimary]), len(path.scores[byFallback])); least < fewestOfSide {
-		leaveOut("gate %s puts only %d inputs on one of its sides%s, too few to place a threshold of its own", gate.gate, least, among)
+		leaveOut("the paper's rule has only %d inputs on one of its sides%s, too few to place a threshold of its own", least, among)
 		return candidates, notes
 	}
 	return append(candidates, gate), notes

@@ -46,6 +46,7 @@ func (l *limitTest) certified() (*choice, error) {
 	l.total = 2
 	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
 		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", l.certifies.n)
+	l.compareNone(l.certifies)
 	var ranked []*ranking
 	for _, scope := range bothScopes(l.Scope) {
 		own, err := l.rank(scope)
@@ -60,6 +61,8 @@ func (l *limitTest) certified() (*choice, error) {
 	if last := l.lastPassing(own, points); last >= 0 {
 		at := &choice{own.search, own.chosen, points[last]}
 		if at.selective(l.certifies).Retained > 0 {
+			// Nothing deferred is the last hypothesis of the sequence.
+			l.needless = last == len(points)-1 && l.testRetained(l.certifies.holds).fails(l.alpha) == nil
 			l.describe(at)
 			l.explain(own)
 			return at, nil
@@ -104,7 +107,9 @@ func (l *limitTest) rank(scope policy.Scope) (*ranking, error) {
 	}
 	var best *ranking
 	rows := []Row{{}}
+	l.total += len(s.candidates)
 	for _, rule := range s.candidates {
+		l.step()
 		at := l.predict(s, rule)
 		row := l.row(rule.String(), scope, l.certifies, make([]bool, s.n))
 		row.Nothing = at.last < 0
@@ -162,8 +167,9 @@ func (l *limitTest) predict(s *search, rule candidate) promise {
 }
 
 // test tests the limits on what a choice retains of the part that certifies.
-func (l *limitTest) test(at *choice) tested {
-	retained := at.retained(l.certifies)
+func (l *limitTest) test(at *choice) tested { return l.testRetained(at.retained(l.certifies)) }
+
+func (l *limitTest) testRetained(retained []bool) tested {
 	all := make(tested, len(l.limits))
 	for i, limit := range l.limits {
 		all[i] = limit.test(l.sample, l.certifies, retained)
@@ -224,6 +230,8 @@ func (l *limitTest) describe(at *choice) {
 	l.noteServed(l.certifies, got)
 	l.noteGuard(guarded, l.certifies.n)
 	l.choose(at)
+	l.judge(at, l.certifies, at.retained(l.certifies))
+	l.traceBoth(at, l.certifies)
 }
 
 // explain says why one part of the recording chose a candidate.

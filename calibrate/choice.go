@@ -66,7 +66,7 @@ func (r *run) draft(c *choice) *policy.Policy {
 	}
 	p.Calibration = &policy.Calibration{
 		Recording: policy.Recording{Inputs: r.n, CriticalInputs: found.Critical, Passes: r.table.Passes},
-		Objective: found.Objective, Scope: r.Scope, Seed: r.Seed, Reference: reference(r.table, r.Base),
+		Objective: found.Objective, Scope: r.Scope, Seed: r.Seed, Reference: reference(r.table, r.Base), Unsupported: found.Unsupported,
 	}
 	if e := found.Expected; e != nil {
 		p.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
@@ -96,10 +96,10 @@ func (c *choice) meanRootRisk() float64 {
 	return sum / float64(max(n, 1))
 }
 
-// reread returns the missed inputs of least risk, at most ten, by their place in the sample. They are
-// where wrong labels are found first.
+// reread returns the missed inputs, those of least risk first, by their place in the sample. Wrong
+// labels are found first among the first.
 func (c *choice) reread(classes []string) (all []Reread) {
-	const most = 10
+	const most = 1000
 	risk := c.table.Scores[decomp.PCritical]
 	if c.model != nil {
 		risk = c.risk

@@ -46,7 +46,7 @@ func choose(ctx context.Context, t *eval.Table, labels []int, o Options) (*run, 
 		method = r.forCost
 	}
 	c, err := method()
-	if c == nil || err != nil {
+	if c == nil || err != nil || r.report.withhold(r.Force) {
 		return r, nil, err
 	}
 	return r, r.draft(c), nil
@@ -71,13 +71,15 @@ type run struct {
 	ctx         context.Context
 	report      *Report
 	byClass     []policy.ClassInterval // what is expected of single critical classes
-	done, total int                    // searches
+	done, total int                    // searches, and rules that are ranked
+	needless    bool                   // the bounds hold where nothing is deferred
 }
 
 func newRun(ctx context.Context, t *eval.Table, labels []int, o Options) *run {
 	r := &run{sample: newSample(t, labels, o.Base.Degenerate, o.Base.Saturated), Options: o, ctx: ctx}
 	r.grouping = newGrouping(o.Groups, t.Inputs)
 	r.report = newReport(o.Objective.String(), o.Scope, o.Seed)
+	r.report.CriticalCalls = o.CriticalCalls
 	r.report.Inputs, r.report.Critical, r.report.Missed, r.report.Passes = r.n, count(r.critical), count(r.missed), t.Passes
 	if r.grouped {
 		r.report.Groups = r.groups

@@ -59,18 +59,20 @@ func (r *run) forCost() (*choice, error) {
 		for i, ratio := range ratios {
 			byRatio[i].add(at(ratio), out)
 		}
+		r.traceBoth(at(ratio), out)
 	}
 	for i, ratio := range ratios {
 		r.report.Costs = append(r.report.Costs, r.costPoint(ratio, r.selective(r.all(), byRatio[i].retained)))
 	}
 	r.report.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
-	r.compareNone()
+	r.compareNone(r.all())
 	held := r.newHeldOut()
 	held.own = byRatio[slices.Index(ratios, ratio)]
 	held.compare(r.Scope)
 	r.expect(held)
 	c := all(ratio)
 	r.choose(c)
+	r.judge(c, r.all(), held.own.retained)
 	r.report.why("An input called safe is deferred when its risk is above 1/%v: reviewing it then costs less than leaving it, if a miss "+
 		"costs as much as %v reviews and a review finds the miss.", ratio, ratio)
 	return c, nil

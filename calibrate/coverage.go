@@ -1,7 +1,6 @@
 package calibrate
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/ckd-project/ckd/eval"
@@ -19,7 +18,8 @@ func (r *run) forCoverage() (*choice, error) {
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	r.total = 2*len(outer) + 1
 	r.report.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
-	r.compareNone()
+	r.compareNone(r.all())
+	var retained []bool // held out, by the procedure
 	for _, scope := range bothScopes(r.Scope) {
 		held := r.newHeldOut()
 		for _, out := range outer {
@@ -27,7 +27,11 @@ func (r *run) forCoverage() (*choice, error) {
 			if err != nil {
 				return nil, err
 			}
-			held.own.add(s.choiceAt(s.best(coverage, r.keepsCalls(scope)), coverage), out)
+			own := s.choiceAt(s.best(coverage, r.keepsCalls(scope)), coverage)
+			held.own.add(own, out)
+			if scope == r.Scope {
+				r.traceBoth(own, out)
+			}
 			for _, rule := range s.candidates {
 				held.show(s.choiceAt(rule, coverage), out)
 			}
@@ -35,6 +39,7 @@ func (r *run) forCoverage() (*choice, error) {
 		held.compare(scope)
 		if scope == r.Scope {
 			r.expect(held)
+			retained = held.own.retained
 		}
 	}
 
@@ -45,6 +50,7 @@ func (r *run) forCoverage() (*choice, error) {
 	r.report.Notes = append(r.report.Notes, s.notes...)
 	c := s.choiceAt(s.best(coverage, r.keepsCalls(r.Scope)), coverage)
 	r.choose(c)
+	r.judge(c, r.all(), retained)
 	r.noteCoverage(c)
 	r.explainCoverage(c)
 	return c, nil
@@ -148,59 +154,6 @@ func (r *run) explainCoverage(c *choice) {
 	r.report.why("Its expected figures come from %d-fold cross-validation, in which fitting, choosing and placing thresholds are "+
 		"repeated without the inputs that are then decided.", folds)
 	r.explainScope()
-}
-
-// gain says what becomes of critical calls under the chosen rule and under the alternative, and what
-// must be true at the site for either to be right: nothing in a recording can tell. It returns ""
-// where there is nothing to compare.
-func (r *run) gain(chosen candidate) string {
-	find := func(scope policy.Scope, suits func(*Row) bool) (best *Row) {
-		for i := range r.report.Comparison {
-			row := &r.report.Comparison[i]
-			if row.Scope == scope && !row.Nothing && row.Rule != noDeferral && suits(row) && (best == nil || row.Missed < best.Missed) {
-				best = row
-			}
-		}
-		return best
-	}
-	own := find(r.report.Scope, func(row *Row) bool { return row.Calibrated })
-	if own == nil {
-		return ""
-	}
-	does := fmt.Sprintf("With %.0f deferrals per 1,000 inputs this policy misses %d of %d critical inputs", per1000(own.Deferred, own.Inputs),
-		own.Missed, own.CriticalInputs)
-	kept := func(row *Row) string {
-		return fmt.Sprintf("%d critical calls, %d of them false", row.CriticalKept, row.FalseKept)
-	}
-	look, unread := "nobody looks at", ", unread"
-	if r.CriticalCalls == eval.Reviewed {
-		look, unread = "people review, beside what is deferred,", " to review"
-	}
-	switch {
-	case r.Objective.Reviews > 0:
-		without := r.selective(r.all(), r.all().holds)
-		return fmt.Sprintf("At %.0f reviews per 1,000 inputs in all, %d of %d critical inputs are missed. People review the %d critical calls "+
-			"anyway, of which %d are false, and these count as reviews: by one rule both scopes miss the same.",
-			per1000(own.Reviews, own.Inputs), own.Missed, own.CriticalInputs, without.Called, without.FalseCalls)
-	case r.report.Scope == policy.AllInputs && !chosen.keepsCalls():
-		other := find(r.report.Scope, func(row *Row) bool { return row.KeepsCalls })
-		if other == nil {
-			return does + "."
-		}
-		return fmt.Sprintf("%s, and %s %s. The rule on %s, which never defers an input called critical, would miss %d with %.0f "+
-			"deferrals, but leave %s%s: it is chosen with --critical-calls acted-on.", does, look, kept(own), other.Rule,
-			other.Missed, per1000(other.Deferred, other.Inputs), kept(other), unread)
-	}
-	suits := func(row *Row) bool { return row.Calibrated }
-	if r.report.Scope == policy.AllInputs {
-		suits = func(row *Row) bool { return !row.Calibrated && !row.KeepsCalls }
-	}
-	other := find(policy.AllInputs, suits)
-	if other == nil {
-		return does + "."
-	}
-	return fmt.Sprintf("%s and defers no input called critical: %s %s. A rule that defers critical calls too would miss %d with %.0f "+
-		"deferrals, and leave %s%s.", does, look, kept(own), other.Missed, per1000(other.Deferred, other.Inputs), kept(other), unread)
 }
 
 func per1000(n, all int) float64 { return 1000 * float64(n) / float64(max(all, 1)) }

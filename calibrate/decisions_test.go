@@ -134,7 +134,7 @@ func TestPolicies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rec := drawRecorded(rt, t, rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(60, 200)))
 		o := Options{
-			Base: rec.base, Objective: drawObjective(rt), Scope: drawScope(rt), Seed: uint64(rapid.IntRange(0, 9).Draw(rt, "seed")),
+			Base: rec.base, Objective: drawObjective(rt), Scope: drawScope(rt), Seed: uint64(rapid.IntRange(0, 9).Draw(rt, "seed")), Force: true,
 		}
 		found, err := Choose(t.Context(), rec.table, rec.labels, o)
 		if err != nil {

@@ -1,7 +1,6 @@
 package calibrate
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -25,8 +24,8 @@ func TestRisk(t *testing.T) {
 	o := options(t, Objective{Coverage: 0.8}, policy.AllInputs, 1)
 	o.Guard, o.CriticalCalls = 0.02, eval.ActedOn
 	found := must(Run(t.Context(), recording, o))
-	if found.Chosen.Primary.Score != "risk" || found.Chosen.Guard == nil || !strings.Contains(found.Gain, "nobody looks at") {
-		t.Fatalf("chosen %+v, gain %q", found.Chosen, found.Gain)
+	if found.Chosen.Primary.Score != "risk" || found.Chosen.Guard == nil || !found.Gain.Supports || found.Gain.Deferred == 0 {
+		t.Fatalf("chosen %+v, gain %+v", found.Chosen, found.Gain)
 	}
 	if r := found.Risk; r == nil || r.Critical != found.Missed || len(r.Bins) != 10 || r.ObservedOverExpected.Low > 1 ||
 		r.ObservedOverExpected.High < 1 {
@@ -72,10 +71,8 @@ func TestCriticalCalls(t *testing.T) {
 			if got := found.Chosen.Primary.Score == "risk"; got != keeps {
 				t.Errorf("%s, critical calls %q: chosen %+v", objective, calls, found.Chosen)
 			}
-			offered := slices.IndexFunc(found.Comparison, func(row Row) bool { return row.Rule == "risk" && row.Scope == policy.AllInputs })
-			if row := found.Comparison[offered]; !keeps &&
-				!strings.Contains(found.Gain, fmt.Sprintf("but leave %d critical calls, %d of them false", row.CriticalKept, row.FalseKept)) {
-				t.Errorf("%s, critical calls %q: gain %q does not offer %+v", objective, calls, found.Gain, row)
+			if !slices.ContainsFunc(found.Comparison, func(row Row) bool { return row.Rule == "risk" && row.Scope == policy.AllInputs && row.KeepsCalls }) {
+				t.Errorf("%s, critical calls %q: the comparison does not offer risk", objective, calls)
 			}
 		}
 	}
@@ -281,9 +278,6 @@ func TestBudgetOfReviews(t *testing.T) {
 			if got := float64(row.Reviews) / float64(row.Inputs); row.Calibrated && math.Abs(got-budget) > 0.02 {
 				t.Errorf("held out, a share of %v is reviewed in scope %s", got, row.Scope)
 			}
-		}
-		if !strings.Contains(found.Gain, "both scopes miss the same") {
-			t.Errorf("gain %q", found.Gain)
 		}
 		for rule, n := range missed[policy.AllInputs] {
 			// What is chosen may differ: a gate needs enough inputs of a scope on either side.

@@ -41,16 +41,23 @@ type Report struct {
 	Chosen *Chosen `json:"chosen"`
 	// Why says how the choice was made, in sentences.
 	Why []string `json:"why"`
-	// Gain says what the policy misses and what becomes of critical calls, beside what the alternative
-	// would; empty where there is nothing to compare.
-	Gain string `json:"gain"`
+	// Gain compares the policy with as many reviews drawn at random; nil if nothing was chosen.
+	Gain *eval.Gain `json:"gain"`
+	// Unsupported says why the recording supports no policy; empty if it does. Such a policy is not made,
+	// unless Options.Force.
+	Unsupported string `json:"unsupported,omitempty"`
+	// Curve has the critical inputs missed against the inputs deferred; nil for outcomes.
+	Curve *Curve `json:"curve,omitempty"`
+	// CriticalCalls repeats Options.CriticalCalls.
+	CriticalCalls eval.CriticalCalls `json:"critical_calls,omitempty"`
 	// Comparison shows the choice beside what it was chosen over, in both scopes. ComparisonBasis
 	// says on which inputs that was measured.
 	Comparison      []Row  `json:"comparison"`
 	ComparisonBasis string `json:"comparison_basis"`
 	// Risk says what the policy's risk is worth; nil if it has none.
 	Risk *RiskReport `json:"risk"`
-	// Reread has the missed critical inputs whose labels are to be read again, those of least risk first.
+	// Reread has the critical inputs that are called safe, those of least risk first, at most 1,000. The
+	// labels of the first are to be read again.
 	Reread []Reread `json:"reread,omitempty"`
 	// Costs has the cost of thresholds on the risk for several ratios of cost; empty without a ratio
 	// asked for.
@@ -93,7 +100,7 @@ func (r *Report) setSource(s *Source, grouped bool) {
 	}
 }
 
-// Refused reports whether nothing certifies, so that there is no policy.
+// Refused reports whether nothing certifies or nothing is gained, so that there is no policy.
 func (r *Report) Refused() bool {
 	return r.Refusal != nil || r.EarlyStop != nil && r.EarlyStop.Refusal != nil
 }

@@ -33,15 +33,12 @@ const (
 	noDeferral     = "no deferral"
 )
 
-// compareNone adds the row of no deferral.
-func (r *run) compareNone() {
-	all := r.all()
-	r.compare(r.row(noDeferral, policy.AllInputs, all, all.holds))
-}
+// compareNone adds the row of no deferral, on a part.
+func (r *run) compareNone(p part) { r.compare(r.row(noDeferral, policy.AllInputs, p, p.holds)) }
 
 // choose reports what was chosen, after everything that it is compared with.
 func (r *run) choose(c *choice) {
-	r.report.Chosen, r.report.Gain, r.report.Reread = c.chosen(), r.gain(c.rule), c.reread(r.Base.Classes)
+	r.report.Chosen, r.report.Reread = c.chosen(), c.reread(r.Base.Classes)
 	if c.model != nil {
 		r.report.Risk = c.model.reliability
 		return

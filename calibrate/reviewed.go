@@ -74,7 +74,7 @@ type Overdue struct {
 // or none in some tenth of what the new policy retains: weights would then speak for inputs that
 // nobody saw.
 //
-// Of the options Base, Objective, Scope, Seed, Replaces and Source.Software count.
+// Of the options Base, Objective, Scope, Seed, Force, Replaces and Source.Software count.
 func FromOutcomes(r Reviewed, o Options) (*Report, error) {
 	if err := cmp.Or(o.check(), r.check(o.Base)); err != nil {
 		return nil, err

@@ -28,9 +28,14 @@ func (r *run) search(p part, scope policy.Scope) (*search, error) {
 	if len(s.candidates) == 0 { // the few inputs of the part do not differ, so that no rule is better
 		s.candidates = []candidate{single(decomp.MI)}
 	}
+	r.step()
+	return s, nil
+}
+
+// step reports that one more of the rules or searches is being done.
+func (r *run) step() {
 	r.done++
 	r.Progress.stageProgress("comparing rules")(r.done, r.total)
-	return s, nil
 }
 
 // choiceAt returns a candidate at a coverage of the part, as a policy will decide.

@@ -13,7 +13,7 @@ import (
 
 // options returns options to calibrate made-up tables with.
 func options(t testing.TB, o Objective, scope policy.Scope, seed uint64) Options {
-	return Options{Base: basePolicy(t, 3, "critical: [\"1\", \"2\"]"), Objective: o, Scope: scope, Seed: seed}
+	return Options{Base: basePolicy(t, 3, "critical: [\"1\", \"2\"]"), Objective: o, Scope: scope, Seed: seed, Force: true}
 }
 
 // fnrUpTo and missesUpTo return objectives that bound a share of all critical inputs, and more.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ckd-project/ckd/decomp"
+	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/policy"
 )
@@ -26,7 +27,8 @@ type outcomeTest struct {
 	alpha              float64
 	critical           []bool // by class
 	chooses, certifies half
-	most               int // critical inputs of the group that has most of them
+	groups             []int // of each outcome
+	most               int   // critical inputs of the group that has most of them
 	report             *Report
 	draft              *policy.Policy
 }
@@ -52,6 +54,7 @@ func newOutcomeTest(r *Reviewed, o *Options) *outcomeTest {
 		}
 	}
 	g := newGrouping(groups, len(groups))
+	t.groups = g.group
 	first, second := g.split(g.groups/2, newRand(o.Seed, streamSplit))
 	t.chooses, t.certifies = t.half(first), t.half(second)
 	t.report = newReport(o.Objective.String(), o.Scope, o.Seed)
@@ -99,7 +102,9 @@ func (t *outcomeTest) choose() error {
 		return errors.New("every score is the same for all outcomes: no threshold can tell them apart")
 	}
 	var best *plannedTest
+	progress := t.options.Progress.stageProgress("comparing rules")
 	for i := range rules {
+		progress(i+1, len(rules))
 		if p := t.plan(&rules[i]); p != nil && (best == nil || p.betterThan(best)) {
 			best = p
 		}
@@ -262,6 +267,11 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 		report.note("the rule for early stopping was certified for other thresholds, and is left out: ckd calibrate early-stop learns one from passes")
 	}
 
+	t.judge(r, threshold)
+	if report.withhold(t.options.Force) {
+		return
+	}
+
 	d := base.Draft()
 	d.Gate, d.Scope, d.EarlyStopping = policy.Never, t.options.Scope, nil
 	d.FewestPasses = max(d.FewestPasses, d.ExpectedPasses) // no rule says what fewer mean
@@ -271,7 +281,7 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 	d.Calibration = &policy.Calibration{
 		Software: t.options.Source.Software, Objective: report.Objective, Scope: t.options.Scope, Seed: t.options.Seed,
 		Recording:   policy.Recording{PassesFile: printableBase(t.Name), PassesSHA256: t.options.Source.Passes.SHA256, Inputs: report.Inputs, CriticalInputs: report.Critical, Passes: report.Passes},
-		Certificate: report.Certificate.forPolicy(),
+		Certificate: report.Certificate.forPolicy(), Unsupported: report.Unsupported,
 	}
 	e := report.Expected
 	d.Calibration.ExpectedCoverage = &policy.Interval{Value: e.Coverage, Low: e.CoverageInterval[0], High: e.CoverageInterval[1]}
@@ -279,6 +289,25 @@ func (t *outcomeTest) finish(r *scoreRule, threshold float64, passed tested, com
 		d.Calibration.Posterior, d.Calibration.Reference, d.Calibration.MeanRootRisk = was.Posterior, was.Reference, was.MeanRootRisk
 	}
 	t.draft = &d
+}
+
+// judge compares the choice with reviews drawn at random, on the certifying half. Counts are without
+// weights: to a rule that draws at random, it does not matter how probably an input was reviewed.
+func (t *outcomeTest) judge(r *scoreRule, threshold float64) {
+	n := len(t.Outcomes)
+	missed, eligible, deferred := make([]bool, n), make([]bool, n), make([]bool, n)
+	critical := 0
+	for _, i := range t.certifies.inputs {
+		missed[i] = t.isCritical(i) && !t.called(i)
+		eligible[i] = !t.called(i) || t.options.Scope == policy.AllInputs && r.name != policy.RiskScore
+		deferred[i] = !t.retains(r, threshold, i)
+		critical += index(t.isCritical(i))
+	}
+	var groups []int
+	if t.most > 1 {
+		groups = t.groups
+	}
+	t.report.judge(eval.GainOf(missed, eligible, deferred, groups), critical, false)
 }
 
 // rules returns the scores that can decide alone.

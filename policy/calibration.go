@@ -42,6 +42,8 @@ type Calibration struct {
 	Lines *StatedLines `key:"lines"`
 	// The guarantee, for inputs drawn as those of the recording were.
 	Certificate *Certificate `key:"certificate"`
+	// Why the recording supports no policy, where this one was written all the same.
+	Unsupported string `key:"unsupported" form:"sentence"`
 	// Which certificate was sought on the same recording before. A further one would be void.
 	EarlierAttempt string `key:"earlier_attempt" form:"sentence"`
 	// What the calibration saw of each class. The daemon reports how far live inputs have moved away
@@ -325,6 +327,9 @@ func (e explainer) calibration() []string {
 	if e.Calibration.Reference != nil {
 		sentences = append(sentences, e.reference())
 	}
+	if why := e.Calibration.Unsupported; why != "" {
+		sentences = append(sentences, why+" This policy was written all the same.")
+	}
 	if attempt := e.Calibration.EarlierAttempt; attempt != "" {
 		sentences = append(sentences,
 			fmt.Sprintf("A certificate was sought on the same recording before (%s): a further one would be void.", attempt))
@@ -462,6 +467,9 @@ func (w *warnings) calibration() {
 	}
 	if c.Reference != nil {
 		w.reference()
+	}
+	if c.Unsupported != "" {
+		w.add("calibrated.unsupported", "%s", c.Unsupported)
 	}
 	if c.Certificate != nil && w.Observes() {
 		w.add("calibrated.certificate", "the policy has no thresholds, so that nothing is guaranteed")

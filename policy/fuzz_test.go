@@ -150,6 +150,7 @@ func checkSettleInvariants(check func(bool, string), p *Policy, s *EarlyStopping
 func checkCalibrationInvariants(check func(bool, string), p *Policy, c *Calibration) {
 	check(c.PolicyHash == "" || forms["sha256"].accepts(c.PolicyHash), "the hash of a policy")
 	check(isPrintable(c.EarlierAttempt, maxSentence), "an earlier attempt in words")
+	check(isPrintable(c.Unsupported, maxSentence), "what the recording does not support, in words")
 	check(c.Posterior == "" || IsName(c.Posterior), "a posterior's name")
 	check(c.Scope == "" || c.Scope == p.Scope, "a calibration of the policy's scope")
 	check(c.Seed <= math.MaxInt, "a seed")

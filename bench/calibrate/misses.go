@@ -72,7 +72,7 @@ func measure(r *labelled.Recording, n int, o calibrate.Options) (*cell, error) {
 		first, second := order[:r.Table.Inputs/2], order[r.Table.Inputs/2:]
 		t, labels := r.Take(first)
 		o := o
-		o.Seed = uint64(h)
+		o.Seed, o.Force = uint64(h), true
 		found, err := calibrate.Choose(context.Background(), t, labels, o)
 		if err != nil {
 			return err

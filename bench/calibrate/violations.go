@@ -101,7 +101,7 @@ func violated(r *labelled.Recording, n int, o calibrate.Objective, d drawing) (v
 		t, labels := r.Take(drawn)
 		d.mislabel(t, labels, rng)
 		found, err := calibrate.Choose(context.Background(), t, labels, calibrate.Options{
-			Base: r.Base, Objective: o, Scope: d.scope, Seed: uint64(i), Groups: groups,
+			Base: r.Base, Objective: o, Scope: d.scope, Seed: uint64(i), Groups: groups, Force: true,
 		})
 		if err != nil || found.Policy == nil {
 			return err

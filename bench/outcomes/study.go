@@ -36,7 +36,7 @@ func newStudy(r *labelled.Recording) (*study, error) {
 	order := rand.New(rand.NewPCG(seed, 1)).Perm(r.Table.Inputs)
 	half, labels := r.Take(order[:r.Table.Inputs/2])
 	calibrated, err := calibrate.Choose(context.Background(), half, labels, calibrate.Options{
-		Base: r.Base, Scope: policy.PredictedSafe, Objective: calibrate.Objective{Coverage: coverage}, Seed: seed,
+		Base: r.Base, Scope: policy.PredictedSafe, Objective: calibrate.Objective{Coverage: coverage}, Seed: seed, Force: true,
 	})
 	if err != nil {
 		return nil, err

@@ -46,6 +46,7 @@ type calibrateRecordingCmd struct {
 	Guard         float64      `placeholder:"X" help:"Share of inputs that a policy on p_critical or risk defers as unfamiliar, those of the largest MI, within the coverage asked for. Default: 0, no guard."`
 	Prevalence    *float64     `placeholder:"X" help:"Share of critical inputs where the model serves. Risk and its thresholds are shifted from the recording's share, which is usually higher. Default: the recording's."`
 
+	forceFlag
 	resultFlags
 }
 
@@ -61,8 +62,8 @@ A policy file is completed: its name, classes, sets, kind, variance, weights, re
 degenerate passes and stated lines stay; its gate, scope, scores and thresholds are replaced, and it expects the
 recording's number of passes.
 
-Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
-written, and the report says how far off it is. docs/calibrate.md tells the method.`
+Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 no policy is written, because
+nothing certifies or no gain is shown, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
 // Validate refuses flags that make no sense. kong calls it.
@@ -148,7 +149,7 @@ func (c *calibrateRecordingCmd) calibrate(ctx *cmdContext, flags *labelledFlags,
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	o := calibrate.Options{
-		Base: model, Objective: c.objective(), Scope: c.Scope, Seed: calibrationSeed, Guard: c.Guard, Progress: bars.update,
+		Base: model, Objective: c.objective(), Scope: c.Scope, Seed: calibrationSeed, Guard: c.Guard, Force: c.Force, Progress: bars.update,
 		Source: calibrate.Source{Software: software(), Passes: rec.passesFile, Labels: rec.labelsFile},
 	}
 	if c.CriticalCalls != "unsaid" {

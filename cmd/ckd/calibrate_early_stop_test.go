@@ -245,7 +245,7 @@ func TestEarlyStopRefuses(t *testing.T) {
 		})
 	}
 	out, _, _ := runCommand(t, stopping(basePolicy(t, ""), "--max-disagreement", "0.002", "--out", filepath.Join(t.TempDir(), "p.yaml"))...)
-	wantFragment(t, out, "\n1063 inputs are left")
+	wantFragment(t, out, "1063 inputs are left")
 }
 
 // TestEarlyStopErrors checks flags and policies that leave nothing to learn.

@@ -25,6 +25,7 @@ type calibrateOutcomesCmd struct {
 	boundFlags
 	Scope policy.Scope `enum:"all,predicted-safe" default:"all" help:"Which inputs may be deferred: ${enum}. (${default})"`
 
+	forceFlag
 	resultFlags
 }
 
@@ -35,8 +36,8 @@ At least one bound on misses is.
 
     ckd calibrate outcomes --ledger DIR --policy current.yaml --since 2026-10-31 --max-critical-fnr 0.1 --out policy.yaml
 
-Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 nothing certifies: no policy is
-written, and the report says how far off it is. docs/calibrate.md tells the method.`
+Exit codes: 0 the policy is written; 1 a file or the policy has a fault; 2 wrong usage; 3 no policy is written, because
+nothing certifies or no gain is shown, and the report says how far off it is. docs/calibrate.md tells the method.`
 }
 
 // since is a day or a time.
@@ -68,11 +69,11 @@ func (c *calibrateOutcomesCmd) Run(ctx *cmdContext) error {
 	if err != nil {
 		return err
 	}
-	return c.write(ctx, []string{c.Policy}, func() (*calibrate.Report, error) { return c.calibrate(model) })
+	return c.write(ctx, []string{c.Policy}, func() (*calibrate.Report, error) { return c.calibrate(ctx, model) })
 }
 
 // calibrate reads the ledger and calibrates.
-func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Report, error) {
+func (c *calibrateOutcomesCmd) calibrate(ctx *cmdContext, model *policy.Policy) (*calibrate.Report, error) {
 	l, err := ledger.Open(c.Ledger, ledger.Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -93,8 +94,11 @@ func (c *calibrateOutcomesCmd) calibrate(model *policy.Policy) (*calibrate.Repor
 		return nil, fmt.Errorf("%s: no reviewed decision of model %s, version %q, since %s has an outcome and is of a day whose outcomes are all due",
 			c.Ledger, model.Name, version, c.Since.Format(time.RFC3339))
 	}
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
 	o := calibrate.Options{
-		Base: model, Scope: c.Scope, Seed: calibrationSeed, Objective: c.bounds(), Source: calibrate.Source{Software: software()},
+		Progress: bars.update,
+		Base:     model, Scope: c.Scope, Seed: calibrationSeed, Objective: c.bounds(), Force: c.Force, Source: calibrate.Source{Software: software()},
 	}
 	if o.Replaces, err = c.atOut(model.Name); err != nil {
 		return nil, err

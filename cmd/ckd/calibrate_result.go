@@ -9,18 +9,28 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/policy"
 )
 
 // resultFlags say where a policy and the report on it go.
 type resultFlags struct {
-	Format string `enum:"table,json" default:"table" help:"Form of the report: ${enum}. (${default})"`
+	Full   bool   `help:"Print the whole report, not its first screen alone."`
+	Format string `enum:"table,html,json" default:"table" help:"Form of the report: ${enum}. html is one page to sign, for two sides of paper. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write the policy to a file, and the report to the standard output. Default: the policy to the standard output, the report to the standard error; JSON has both."`
+}
+
+// forceFlag makes a policy that the recording does not support.
+type forceFlag struct {
+	Force bool `help:"Write a policy even where the recording shows no gain over reviews drawn at random. The policy says so."`
 }
 
 // write makes a policy, and writes it and the report. It fails before the work if --out cannot be
 // written, or is one of the inputs.
 func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() (*calibrate.Report, error)) error {
+	if f.Format == "html" && f.Out == "" {
+		return usageError("--format html prints a page to sign: expected --out for the policy")
+	}
 	out, err := openOutput(ctx, f.Out, inputs...)
 	if err != nil {
 		return err
@@ -41,7 +51,11 @@ func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() 
 		if err := f.writeReport(destination, found); err != nil {
 			return err
 		}
-		return fail(exitUncertified, errors.New("nothing certifies: no policy is written"))
+		why := "nothing certifies"
+		if found.Unsupported != "" {
+			why = "no gain is shown"
+		}
+		return fail(exitUncertified, errors.New(why+": no policy is written"))
 	}
 	if f.Out != "" || f.Format != "json" {
 		out.WriteString(found.PolicyText)
@@ -53,10 +67,13 @@ func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() 
 }
 
 func (f *resultFlags) writeReport(w io.Writer, found *calibrate.Report) error {
-	if f.Format == "json" {
+	switch f.Format {
+	case "json":
 		return writeJSON(w, found)
+	case "html":
+		return document.WriteSheet(w, report.CalibrationSheet(found, f.Out))
 	}
-	return writeDocument(w, report.Calibration(found, f.Out), f.Format, true)
+	return writeDocument(w, report.Calibration(found, f.Out), f.Format, f.Full)
 }
 
 // atOut returns the policy that --out holds already, or nil. The file will be replaced, so it must

@@ -19,7 +19,7 @@ const (
 	exitOK          = 0
 	exitFault       = 1   // the command ran and found or met a fault
 	exitUsage       = 2   // the command line is wrong
-	exitUncertified = 3   // ckd calibrate: nothing certifies, and no policy was written
+	exitUncertified = 3   // ckd calibrate: nothing certifies or no gain is shown, and no policy was written
 	exitInterrupted = 130 // ckd serve: a SIGINT came while it stopped
 )
 

@@ -12,14 +12,14 @@ import (
 // calibrationByHand returns a calibration with an early-stopping rule, in which no two numbers are
 // alike.
 func calibrationByHand() *calibrate.Report {
-	fnr, rate, rowFNR, rowRate, accuracy := 0.071, 0.062, 0.095, 0.064, 0.951
+	fnr, rate, rowFNR, rowRate, accuracy, rateNone := 0.071, 0.062, 0.095, 0.064, 0.951, 0.123
 	exact := func(count, inputs int, share float64) *calibrate.ExactShare {
 		return &calibrate.ExactShare{Inputs: inputs, Count: count, Share: share, Interval: [2]float64{share / 2, 2 * share}}
 	}
 	return &calibrate.Report{
 		Software: "ckd test", PassesFile: eval.File{Name: "p.npy", SHA256: "aa11"}, LabelsFile: eval.File{Name: "l.npy", SHA256: "bb22"},
 		Objective: "coverage 0.8", Scope: policy.PredictedSafe, Seed: 7, Inputs: 2000, Critical: 471, Missed: 58, Passes: 30,
-		Chosen: &calibrate.Chosen{Gate: policy.AnyCritical, Primary: calibrate.Threshold{Score: "c_crit_max", Threshold: 0.0123456789},
+		Chosen: &calibrate.Chosen{Gate: policy.AnyCritical, ReliabilityThreshold: 0.3, Primary: calibrate.Threshold{Score: "c_crit_max", Threshold: 0.0123456789},
 			Fallback: &calibrate.Threshold{Score: "cbec", Threshold: 0.02}},
 		Expected: &calibrate.Expected{Coverage: 0.801, CoverageInterval: [2]float64{0.783, 0.819}, CriticalFNR: &fnr,
 			CriticalFNRInterval: &[2]float64{0.041, 0.103}, CriticalMissRate: &rate, CriticalMissRateInterval: &[2]float64{0.03, 0.1}},
@@ -29,7 +29,9 @@ func calibrationByHand() *calibrate.Report {
 			{Bounds: policy.CriticalFNR, Class: "rare", Above: 0.21, From: policy.StatedLine, By: "ann", On: "2026-11-03"},
 		},
 		Comparison: []calibrate.Row{
-			{Rule: "cbec", Scope: policy.AllInputs, Calibrated: true, Inputs: 2000, Deferred: 396, Reviews: 396, Coverage: 0.802,
+			{Rule: "no deferral", Scope: policy.AllInputs, Inputs: 2000, CriticalInputs: 471, Missed: 58, CriticalKept: 440, FalseKept: 61,
+				CriticalMissRate: &rateNone, CriticalMissRateInterval: &[2]float64{0.095, 0.156}},
+			{Rule: "calibrated", Scope: policy.PredictedSafe, Calibrated: true, Inputs: 2000, Deferred: 396, Reviews: 396, Coverage: 0.802,
 				Accuracy: &accuracy, CriticalFNR: &rowFNR, CriticalFNRInterval: &[2]float64{0.052, 0.141}, CriticalRetained: 316, Missed: 30,
 				CriticalInputs: 471, CriticalMissRate: &rowRate, CriticalMissRateInterval: &[2]float64{0.043, 0.09}, CriticalKept: 300,
 				FalseKept: 14},
@@ -53,15 +55,13 @@ func calibrationByHand() *calibrate.Report {
 func TestCalibrationPage(t *testing.T) {
 	t.Parallel()
 	d := writePage(t, Calibration(calibrationByHand(), "policy.yaml"))
-	d.expect(t, "Calibration: p.npy", "coverage 0.8, scope predicted-safe", "2,000 inputs of 30 passes", "471 are critical, and 58",
-		"Chosen: gate any-critical", "No certificate", "A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes",
+	d.expect(t, "Calibration: p.npy", "coverage 0.8, scope predicted-safe", "2,000 inputs, 30 passes each", "471 of them critical, of which the model misses 58",
+		"A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes", "above 0.0123 nats", "(skewness above 0.3), when", "above 0.02 nats",
 		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
 	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
-	d.expectRows(t, "Critical inputs of least p_critical", "label|predicted|input|p_critical", "suspect|normal|1234|0.012")
-	d.expectRows(t, "Expected figures", "figure|value|95% interval", "coverage|80.1%|78.3% to 81.9%",
-		"critical miss rate|6.2%|3.0% to 10.0%", "critical FNR|7.1%|4.1% to 10.3%")
-	d.expectRows(t, "Lines", "figure|inputs|alarm above|from", "critical FNR|all critical|10.3%|expected at most",
-		"critical miss rate|all critical|8.0%|certified", "critical FNR|rare|21.0%|stated by ann on 2026-11-03")
+	d.expectRows(t, "Critical inputs of least probability of critical", "label|predicted|input|probability of critical", "suspect|normal|1234|1.2%")
+	d.expectRows(t, "Lines", "figure|inputs|line from|alarm above", "critical FNR|all critical|expected at most|10.3%",
+		"critical miss rate|all critical|certified|8.0%", "critical FNR|rare|stated by ann on 2026-11-03|21.0%")
 	d.expectRows(t, "What early decisions change", "inputs|seen|share|at most",
 		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
 		"deferred by all passes, retained instead|3 of 199|1.51%|3.34%",
@@ -70,13 +70,14 @@ func TestCalibrationPage(t *testing.T) {
 		"two halves of the passes decide otherwise|69 of 990|7.0%|3.5% to 13.9%",
 		"critical FNR with the rule in force|21 of 160|13.1%|6.6% to 26.2%",
 		"critical FNR of all passes|20 of 161|12.4%|6.2% to 24.8%")
-	d.expectRows(t, "Misses and reviews", "rule|scope|critical miss rate|95% interval (exact)|missed|missed per 1,000|reviews per 1,000|"+
-		"called critical and kept per 1,000|of these false",
-		"* cbec|all|6.4%|4.3% to 9.0%|30 of 471|15.0|198|150|7.00", "none retained|all|n/a||0 of 0|0|1000|0|0", "mi|all|none||||||")
-	d.expectRows(t, "The paper's figures", "rule|scope|coverage|accuracy|critical FNR|95% interval (exact)|missed",
-		"* cbec|all|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316", "none retained|all|0.0%|n/a|n/a||0 of 0", "mi|all|none||||")
+	d.expectRows(t, "Where all inputs may be deferred", "rule|missed|critical miss rate|95% interval (exact)|reviews per 1,000|critical calls kept|of these false",
+		"without review|58 of 471|12.3%|9.5% to 15.6%|0|440|61", "none retained|0 of 0|n/a||1,000|0|0", "mutual information|none|||||")
+	d.expectRows(t, "Where only inputs called safe may be deferred", "rule|missed|critical miss rate|95% interval (exact)|reviews per 1,000|critical calls kept|of these false",
+		"* this policy|30 of 471|6.4%|4.3% to 9.0%|198|300|14")
+	d.expectRows(t, "The paper's figures", "rule|coverage|accuracy|critical FNR|95% interval (exact)|missed",
+		"* this policy|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316")
 	d.expectRows(t, "Files and settings", "what|value", "software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy",
-		"SHA-256 of the labels|bb22", "seed|7")
+		"SHA-256 of the labels|bb22", "seed|7", "asked for|coverage 0.8, scope predicted-safe", "hash of the policy|cc33")
 }
 
 // TestCalibrationGuarantees gives each outcome of a certificate.
@@ -89,11 +90,17 @@ func TestCalibrationGuarantees(t *testing.T) {
 		"Certificate": {func(r *calibrate.Report) {
 			r.Certificate = &calibrate.Certificate{Certificate: policy.Certificate{Kind: policy.LearnThenTest, Statement: "It holds.", PValue: 0.0123}}
 		}, "by learn-then-test (p = 0.012): It holds."},
-		"No certificate": {func(r *calibrate.Report) { r.Certificate = &calibrate.Certificate{Void: "Void: tried before."} }, "tried before"},
-		"Nothing certifies": {func(r *calibrate.Report) {
+		"No certificate": {func(r *calibrate.Report) {
+			r.EarlyStop = nil
+			r.Certificate = &calibrate.Certificate{Void: "Void: tried before."}
+		}, "tried before"},
+		"No policy: nothing certifies": {func(r *calibrate.Report) {
 			r.Refusal, r.Chosen, r.Expected, r.EarlyStop = &calibrate.Refusal{Reason: "too few"}, nil, nil, nil
-		}, "too few."},
-		"Nothing certifies a rule to stop early": {func(r *calibrate.Report) {
+		}, "Too few."},
+		"This recording cannot support": {func(r *calibrate.Report) {
+			r.Unsupported, r.Refusal, r.Chosen, r.Expected, r.EarlyStop = "This recording cannot support a policy: one.", &calibrate.Refusal{}, nil, nil, nil
+		}, "--force"},
+		"No rule to stop early": {func(r *calibrate.Report) {
 			r.EarlyStop, r.Chosen, r.Expected = &calibrate.EarlyStop{Refusal: &calibrate.EarlyStopRefusal{Reason: "too few"}}, nil, nil
 		}, "too few."},
 	} {
