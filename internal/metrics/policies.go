@@ -22,8 +22,8 @@ func declarePolicies(t *table) policies {
 			"model", "version", "hash"),
 		expected: t.gauge("ckd_policy_expected",
 			"What the policy's calibration expects, and the ends of the 95% interval: the share of "+
-				"inputs that are retained, of all critical inputs retained and called safe, of retained "+
-				"critical inputs called safe. Absent where it does not say.",
+				"inputs that are retained, and of all critical inputs retained and called safe. Absent where "+
+				"it does not say.",
 			"model", "figure", "bound"),
 		reloadSuccessful: t.gauge("ckd_policy_last_reload_successful",
 			"1 if the last attempt to load the policies succeeded; 0 if it failed and the "+
