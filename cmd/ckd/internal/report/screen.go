@@ -178,7 +178,7 @@ func (e *evaluation) fiveByMisses() *document.Table {
 			document.Of{at.CalledCritical, without.CalledCritical}}[:len(t.Head)]
 		for _, row := range t.Rows {
 			if slices.Equal(row[1:], cells[1:]) {
-				row[0] = fmt.Sprint(row[0], "; ", name)
+				row[0] = fmt.Sprint(name, "; ", row[0])
 				return
 			}
 		}

@@ -120,7 +120,7 @@ func TestFiveRows(t *testing.T) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 	r.Policy.At = r.Policies[4].At
-	if got, want := names(), []string{"no review", "mi, any input", "mi, called safe; this policy"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"no review", "mi, any input", "this policy; mi, called safe"}; !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 }
