@@ -131,7 +131,7 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	if c.Format == "json" {
 		return writeJSON(w, r)
 	}
-	d, err := report.Evaluation(r, t, rec.labels, report.Given{Title: c.Title, Recording: c.given(), Policy: c.Policy})
+	d, err := report.Evaluation(r, t, rec.labels, report.Given{Title: c.Title, Recording: c.given(), Policy: c.Policy, Alone: c.Format == "table" && !c.Full})
 	if err != nil {
 		return err
 	}

@@ -100,6 +100,9 @@ func (e *evaluation) missesLines() []namedLine {
 	var named []namedLine
 	for _, l := range inSight(lines) {
 		name := e.rowName(l.row)
+		if l.stroke.Ink == document.Vermillion {
+			name = "this policy"
+		}
 		hidden := slices.IndexFunc(named, func(n namedLine) bool {
 			return slices.Equal(n.curve.CriticalMissed, l.curve.CriticalMissed) &&
 				slices.Equal(n.curve.CalledCritical, l.curve.CalledCritical)

@@ -40,7 +40,7 @@ func (e *evaluation) certificateSays(c *eval.CertificateCheck) string {
 	}
 	var all []string
 	for _, b := range bounds(c) {
-		all = append(all, fmt.Sprintf("%s by %s (%s here: %s)", boundName(&b), document.RoundPercent(b.Target), verdict(b.Verdict),
+		all = append(all, fmt.Sprintf("the %s by %s (%s here: %s)", boundName(&b), document.RoundPercent(b.Target), verdict(b.Verdict),
 			document.Format(document.Of{b.Misses, b.Cases})))
 	}
 	text += ") bounds " + document.List(all) + "."

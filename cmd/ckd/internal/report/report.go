@@ -20,6 +20,8 @@ type Given struct {
 	// command to run next. Policy is the path of the policy's file.
 	Recording [][2]string
 	Policy    string
+	// Alone is set where the screen is printed without the rest, so that it says where that is.
+	Alone bool
 }
 
 // Evaluation returns the report r of the table t as a document. The inputs of the table have the true

@@ -30,6 +30,9 @@ func screen(e *evaluation) document.Screen {
 		s.Lead, s.Table = e.missesLead(), e.fiveByMisses()
 		s.Rests, s.Next = e.rests(), e.next()
 	}
+	if !e.given.Alone {
+		return s
+	}
 	if n := len(e.report.Notes); n > 0 {
 		s.Rests = append(s.Rests, document.Noun(n, "note")+" on this recording: --full.")
 	}
@@ -175,7 +178,7 @@ func (e *evaluation) fiveByMisses() *document.Table {
 			document.Of{at.CalledCritical, without.CalledCritical}}[:len(t.Head)]
 		for _, row := range t.Rows {
 			if slices.Equal(row[1:], cells[1:]) {
-				row[0] = fmt.Sprint(row[0], "; ", name)
+				row[0] = fmt.Sprint(name, "; ", row[0])
 				return
 			}
 		}
@@ -242,7 +245,10 @@ func (e *evaluation) rowName(row *eval.Row) string {
 	if !e.byRisk || e.budgetScope() == policy.PredictedSafe {
 		return name
 	}
-	return name + ", " + inputsOf(row.Scope)
+	if row.Scope == policy.PredictedSafe {
+		return name + ", called safe"
+	}
+	return name + ", any input"
 }
 
 // ruleName returns the name of a ranking for tables and legends.
@@ -418,7 +424,7 @@ func (e *evaluation) next() []string {
 		calibrate := e.command("calibrate", append(objective, "--out", "policy.yaml")...)
 		return []string{"Choose a policy and judge it on inputs that did not choose it:\n" + calibrate}
 	case len(e.report.Policy.Differs) > 0:
-		return []string{"Judge the policy on labelled inputs that did not choose it: --passes and --labels of another recording."}
+		return []string{"Judge the policy on other labelled inputs, recorded as those that it was calibrated on: --passes and --labels."}
 	}
 	return []string{"Serve it: ckd serve --policy " + quote(cmp.Or(e.given.Policy, "FILE"))}
 }

@@ -37,7 +37,7 @@ func TestScreenOfEvaluation(t *testing.T) {
 				}
 			}
 			r, table := evaluate(t, passes, labels, spec, eval.Options{Classes: names, Bootstrap: 5})
-			d, err := Evaluation(r, table, labels, Given{Recording: [][2]string{{"--passes", long}, {"--classes", strings.Join(names, ",")}}})
+			d, err := Evaluation(r, table, labels, Given{Alone: true, Recording: [][2]string{{"--passes", long}, {"--classes", strings.Join(names, ",")}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,11 +116,11 @@ func TestFiveRows(t *testing.T) {
 		}
 		return names
 	}
-	if got, want := names(), []string{"no review", "mi, any input", "mi, inputs called safe", "this policy"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"no review", "mi, any input", "mi, called safe", "this policy"}; !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 	r.Policy.At = r.Policies[4].At
-	if got, want := names(), []string{"no review", "mi, any input", "mi, inputs called safe; this policy"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"no review", "mi, any input", "this policy; mi, called safe"}; !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 }
