@@ -214,7 +214,8 @@ func (c *calibration) rests() (points []string) {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
 	}
-	for _, note := range c.Notes {
+	const most = 8 // more do not fit
+	for _, note := range c.Notes[:min(most, len(c.Notes))] {
 		add(sentence(capital(note)))
 	}
 	return points
