@@ -90,13 +90,27 @@ func (r *run) noteData() {
 	for _, k := range t.Predicted {
 		predicted[k]++
 	}
+	var unseen, never []string
 	for k, n := range support {
 		if n == 0 {
-			say("class %s has no inputs: nothing is known about missing it", r.Base.Classes[k])
+			unseen = append(unseen, r.Base.Classes[k])
 		}
 		if predicted[k] == 0 && slices.Contains(t.Spec.Critical, k) {
-			say("critical class %s is never predicted", r.Base.Classes[k])
+			never = append(never, r.Base.Classes[k])
 		}
+	}
+	const several = 3 // classes that are named one by one
+	for _, name := range unseen[:min(several, len(unseen))] {
+		say("class %s has no inputs: nothing is known about missing it", name)
+	}
+	if more := len(unseen) - several; more > 0 {
+		say("%d more classes have no inputs", more)
+	}
+	for _, name := range never[:min(several, len(never))] {
+		say("critical class %s is never predicted", name)
+	}
+	if more := len(never) - several; more > 0 {
+		say("%d more critical classes are never predicted", more)
 	}
 	saturated := count(t.Saturated) // of those whose passes hardly differ
 	alike := count(t.Degenerate) - saturated

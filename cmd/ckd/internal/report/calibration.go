@@ -193,7 +193,7 @@ func (c *calibration) comparisonSection() document.Section {
 			byScope[row.Scope] = t
 			s.Parts = append(s.Parts, t)
 		}
-		name := comparedName(row.Rule)
+		name := ruleWords(row.Rule)
 		if row.Calibrated && row.Scope == c.Scope {
 			name = "* this policy"
 		}

@@ -171,7 +171,7 @@ func (c *calibration) fiveRows() *document.Table {
 	add("mutual information", c.rule("mi"))
 	add("the paper's rule", c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) }))
 	if plain := c.plain(c.Scope); len(plain) > 0 {
-		add(comparedName(plain[0].Rule), plain[0])
+		add(ruleWords(plain[0].Rule), plain[0])
 	}
 	if c.own != nil && !c.Refused() {
 		add("this policy", c.own)
@@ -214,7 +214,8 @@ func (c *calibration) rests() (points []string) {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
 	}
-	for _, note := range c.Notes {
+	const most = 8 // more do not fit
+	for _, note := range c.Notes[:min(most, len(c.Notes))] {
 		add(sentence(capital(note)))
 	}
 	return points
@@ -267,7 +268,7 @@ func (c *calibration) plainSays() string {
 	var each []string
 	few := 0
 	for _, row := range plain {
-		text := fmt.Sprintf("%s (%s", document.Count(row.Missed), comparedName(row.Rule))
+		text := fmt.Sprintf("%s (%s", document.Count(row.Missed), ruleWords(row.Rule))
 		if c.Certificate != nil { // each at its own number of reviews
 			text += fmt.Sprintf(", with %s reviews", perThousand(1000*share(row.Reviews, row.Inputs)))
 		}
@@ -433,8 +434,8 @@ func percentOf(x float64) string {
 	return document.Percent(x)
 }
 
-// comparedName returns the words for a row of the comparison.
-func comparedName(rule string) string {
+// ruleWords returns the words for a row of the comparison.
+func ruleWords(rule string) string {
 	score, guarded := strings.CutSuffix(rule, " with guard")
 	switch name, known := scoreNames[score]; {
 	case known && guarded:
