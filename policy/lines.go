@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Lines says what outcomes are tested against: while a share is at or below its line, an alarm is
@@ -131,19 +130,6 @@ func LinesOf(lines []Line) Lines {
 		}
 	}
 	return v
-}
-
-// explainLines says above what an alarm is due.
-func explainLines(lines []Line) string {
-	var limits []string
-	for i, l := range lines {
-		if i == maxListed {
-			limits = append(limits, fmt.Sprintf("%d more figures", len(lines)-maxListed))
-			break
-		}
-		limits = append(limits, fmt.Sprintf("%s %s (%s)", l.Figure(), percent(l.Above), l.Origin()))
-	}
-	return "An alarm is due when outcomes show more than: " + strings.Join(limits, ", ") + "."
 }
 
 // lines returns the lines that are stated.

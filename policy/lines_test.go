@@ -78,8 +78,8 @@ func TestLines(t *testing.T) {
 func TestLineOrigin(t *testing.T) {
 	p := parseOne(t, withCalibration("{"+expectedShares+", certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.1, "+
 		"confidence: 0.9}, lines: {critical_fnr: 0.08, by: Ann Lee, on: 2026-11-03}}"))
-	const want = "An alarm is due when outcomes show more than: critical FNR 8% (stated by Ann Lee on 2026-11-03), critical miss rate 10% " +
-		"(certified), critical FNR of c 40% (expected at most)."
+	const want = "The alarm sounds when outcomes show more than this: critical FNR 8% (stated by Ann Lee on 2026-11-03), critical miss rate 10% " +
+		"(certified) and critical FNR of c 40% (expected at most)."
 	if explained := strings.Join(p.Explain(), "\n"); !strings.Contains(explained, want) {
 		t.Errorf("%s\nexpected %s", explained, want)
 	}
