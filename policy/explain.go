@@ -32,21 +32,8 @@ func (p *Policy) Explain() []string {
 	if a := p.Answers; a != nil {
 		add(fmt.Sprintf("It answers the alarm %s of its model (%s: %s).", a.Alarm, a.By, a.Reason))
 	}
-	if p.EarlyStopping != nil {
-		add(p.explainEarlyStopping()...)
-	}
-	if p.Guard != nil && !p.Observes() {
-		add(fmt.Sprintf("Inputs whose %s is above %s are unlike those of the calibration: they are deferred, even if they are called "+
-			"critical. This finds some unfamiliar inputs, not all.", p.Guard.Score.Words(), p.Guard.Score.threshold(p.Guard.Threshold)))
-	}
-	if p.Risk != nil {
-		add(fmt.Sprintf("The risk is the calibrated probability that an input called safe is truly critical, for traffic of which %s is "+
-			"critical. With another share it is off.", percent(p.Risk.Prevalence)))
-	}
-	add(p.explainPasses(), p.explainIdentical(), p.explainWeights())
-	if p.Variance == Population && p.Kind != Dirichlet {
-		add("Variances are divided by the number of passes, not by one less: thresholds set with the sample variance do not carry over.")
-	}
+	add(p.explainEarlyStopping()...)
+	add(p.explainGuard(), p.explainRisk(), p.explainPasses(), p.explainIdentical(), p.explainWeights(), p.explainVariance())
 	return points
 }
 
@@ -117,6 +104,29 @@ func (p *Policy) explainScope() string {
 		return fmt.Sprintf("Inputs called critical have no risk, so that they are not deferred where the risk decides%s.", unless)
 	}
 	return "Any input can be deferred, whatever class is predicted."
+}
+
+func (p *Policy) explainGuard() string {
+	if p.Guard == nil || p.Observes() {
+		return ""
+	}
+	return fmt.Sprintf("Inputs whose %s is above %s are unlike those of the calibration: they are deferred, even if they are called "+
+		"critical. This finds some unfamiliar inputs, not all.", p.Guard.Score.Words(), p.Guard.Score.threshold(p.Guard.Threshold))
+}
+
+func (p *Policy) explainRisk() string {
+	if p.Risk == nil {
+		return ""
+	}
+	return fmt.Sprintf("The risk is the calibrated probability that an input called safe is truly critical, for traffic of which %s is "+
+		"critical. With another share it is off.", percent(p.Risk.Prevalence))
+}
+
+func (p *Policy) explainVariance() string {
+	if p.Variance != Population || p.Kind == Dirichlet {
+		return ""
+	}
+	return "Variances are divided by the number of passes, not by one less: thresholds set with the sample variance do not carry over."
 }
 
 func (p *Policy) explainPasses() string {
@@ -238,9 +248,8 @@ func hundredths(share float64) string {
 
 // count returns a number with commas between thousands.
 func count(n int) string {
-	s := strconv.Itoa(n)
-	for at := len(s) - 3; at > 0; at -= 3 {
-		s = s[:at] + "," + s[at:]
+	if n < 1000 {
+		return strconv.Itoa(n)
 	}
-	return s
+	return fmt.Sprintf("%s,%03d", count(n/1000), n%1000)
 }

@@ -1,28 +1,24 @@
 package policy
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // explainCalibration says what was certified, what the policy was calibrated on, and what voids both.
 func (p *Policy) explainCalibration() []string {
-	var points []string
-	c := p.Calibration
-	switch {
-	case p.ChangedSinceCalibration():
-		points = append(points, "Nothing is guaranteed: the policy was changed after its calibration, and what was expected and certified "+
-			"is of the one before.")
-	case c.Certificate != nil:
-		points = append(points, c.Certificate.Explain())
-	default:
-		points = append(points, "Nothing is guaranteed: the policy has no certificate.")
-	}
-	points = append(points, p.explainRecording())
-	if attempt := c.EarlierAttempt; attempt != "" {
+	points := []string{p.explainGuarantee(), p.explainRecording()}
+	if attempt := p.Calibration.EarlierAttempt; attempt != "" {
 		points = append(points, fmt.Sprintf("A certificate was sought on the same recording before (%s): a further one would be void.", attempt))
 	}
 	return points
+}
+
+func (p *Policy) explainGuarantee() string {
+	switch {
+	case p.ChangedSinceCalibration():
+		return "Nothing is guaranteed: the policy was changed after its calibration, and what was expected and certified is of the one before."
+	case p.Calibration.Certificate != nil:
+		return p.Calibration.Certificate.Explain()
+	}
+	return "Nothing is guaranteed: the policy has no certificate."
 }
 
 // explainRecording says what the policy was calibrated on, and for.
@@ -68,7 +64,7 @@ func (c *Certificate) Explain() string {
 		limits = append(limits, limit.explain())
 	}
 	s := fmt.Sprintf("Certified with confidence %s: %s, for inputs drawn as those of the calibration",
-		percent(c.Confidence), strings.Join(limits, "; "))
+		percent(c.Confidence), listed(limits))
 	if c.Groups == 0 {
 		return s + ", " + IfIndependent + "."
 	}
@@ -133,7 +129,11 @@ func (p *Policy) explainAudit() string {
 
 // explainEarlyStopping says when inputs are answered early, and what is guaranteed of that.
 func (p *Policy) explainEarlyStopping() []string {
-	s, c := p.EarlyStopping, p.EarlyStopping.Certificate
+	s := p.EarlyStopping
+	if s == nil {
+		return nil
+	}
+	c := s.Certificate
 	if p.learnedForAnother() {
 		return []string{"Early stopping is off: its rule was learned for the policy before it was changed. All passes decide."}
 	}
