@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"text/template"
 
@@ -104,6 +105,7 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 		retained = append(retained, o.Decision.Action == policy.Retain)
 	})
 	s := eval.Select(labels, predicted, retained, r.Critical)
+	critical := eval.Select(labels, predicted, slices.Repeat([]bool{true}, len(labels)), r.Critical).Critical
 	share := func(events, total int) *policy.Interval {
 		low, high := binomial.Interval(events, total, 0.95)
 		return &policy.Interval{Value: float64(events) / float64(total), Low: low, High: high}
@@ -111,12 +113,12 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 	described := *p
 	described.Calibration = &policy.Calibration{
 		Software: "ckd demo", PolicyHash: p.Hash, Posterior: "mc-dropout",
-		Objective:           "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part in it",
-		Recording:           policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
-		ExpectedCoverage:    share(s.Retained, s.Inputs),
-		ExpectedCriticalFNR: share(s.Missed, s.Critical),
-		Lines:               &policy.StatedLines{Lines: policy.Lines{CriticalFNR: 0.12}, By: "ckd demo", On: "2026-11-27"},
-		Reference:           seen.Reference(),
+		Objective:                "coverage 0.8 of the inputs that each score decides, without labels",
+		Recording:                policy.Recording{Inputs: len(tuning), CriticalInputs: critical, Passes: r.Passes.S},
+		ExpectedCoverage:         share(s.Retained, s.Inputs),
+		ExpectedCriticalMissRate: share(s.Missed, critical),
+		Lines:                    &policy.StatedLines{Lines: policy.Lines{CriticalMissRate: 0.08}, By: "ckd demo", On: "2026-11-27"},
+		Reference:                seen.Reference(),
 	}
 	return &described
 }

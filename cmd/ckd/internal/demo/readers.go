@@ -23,7 +23,7 @@ type readers struct {
 	seen  int // inputs to review, while some are left
 
 	mu sync.Mutex // guards what follows
-	// inputs that were decided; of the retained ones those that are critical, and of these the missed ones.
+	// inputs that were decided; those that are critical, and of these the missed ones.
 	inputs, critical, missed int
 	readings                 []reading
 	reviews                  int
@@ -48,9 +48,9 @@ func (r *readers) read(ctx context.Context, inputs []int, results []client.Resul
 		if d.GetReview() {
 			r.reviews++
 		}
-		if result.Retained() && slices.Contains(r.recording.Critical, label) {
+		if slices.Contains(r.recording.Critical, label) {
 			r.critical++
-			if !slices.Contains(r.recording.Critical, int(d.GetPredicted())) {
+			if result.Retained() && !slices.Contains(r.recording.Critical, int(d.GetPredicted())) {
 				r.missed++
 			}
 		}

@@ -40,7 +40,7 @@ func TestPlanIsOneScreen(t *testing.T) {
 	known := func(inputs, in90 *float64) *plan.Delay {
 		d := &plan.Delay{Inputs: inputs, InputsIn90: in90, Longest: 1e6}
 		if inputs != nil {
-			d.Days, d.Audits = new(*inputs / 2000), new(600.0)
+			d.Days, d.Audits = new(*inputs/2000), new(600.0)
 		}
 		return d
 	}
