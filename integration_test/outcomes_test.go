@@ -353,7 +353,7 @@ func TestFleetWithLedger(t *testing.T) {
 		return len(p) == 1 && p[0].GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED && p[0].GetAlarm()
 	}
 	eventually(t, "both daemons say that the promise is violated", func() bool { return violated(keeper) && violated(other) })
-	if _, text, _ := other.Get("/healthz"); !strings.Contains(text, "The promise is violated") {
+	if _, text, _ := other.Get("/healthz"); !strings.Contains(text, "Alarm since ") {
 		t.Errorf("/healthz does not say so:\n%s", text)
 	}
 	defers := func(d *daemon, prefix string) bool {

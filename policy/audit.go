@@ -96,37 +96,15 @@ func SliceHash(name, value string) uint16 {
 	return max(uint16(sum^sum>>16^sum>>32^sum>>48), 1)
 }
 
-// audit says which inputs are audited and what follows.
-func (e explainer) audit() []string {
-	a := e.Audit
-	s := fmt.Sprintf("A person also looks at %s of the retained inputs, picked at random", percent(a.Rate))
-	if e.Risk != nil && a.M < 1 {
-		s += ", those of higher risk more often"
-	}
-	if a.PredictedCritical == CriticalFree {
-		s += "; the workflow works up all those that are predicted critical"
-	}
-	if a.Cap > 0 {
-		s += fmt.Sprintf("; above %v an hour fewer are picked", a.Cap)
-	}
-	sentences := []string{s + fmt.Sprintf(". Outcomes are expected within %v.", a.Due)}
-	if a.OnBreach == DeferOnBreach {
-		sentences = append(sentences, fmt.Sprintf("While they show that the promise is broken, every input that is called safe is deferred: "+
-			"some %v reviews per 1,000 inputs.", a.Surge))
-	}
-	return sentences
-}
-
 // audit warns about the block audit.
 func (w *warnings) audit() {
 	a := w.Audit
 	if len(w.Critical) == 0 {
-		w.add("audit", "no class is critical: there are no misses to count, and outcomes can break no promise")
+		w.add("audit", "no class is critical: there are no misses that outcomes could count")
 		return
 	}
 	if !w.Observes() && len(w.LinesInForce()) == 0 {
-		w.add("audit", "there is no line that outcomes could cross, so that no alarm is ever raised: calibrate again, or state "+
-			"calibrated.lines")
+		w.add("audit", "no alarm is ever raised, since the policy has no line: calibrate again, or state calibrated.lines")
 	}
 	if w.Risk != nil && a.M < 1 && (w.Calibration == nil || w.Calibration.MeanRootRisk == 0) {
 		w.add("audit.m", "has no effect: audits follow the risk only with calibrated.mean_root_risk, which ckd calibrate writes")
@@ -135,7 +113,7 @@ func (w *warnings) audit() {
 		w.add("audit.m", "has no effect: the policy has no risk that audits could follow")
 	}
 	if a.Surge > 0 && a.OnBreach != DeferOnBreach {
-		w.add("audit.surge", "has no effect: on_breach is %s", a.OnBreach)
+		w.add("audit.surge", "has no effect: it is for on_breach: %s", DeferOnBreach)
 	}
 }
 

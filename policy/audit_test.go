@@ -37,7 +37,7 @@ func TestAuditIsNotInTheHash(t *testing.T) {
 		if diff := cmp.Diff(before.Calibration, p.Calibration); diff != "" || LineOf(p.LinesInForce(), CriticalFNR, "").Above != 0.1 {
 			t.Errorf("%s: line %v, calibration (-before +after):\n%s", block, LineOf(p.LinesInForce(), CriticalFNR, "").Above, diff)
 		}
-		if explained := strings.Join(p.Explain(), " "); !strings.Contains(explained, "Its certificate") || strings.Contains(explained, "was changed") {
+		if explained := strings.Join(p.Explain(), " "); !strings.Contains(explained, "Certified") || strings.Contains(explained, "was changed") {
 			t.Errorf("%s: %s", block, explained)
 		}
 	}
@@ -70,7 +70,7 @@ func TestAuditWarnings(t *testing.T) {
 		name, text, want string
 	}{
 		{"nothing", auditedText + calibration + "    audit: {rate: 0.02}\n", ""},
-		{"no line", auditedText + "    audit: {rate: 0.02}\n", "audit: there is no line"},
+		{"no line", auditedText + "    audit: {rate: 0.02}\n", "audit: no alarm is ever raised"},
 		{"nothing critical", "models: [{name: m, classes: [a, b], gate: never, primary: {score: mi, threshold: 1}, audit: {rate: 0.02}}]", "audit: no class is critical"},
 		{"a surge without use", auditedText + calibration + "    audit: {rate: 0.1, surge: 9}\n", "audit.surge: has no effect"},
 		{"m without a risk", auditedText + calibration + "    audit: {rate: 0.1, m: 0.3}\n", "audit.m: has no effect: the policy has no risk"},

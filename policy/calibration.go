@@ -3,8 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/ckd-project/ckd/internal/strictyaml"
 )
@@ -315,154 +313,24 @@ func (p *Policy) ChangedSinceCalibration() bool {
 	return c != nil && c.PolicyHash != "" && c.PolicyHash != p.HashWithoutLines()
 }
 
-// calibration says what the policy was calibrated for, and what is expected and guaranteed.
-func (e explainer) calibration() []string {
-	sentences := []string{e.recording()}
-	if e.ChangedSinceCalibration() {
-		sentences = append(sentences, "The policy was changed after its calibration: what was expected and certified then no longer "+
-			"holds, and nothing is guaranteed.")
-	} else {
-		sentences = append(sentences, e.Calibration.explainWorth()...)
-	}
-	if e.Calibration.Reference != nil {
-		sentences = append(sentences, e.reference())
-	}
-	if why := e.Calibration.Unsupported; why != "" {
-		sentences = append(sentences, why+" This policy was written all the same.")
-	}
-	if attempt := e.Calibration.EarlierAttempt; attempt != "" {
-		sentences = append(sentences,
-			fmt.Sprintf("A certificate was sought on the same recording before (%s): a further one would be void.", attempt))
-	}
-	return sentences
-}
-
-// explainWorth says what is expected and guaranteed.
-func (c *Calibration) explainWorth() []string {
-	var sentences, expected []string
-	if c.ExpectedCoverage != nil {
-		expected = append(expected, fmt.Sprintf("%s of the inputs to be retained", c.ExpectedCoverage.explain()))
-	}
-	if c.ExpectedCriticalMissRate != nil {
-		expected = append(expected,
-			fmt.Sprintf("%s of all critical inputs to be retained and called safe", c.ExpectedCriticalMissRate.explain()))
-	}
-	if len(expected) > 0 {
-		sentences = append(sentences, fmt.Sprintf("By its calibration, expect %s.", strings.Join(expected, ", and ")))
-	}
-	if c.Certificate == nil {
-		return append(sentences, "It has no certificate: nothing is guaranteed.")
-	}
-	return append(sentences, c.Certificate.explain())
-}
-
-func (e explainer) recording() string {
-	c, r := e.Calibration, e.Calibration.Recording
-	s := "It was calibrated"
-	if c.Software != "" {
-		s += " by " + c.Software
-	}
-	if c.Objective != "" {
-		s += " for " + c.Objective
-	}
-	if r.Inputs > 0 {
-		s += fmt.Sprintf(" on %d inputs (%d critical)", r.Inputs, r.CriticalInputs)
-	} else {
-		s += " on inputs"
-	}
-	if e.Kind == Dirichlet {
-		return s + "; its thresholds do not carry over to another model."
-	}
-	if r.Passes > 0 {
-		s += fmt.Sprintf(" of %d passes", r.Passes)
-	} else {
-		s += " of an unknown number of passes"
-	}
-	if c.Posterior != "" {
-		s += " from " + c.Posterior
-	} else {
-		s += " from an unknown posterior"
-	}
-	return s + "; its thresholds do not carry over to another number of passes or posterior."
-}
-
-func (e explainer) reference() string {
-	r := e.Calibration.Reference
-	var classes []int
-	for _, class := range r.Classes {
-		classes = append(classes, class.Class)
-	}
-	return fmt.Sprintf("Drift: live C_k and skewness of %s are compared with %d calibration inputs.", e.list(classes), r.Inputs)
-}
-
-// explain returns the share, with its interval if one is known.
-func (i *Interval) explain() string {
-	if !i.Known() {
-		return percent(i.Value)
-	}
-	return fmt.Sprintf("%s (95%% interval %s to %s)", percent(i.Value), percent(i.Low), percent(i.High))
-}
-
-func (c *Certificate) explain() string {
-	if c.Statement != "" {
-		return fmt.Sprintf("Its certificate, by %s, states: %s", c.Kind, c.Statement)
-	}
-	s := fmt.Sprintf("Its certificate, by %s: with confidence %v, ", c.Kind, c.Confidence)
-	for i, limit := range c.Limits() {
-		if i > 0 {
-			s += ", and "
-		}
-		s += limit.explain()
-	}
-	s += ", for inputs drawn as those it was calibrated on"
-	if c.Groups == 0 {
-		return s + ", " + IfIndependent + "."
-	}
-	return s + fmt.Sprintf(" (%d groups).", c.Groups)
-}
-
-func (l CertifiedLimit) explain() string {
-	s := fmt.Sprintf("at most %s of the %s are retained and called safe", percent(l.Target), l.population())
-	if l.Cases > 0 {
-		s += fmt.Sprintf(" (%d of %d cases were)", l.Misses, l.Cases)
-	}
-	return s
-}
-
-// population says in words which inputs the limit is a share of.
-func (l CertifiedLimit) population() string {
-	s := "critical inputs"
-	if l.Class != "" {
-		s = "inputs of class " + l.Class
-	}
-	if l.Bounds == CriticalFNR {
-		s = "retained " + s
-	}
-	return s
-}
-
-// percent returns a share in percent, to three digits.
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + "%" }
-
 // calibration warns about the policy's calibration.
 func (w *warnings) calibration() {
 	c := w.Calibration
 	if w.ChangedSinceCalibration() {
-		w.add("calibrated.policy_hash", "the policy was changed after its calibration (without lines its hash is now %s): what is "+
-			"expected and certified is not of it", w.HashWithoutLines())
+		w.add("calibrated.policy_hash", "the policy was changed after its calibration (its hash without lines is now %s): what was expected and "+
+			"certified is not of it", w.HashWithoutLines())
 	}
 	passes := c.Recording.Passes
 	if w.Kind != Dirichlet {
 		switch {
 		case passes == 0:
-			w.add("calibrated.recording.passes", "not given: inputs with another number of passes are not noticed")
+			w.add("calibrated.recording.passes", "missing: inputs with another number of passes are not noticed")
 		case w.ExpectedPasses > 0 && passes != w.ExpectedPasses:
-			w.add("calibrated.recording.passes", "calibrated on inputs of %d passes, but an input is answered when it has "+
-				"%d: thresholds do not carry over", passes, w.ExpectedPasses)
+			w.add("calibrated.recording.passes", "calibrated on inputs of %d passes, but an input is answered at %d: thresholds do not carry over", passes, w.ExpectedPasses)
 		}
 		if c.Posterior == "" {
-			w.add("calibrated.posterior", "not given: passes that were sampled in another way are not noticed. Write how these "+
-				"were sampled into the block, such as posterior: mc-dropout")
+			w.add("calibrated.posterior", "missing: passes that were sampled in another way are not noticed. Write how these were sampled, such as "+
+				"posterior: mc-dropout")
 		}
 	}
 	if c.Reference != nil {
@@ -472,7 +340,7 @@ func (w *warnings) calibration() {
 		w.add("calibrated.unsupported", "%s", c.Unsupported)
 	}
 	if c.Certificate != nil && w.Observes() {
-		w.add("calibrated.certificate", "the policy has no thresholds, so that nothing is guaranteed")
+		w.add("calibrated.certificate", "nothing is guaranteed: the policy has no thresholds")
 	}
 }
 
@@ -484,7 +352,7 @@ const fewReferenceInputs = 11
 func (w *warnings) reference() {
 	r := w.Calibration.Reference
 	if r.Inputs < fewReferenceInputs {
-		w.add("calibrated.reference.inputs", "beside %d inputs no C_k is an alarm of drift, however large", r.Inputs)
+		w.add("calibrated.reference.inputs", "beside %d inputs no drift can raise an alarm, expected %d or more", r.Inputs, fewReferenceInputs)
 	}
 	var left []int
 	for _, k := range w.Critical {
@@ -493,6 +361,6 @@ func (w *warnings) reference() {
 		}
 	}
 	if len(left) > 0 {
-		w.add("calibrated.reference.classes", "%s not among them though critical: drift is not looked for there", w.listOr(left, ""))
+		w.add("calibrated.reference.classes", "critical classes are missing, and their drift is not looked for: %s", w.list(left))
 	}
 }

@@ -147,9 +147,9 @@ func TestEarlyStoppingOfAnotherPolicy(t *testing.T) {
 			if p.Hash != plain.Hash || p.HashWithoutEarlyStop() != plain.Hash {
 				t.Errorf("hashes %s and %s, want %s", p.Hash, p.HashWithoutEarlyStop(), plain.Hash)
 			}
-			checkSentences(t, p.Explain()[len(plain.Explain()):], [][]string{{"learned for another policy", "all passes decide"}})
-			fragment := "calibrated.early_stopping.policy_hash: the policy was changed since its early-stopping rule was learned " +
-				"(its hash without it is now " + plain.Hash + ")"
+			checkSentences(t, p.explainEarlyStopping(), [][]string{{"Early stopping is off", "All passes decide"}})
+			fragment := "calibrated.early_stopping.policy_hash: early stopping is off, since the policy was changed after its rule was learned " +
+				"(its hash without the rule is now " + plain.Hash + ")"
 			if got, rest := p.Warnings(), plain.Warnings(); len(got) != len(rest)+1 ||
 				!slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, fragment) }) {
 				t.Errorf("warnings %q, want one more than %q, with %q", got, rest, fragment)
@@ -225,21 +225,19 @@ func TestExplainEarlyStopping(t *testing.T) {
 		want        [][]string
 	}{
 		{"plain", plainRule, [][]string{
-			{"before its 30 passes, which come in any order", "after 6 passes or more."},
-			{"With confidence 0.9, at most 1% of the inputs", "at most 5% of those that all passes defer"},
+			{"after 6 to 30 passes", "With confidence 90%, at most 1% of the inputs"}, {"at most 5% of the inputs that all passes defer"},
 		}},
 		{"full", fullRule, [][]string{
-			{"in the order of the ensemble's members", "after 8.5 on average"},
-			{"at most 1% of the inputs", "(6 of 1062 were)", "at most 5%", "(4 of 200 were)", "at most 8% of the critical ones", "(1 of 60 were)"},
+			{"in the order of the ensemble's members", "8.5 on average", "at most 1% of the inputs", "(6 of 1062 were)"},
+			{"at most 5%", "(4 of 200)", "at most 8% of the critical ones", "(1 of 60)"},
 			{"halves of the passes", "9% of the inputs"},
 		}},
 		{"nothing of the deferred", strings.NewReplacer("at_most: 0.05", "at_most: 1", "boundaries:", "halves_differ: 0\n        boundaries:").Replace(plainRule), [][]string{
-			{"in any order"}, {"nothing is certified of how many of those that all passes defer"}, {"0% of the inputs"},
+			{"Early stopping"}, {"an unknown share of the inputs that all passes defer"}, {"0% of the inputs"},
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := parseOne(t, settledText(test.block)).Explain()
-			checkSentences(t, got[len(parseOne(t, saneText).Explain()):], test.want)
+			checkSentences(t, parseOne(t, settledText(test.block)).explainEarlyStopping(), test.want)
 		})
 	}
 }
@@ -254,11 +252,11 @@ func TestWarningsOfEarlyStopping(t *testing.T) {
 		{"plain", settledText(plainRule), ""},
 		{"nearly half released", settledText(certificate("inputs: 230, disagreements: 0, released: {at_most: 0.49}")), ""},
 		{"half released", settledText(certificate("released: {at_most: 0.5, deferred: 5, released: 0}")),
-			"calibrated.early_stopping.certificate.released.at_most: up to 0.5 of the inputs that all passes defer may be retained instead"},
+			"calibrated.early_stopping.certificate.released.at_most: early stopping may retain up to 50% of the inputs"},
 		{"nothing certified of those released", settledText(certificate("released: {at_most: 1, deferred: 3, released: 3}")),
-			"calibrated.early_stopping.certificate.released.at_most: up to 1 of"},
+			"calibrated.early_stopping.certificate.released.at_most: early stopping may retain up to 100%"},
 		{"an ensemble in any order", settledText(plainRule) + "    posterior: ensemble\n    recording: {passes: 30}\n",
-			"calibrated.early_stopping.order: any, but the passes are of an ensemble"},
+			"calibrated.early_stopping.order: the passes are of an ensemble"},
 		{"an ensemble in its order", settledText(strings.Replace(plainRule, "boundaries:", "order: recorded\n        boundaries:", 1)) +
 			"    posterior: ensemble\n    recording: {passes: 30}\n", ""},
 	} {

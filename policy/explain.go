@@ -2,212 +2,234 @@ package policy
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
-// Explain returns what the policy means, one sentence each.
-func (p *Policy) Explain() []string {
-	e := explainer{p}
-	sentences := []string{e.classes(), e.passes(), e.gate(), e.thresholds()}
-	if !p.Observes() {
-		sentences = append(sentences, e.scope())
-		if p.Guard != nil {
-			sentences = append(sentences, e.guard())
-		}
-		if p.Kind != Dirichlet {
-			sentences = append(sentences, e.identical())
-		}
+// Summary returns what a person decides by: when an input is deferred, and what is expected of that.
+func (p *Policy) Summary() string {
+	if p.Observes() {
+		return fmt.Sprintf("Policy %s observes: every input is answered, none is deferred.", p.Name)
 	}
-	if p.Risk != nil {
-		sentences = append(sentences, e.risk())
-	}
-	if len(p.PairWeights) > 0 {
-		sentences = append(sentences, e.weights())
-	}
-	if p.Variance == Population && p.Kind != Dirichlet {
-		sentences = append(sentences, "Variances are divided by the number of passes, not by one less: "+
-			"thresholds set with the sample variance do not carry over.")
-	}
-	if p.Calibration != nil {
-		sentences = append(sentences, e.calibration()...)
-	}
-	if lines := p.LinesInForce(); len(lines) > 0 {
-		sentences = append(sentences, explainLines(lines))
-	}
-	if p.Audit != nil {
-		sentences = append(sentences, e.audit()...)
-	}
-	if a := p.Answers; a != nil {
-		sentences = append(sentences, fmt.Sprintf("It answers the alarm %s of its model (%s: %s).", a.Alarm, a.By, a.Reason))
-	}
-	if p.EarlyStopping != nil {
-		sentences = append(sentences, e.earlyStopping()...)
-	}
-	return sentences
+	return fmt.Sprintf("Policy %s: defer when %s. %s", p.Name, p.when(), p.expectation())
 }
 
-// explainer puts a policy into words.
-type explainer struct{ *Policy }
-
-func (e explainer) classes() string {
-	s := fmt.Sprintf("Of %d classes, ", len(e.Classes))
-	switch len(e.Critical) {
-	case 0:
-		return s + "none is critical, so the scores that look at critical classes alone are not computed."
-	case len(e.Classes):
-		return s + "all are critical."
+// Explain returns what the summary rests on and what else the policy means, a point each, those that
+// matter most first. Drift is explained by package drift, which knows its windows.
+func (p *Policy) Explain() []string {
+	var points []string
+	add := func(further ...string) {
+		for _, point := range further {
+			if point != "" {
+				points = append(points, point)
+			}
+		}
 	}
-	s += fmt.Sprintf("%s must not be missed (critical) and %s safe", e.list(e.Critical), e.listOr(e.Safe, "none is"))
-	if rest := len(e.Classes) - len(e.Critical) - len(e.Safe); rest > 0 {
-		s += fmt.Sprintf("; neither: %d", rest)
+	if p.Calibration != nil {
+		add(p.explainCalibration()...)
+	}
+	add(p.explainClasses(), p.explainScope(), p.explainLines(), p.explainAudit())
+	if a := p.Answers; a != nil {
+		add(fmt.Sprintf("It answers the alarm %s of its model (%s: %s).", a.Alarm, a.By, a.Reason))
+	}
+	add(p.explainEarlyStopping()...)
+	add(p.explainGuard(), p.explainRisk(), p.explainPasses(), p.explainIdentical(), p.explainWeights(), p.explainVariance())
+	return points
+}
+
+// when says which inputs are deferred, as a clause.
+func (p *Policy) when() string {
+	limit := func(r Rule) string {
+		return fmt.Sprintf("the %s is above %s", r.Score.Words(), r.Score.threshold(r.Threshold))
+	}
+	switch p.Gate {
+	case Never:
+		return limit(p.Primary)
+	case Always:
+		return limit(p.Fallback)
+	}
+	return fmt.Sprintf("%s or, where the skewness of a critical class is above %v so that its C_k is not trusted, when %s",
+		limit(p.Primary), p.ReliabilityThreshold, limit(p.Fallback))
+}
+
+// expectation says what the calibration expects: the critical misses and the reviews.
+func (p *Policy) expectation() string {
+	c := p.Calibration
+	switch {
+	case c == nil:
+		return "How many critical inputs this misses is not known: the policy was not calibrated."
+	case p.ChangedSinceCalibration():
+		return "How many critical inputs this misses is not known: the policy was changed after its calibration."
+	case c.Unsupported != "":
+		return c.Unsupported + " The policy was written all the same."
+	case c.ExpectedCriticalMissRate == nil:
+		return "How many critical inputs this misses is not known: its calibration does not say."
+	}
+	expected := c.ExpectedCriticalMissRate
+	missed := fmt.Sprintf("Expected: %s of critical inputs missed", percent(expected.Value))
+	if expected.Known() {
+		missed += fmt.Sprintf(" (95%%: %s to %s)", hundredths(expected.Low), hundredths(expected.High))
+	}
+	if c.ExpectedCoverage == nil {
+		return missed + "."
+	}
+	return fmt.Sprintf("%s with %.0f reviews per 1,000 inputs.", missed, 1000*(1-c.ExpectedCoverage.Value))
+}
+
+func (p *Policy) explainClasses() string {
+	critical := len(p.Critical)
+	switch {
+	case critical == 0:
+		return fmt.Sprintf("None of the %s classes is critical: no miss can be counted.", count(len(p.Classes)))
+	case len(p.Safe) == 0:
+		return fmt.Sprintf("Critical (%s of %s classes): %s. None is safe.", count(critical), count(len(p.Classes)), p.list(p.Critical))
+	}
+	s := fmt.Sprintf("Critical, not to be missed (%s of %s classes): %s. Safe: %s", count(critical), count(len(p.Classes)), p.list(p.Critical),
+		p.list(p.Safe))
+	if rest := len(p.Classes) - critical - len(p.Safe); rest > 0 {
+		s += fmt.Sprintf(". Neither: %s", count(rest))
 	}
 	return s + "."
 }
 
-func (e explainer) passes() string {
-	switch e.Kind {
-	case Dirichlet:
-		return "An input is one row of positive Dirichlet concentrations, from a model that predicts its own uncertainty."
-	case Logits:
-		return fmt.Sprintf("An input is at least %d passes of logits, whose softmax is computed here, %s.",
-			e.FewestPasses, e.expected())
-	}
-	return fmt.Sprintf("An input is at least %d passes of probabilities, each summing to 1 within %v, %s.",
-		e.FewestPasses, e.SumTolerance, e.expected())
-}
-
-func (e explainer) expected() string {
-	if e.ExpectedPasses == 0 {
-		return "and is answered when its caller says that it is complete"
-	}
-	return fmt.Sprintf("and is answered when it has %d", e.ExpectedPasses)
-}
-
-func (e explainer) gate() string {
-	primary, fallback := e.Primary.Score.explain(), e.Fallback.Score.explain()
-	switch e.Gate {
-	case Never:
-		return fmt.Sprintf("The score that decides is always %s.", primary)
-	case Always:
-		return fmt.Sprintf("The score that decides is always the fallback, %s.", fallback)
-	}
-	return fmt.Sprintf("While the skewness of every critical class is at most %v, the score that decides is %s; if that of any "+
-		"is above, its C_k is not trusted and %s decides in its place.", e.ReliabilityThreshold, primary, fallback)
-}
-
-func (e explainer) thresholds() string {
-	if e.Observes() {
-		return "No thresholds are given, so the policy observes: every input is answered with observe, the metrics " +
-			"run, and nothing is deferred."
-	}
-	var limits []string
-	for _, r := range e.reachable() {
-		limits = append(limits, fmt.Sprintf("%s is above %v%s", r.Score, r.Threshold, r.Score.unit()))
-	}
-	s := "A person sees an input (defer) when " + limits[0]
-	if len(limits) == 2 {
-		s = fmt.Sprintf("A person sees an input (defer) when %s, or, where the fallback decides, when %s",
-			limits[0], limits[1])
-	}
-	return s + "; at or under its threshold it is retained."
-}
-
-func (e explainer) scope() string {
+func (p *Policy) explainScope() string {
 	unless := ""
-	if e.Guard != nil {
-		unless = " unless it is unfamiliar"
+	if p.Guard != nil {
+		unless = ", unless they are unfamiliar"
 	}
 	switch {
-	case e.Scope == PredictedSafe:
-		return fmt.Sprintf("An input that is predicted critical is never deferred%s, since it is treated as critical anyway.", unless)
-	case e.comparesRisk():
-		return fmt.Sprintf("An input that is predicted critical has no risk: where risk decides, it is not deferred%s.", unless)
+	case p.Observes():
+		return ""
+	case p.Scope == PredictedSafe:
+		return fmt.Sprintf("Inputs called critical are never deferred%s: they are treated as critical anyway, false calls too.", unless)
+	case p.comparesRisk():
+		return fmt.Sprintf("Inputs called critical have no risk, so that they are not deferred where the risk decides%s.", unless)
 	}
 	return "Any input can be deferred, whatever class is predicted."
 }
 
-func (e explainer) guard() string {
-	return fmt.Sprintf("An input whose %s is above %v%s is unlike those of the calibration, and deferred as unfamiliar, whatever "+
-		"class is predicted; this finds some of them, not all.", e.Guard.Score, e.Guard.Threshold, e.Guard.Score.unit())
-}
-
-func (e explainer) risk() string {
-	return fmt.Sprintf("The probability that an input called safe is truly critical is computed from %s, for traffic of "+
-		"which %s is critical; with another share, the probability is off.", PCritical, percent(e.Risk.Prevalence))
-}
-
-func (e explainer) identical() string {
-	s := fmt.Sprintf("An input whose passes hardly differ %s: its uncertainty is absent rather than zero, and "+
-		"dropout may be off", e.Degenerate.explain())
-	if e.Saturated == e.Degenerate {
-		return s + "; the same holds where the passes are one-hot."
+func (p *Policy) explainGuard() string {
+	if p.Guard == nil || p.Observes() {
+		return ""
 	}
-	return fmt.Sprintf("%s; where the passes are one-hot, it %s.", s, e.Saturated.explain())
+	return fmt.Sprintf("Inputs whose %s is above %s are unlike those of the calibration: they are deferred, even if they are called "+
+		"critical. This finds some unfamiliar inputs, not all.", p.Guard.Score.Words(), p.Guard.Score.threshold(p.Guard.Threshold))
 }
 
-func (e explainer) weights() string {
+func (p *Policy) explainRisk() string {
+	if p.Risk == nil {
+		return ""
+	}
+	return fmt.Sprintf("The risk is the calibrated probability that an input called safe is truly critical, for traffic of which %s is "+
+		"critical. With another share it is off.", percent(p.Risk.Prevalence))
+}
+
+func (p *Policy) explainVariance() string {
+	if p.Variance != Population || p.Kind == Dirichlet {
+		return ""
+	}
+	return "Variances are divided by the number of passes, not by one less: thresholds set with the sample variance do not carry over."
+}
+
+func (p *Policy) explainPasses() string {
+	answered := "when its caller says that it is complete"
+	if p.ExpectedPasses > 0 {
+		answered = fmt.Sprintf("at %s", count(p.ExpectedPasses))
+	}
+	switch p.Kind {
+	case Dirichlet:
+		return "An input is one row of positive Dirichlet concentrations, from a model that predicts its own uncertainty."
+	case Logits:
+		return fmt.Sprintf("An input needs %s or more passes of logits, whose softmax is computed here, and is answered %s.",
+			count(p.FewestPasses), answered)
+	}
+	return fmt.Sprintf("An input needs %s or more passes of probabilities, each summing to 1 within %v, and is answered %s.",
+		count(p.FewestPasses), p.SumTolerance, answered)
+}
+
+func (p *Policy) explainIdentical() string {
+	if p.Observes() || p.Kind == Dirichlet {
+		return ""
+	}
+	s := "Inputs whose passes hardly differ " + p.Degenerate.explain()
+	if p.Saturated != p.Degenerate {
+		s += "; those whose passes are identical and one-hot " + p.Saturated.explain()
+	}
+	return s + ". Their uncertainty is absent rather than zero: dropout may be off."
+}
+
+func (p *Policy) explainWeights() string {
+	if len(p.PairWeights) == 0 {
+		return ""
+	}
 	var weights []string
-	for i, w := range e.PairWeights {
-		if i == maxListed {
-			weights = append(weights, fmt.Sprintf("%d more pairs are weighted", len(e.PairWeights)-maxListed))
-			break
-		}
-		weights = append(weights,
-			fmt.Sprintf("%s with %s counts %v times", e.Classes[w.Safe], e.Classes[w.Critical], w.Weight))
+	for _, w := range p.PairWeights {
+		weights = append(weights, fmt.Sprintf("%s with %s %v times", p.Classes[w.Safe], p.Classes[w.Critical], w.Weight))
 	}
-	return fmt.Sprintf("In cbec, confusion of %s; all other pairs count once.", strings.Join(weights, ", "))
+	return fmt.Sprintf("In the confusion between safe and critical classes these pairs count otherwise than once: %s.", listed(weights))
 }
 
+// explain says what becomes of inputs, as a verb.
 func (h Handling) explain() string {
 	switch h {
 	case HandleRetain:
-		return "is retained"
+		return "are retained"
 	case HandleByScore:
-		return "is decided by its score like any other"
+		return "are decided like any other"
 	}
-	return "is deferred"
+	return "are deferred"
 }
 
-// explain returns the score's name with its meaning.
-func (s Score) explain() string {
-	meaning := map[Score]string{
+// Words returns the score in words, as prose names it.
+func (s Score) Words() string {
+	return map[Score]string{
 		Entropy:   "predictive entropy",
-		MI:        "mutual information, over all classes",
-		MaxProb:   "one minus the largest mean probability",
-		EUVar:     "the variances of all classes together",
-		VarCrit:   "the largest variance of a critical class",
-		EUVarCrit: "the variances of the critical classes together",
-		OvAMI:     "the mutual information of each critical class against the rest, together",
-		CCritSum:  "the model's ignorance C_k about the critical classes together",
-		CCritMax:  "the model's ignorance C_k about the critical class where it is largest",
-		CBEC:      "how far the model confuses safe with critical classes",
-		PCritical: "the mean probability of the critical classes together",
-		RiskScore: "the calibrated probability that an input called safe is truly critical",
+		MI:        "mutual information",
+		MaxProb:   "probability of all classes but the likeliest",
+		EUVar:     "variance of all classes together",
+		VarCrit:   "largest variance of a critical class",
+		EUVarCrit: "variance of the critical classes together",
+		OvAMI:     "mutual information of each critical class against the rest, summed,",
+		CCritSum:  "C_k of the critical classes together",
+		CCritMax:  "largest C_k of a critical class",
+		CBEC:      "confusion between safe and critical classes",
+		PCritical: "probability of the critical classes together",
+		RiskScore: "risk",
 	}[s]
-	return fmt.Sprintf("%s (%s)", s, meaning)
 }
 
-// unit returns the unit of the score, after a space.
-func (s Score) unit() string {
+// threshold returns a threshold of the score with its unit.
+func (s Score) threshold(v float64) string {
 	switch s {
-	case MaxProb, EUVar, VarCrit, EUVarCrit, PCritical, RiskScore:
-		return ""
+	case MaxProb, PCritical, RiskScore:
+		return percent(v)
+	case EUVar, VarCrit, EUVarCrit:
+		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
-	return " nats"
+	return strconv.FormatFloat(v, 'g', 3, 64) + " nats"
 }
 
-// maxListed bounds what a sentence lists.
-const maxListed = 10
+// maxListed bounds the characters of a list in a sentence.
+const maxListed = 160
 
 // list returns the classes by name, cut where the list is long.
 func (p *Policy) list(classes []int) string {
-	var names []string
+	names := make([]string, len(classes))
 	for i, k := range classes {
-		if i == maxListed {
-			names = append(names, fmt.Sprintf("%d more", len(classes)-maxListed))
-			break
-		}
-		names = append(names, p.Classes[k])
+		names[i] = p.Classes[k]
+	}
+	return listed(names)
+}
+
+// listed joins names, as many as fit into a sentence and at least one.
+func listed(names []string) string {
+	shown, length := 0, 0
+	for shown < len(names) && (shown == 0 || length+len(names[shown]) <= maxListed) {
+		length += len(names[shown]) + len(", ")
+		shown++
+	}
+	if left := len(names) - shown; left > 0 {
+		names = append(names[:shown:shown], count(left)+" more")
 	}
 	last := len(names) - 1
 	if last == 0 {
@@ -216,62 +238,20 @@ func (p *Policy) list(classes []int) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// listOr returns the list with its verb, or none if it is empty.
-func (p *Policy) listOr(classes []int, none string) string {
-	switch len(classes) {
-	case 0:
-		return none
-	case 1:
-		return p.list(classes) + " is"
+// percent returns a share in percent: with one decimal, or two digits where that would show none.
+func percent(share float64) string { return hundredths(share) + "%" }
+
+func hundredths(share float64) string {
+	if share > 0 && share < 0.0005 {
+		return strconv.FormatFloat(100*share, 'g', 2, 64)
 	}
-	return p.list(classes) + " are"
+	return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0")
 }
 
-// earlyStopping says when inputs are answered early, and what is guaranteed of that.
-func (e explainer) earlyStopping() []string {
-	s, c := e.EarlyStopping, e.EarlyStopping.Certificate
-	if e.learnedForAnother() {
-		return []string{"Its early-stopping rule was learned for another policy than this is now, and is not in force: all " +
-			"passes decide."}
+// count returns a number with commas between thousands.
+func count(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
 	}
-	order := "in any order"
-	if s.Order == MembersOrder {
-		order = "in the order of the ensemble's members"
-	}
-	when := fmt.Sprintf("For clients that accept it, an input is answered before its %d passes, which come %s, when its decision is certain enough, "+
-		"after %d passes or more", s.Rule.Passes, order, s.Rule.Fewest)
-	if s.MeanPasses > 0 {
-		when += fmt.Sprintf("; where it was certified, after %.3g on average", s.MeanPasses)
-	}
-	certified := fmt.Sprintf("With confidence %v, at most %s of the inputs are then decided otherwise than by all passes", c.Confidence,
-		percent(c.Disagreement))
-	if c.Inputs > 0 {
-		certified += fmt.Sprintf(" (%d of %d were)", c.Disagreements, c.Inputs)
-	}
-	certified += "; " + c.Released.explain("those that all passes defer")
-	if c.CriticalReleased != nil {
-		certified += ", and " + c.CriticalReleased.explain("the critical ones among them")
-	}
-	drawn := ", for inputs drawn as those it was certified on."
-	if c.Groups > 0 {
-		drawn = fmt.Sprintf(", for groups of inputs drawn as the %d that it was certified on.", c.Groups)
-	}
-	sentences := []string{when + ".", certified + drawn}
-	if s.HalvesDiffer != nil {
-		sentences = append(sentences, fmt.Sprintf("Random halves of the passes disagree on %s of the inputs: this much a decision "+
-			"varies by sampling alone.", percent(*s.HalvesDiffer)))
-	}
-	return sentences
-}
-
-// explain explains the share among some inputs that all passes defer.
-func (r ReleasedShare) explain(of string) string {
-	if r.AtMost == 1 {
-		return fmt.Sprintf("nothing is certified of how many of %s are retained", of)
-	}
-	s := fmt.Sprintf("with the same confidence, at most %s of %s are retained", percent(r.AtMost), of)
-	if r.Deferred > 0 {
-		s += fmt.Sprintf(" (%d of %d were)", r.Released, r.Deferred)
-	}
-	return s
+	return fmt.Sprintf("%s,%03d", count(n/1000), n%1000)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // StatedLines are lines that a person states, each in place of the one that the calibration gives.
@@ -98,19 +97,6 @@ func (p *Policy) LinesInForce() []Line {
 		return cmp.Or(cmp.Compare(place(a.Bounds), place(b.Bounds)), cmp.Compare(slices.Index(p.Classes, a.Class), slices.Index(p.Classes, b.Class)))
 	})
 	return lines
-}
-
-// explainLines says above what an alarm is due.
-func explainLines(lines []Line) string {
-	var limits []string
-	for i, l := range lines {
-		if i == maxListed {
-			limits = append(limits, fmt.Sprintf("%d more figures", len(lines)-maxListed))
-			break
-		}
-		limits = append(limits, fmt.Sprintf("%s %s (%s)", l.Figure(), percent(l.Above), l.Origin()))
-	}
-	return "An alarm is due when outcomes show more than: " + strings.Join(limits, ", ") + "."
 }
 
 // lines returns the lines that are stated.

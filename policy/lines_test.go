@@ -73,8 +73,8 @@ func TestLines(t *testing.T) {
 func TestLineOrigin(t *testing.T) {
 	p := parseOne(t, withCalibration("{"+expectedShares+", certificate: {kind: learn-then-test, bounds: critical-fnr, target: 0.1, "+
 		"confidence: 0.9}, lines: {critical_miss_rate: 0.08, by: Ann Lee, on: 2026-11-03}}"))
-	const want = "An alarm is due when outcomes show more than: critical miss rate 8% (stated by Ann Lee on 2026-11-03), " +
-		"critical miss rate of c 40% (expected at most), critical FNR 10% (certified)."
+	const want = "The alarm sounds when outcomes show more than this: critical miss rate 8% (stated by Ann Lee on 2026-11-03), " +
+		"critical miss rate of c 40% (expected at most) and critical FNR 10% (certified)."
 	if explained := strings.Join(p.Explain(), "\n"); !strings.Contains(explained, want) {
 		t.Errorf("%s\nexpected %s", explained, want)
 	}

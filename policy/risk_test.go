@@ -63,10 +63,12 @@ func TestRiskIsRead(t *testing.T) {
 	}
 	checkInvariants(t, p)
 	checkWarnings(t, p, "")
+	if summary := p.Summary(); !strings.Contains(summary, "defer when the risk is above 5%.") {
+		t.Error(summary)
+	}
 	checkSentences(t, p.Explain(), [][]string{
-		{"3 classes"}, {"at least 2 passes"}, {"always risk (the calibrated probability"}, {"when risk is above 0.05;"},
-		{"has no risk", "not deferred unless it is unfamiliar"}, {"mi is above 0.41 nats", "unfamiliar", "not all"},
-		{"hardly differ is deferred"}, {"from p_critical", "8% is critical"},
+		{"2 of 3 classes"}, {"have no risk", "unless they are unfamiliar"}, {"mutual information is above 0.41 nats", "unfamiliar", "not all"},
+		{"truly critical", "8% is critical"}, {"2 or more passes"}, {"hardly differ are deferred"},
 	})
 }
 

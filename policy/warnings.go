@@ -18,17 +18,15 @@ func (p *Policy) Warnings() []string {
 	w := &warnings{Policy: p}
 	if len(p.Critical) > 0 && (len(p.Safe) == 0 ||
 		len(p.Classes) >= fewForNearlyAll && len(p.Critical) >= len(p.Classes)-1) {
-		w.add("critical", "%d of %d classes are critical and %d safe: a critical set that is nearly everything "+
-			"singles nothing out", len(p.Critical), len(p.Classes), len(p.Safe))
+		w.add("critical", "%d of %d classes are critical and %d safe: where nearly every class is critical, none stands out", len(p.Critical), len(p.Classes), len(p.Safe))
 	}
 	w.passes()
 	if p.Kind == Probabilities && p.SumTolerance > looseSumTolerance {
-		w.add("sum_tolerance", "%v lets rows pass that are no probabilities, and they are not renormalised; even "+
-			"bfloat16 needs no more than 0.004", p.SumTolerance)
+		w.add("sum_tolerance", "%v accepts rows that are no probabilities; even bfloat16 needs no more than 0.004", p.SumTolerance)
 	}
 	w.gate()
 	if p.Scope == PredictedSafe && len(p.Critical) == len(p.Classes) {
-		w.add("scope", "every class is critical, so with %s no input is ever deferred", PredictedSafe)
+		w.add("scope", "every class is critical, and inputs called critical are not deferred: no input ever is")
 	}
 	w.rules()
 	w.identical()
@@ -42,7 +40,7 @@ func (p *Policy) Warnings() []string {
 		w.earlyStopping()
 	}
 	if p.Observes() {
-		w.add("thresholds", "none are given: the policy observes and nothing is deferred")
+		w.add("thresholds", "none are given: the policy observes, and no input is deferred")
 	}
 	return w.found
 }
@@ -67,9 +65,9 @@ func (w *warnings) passes() {
 	if spare := skewnessCapToSpare * w.ReliabilityThreshold; w.readsSkewness() && w.skewnessCap(w.FewestPasses) < spare {
 		advice := ""
 		if least := w.leastPasses(spare); least <= maxPasses {
-			advice = fmt.Sprintf(", ask for at least %d", least)
+			advice = fmt.Sprintf("; ask for %d passes or more", least)
 		}
-		w.add("passes.fewest", "%d passes cannot show a skewness above %.3g, near the reliability threshold of %v: "+
+		w.add("passes.fewest", "the skewness of %d passes cannot exceed %.3g, which is near the reliability threshold of %v: "+
 			"few unreliable classes are found%s", w.FewestPasses, w.skewnessCap(w.FewestPasses),
 			w.ReliabilityThreshold, advice)
 	}
@@ -78,11 +76,11 @@ func (w *warnings) passes() {
 func (w *warnings) gate() {
 	switch {
 	case w.Gate.ReadsSkewness() && w.Kind == Dirichlet:
-		w.add("gate", "%s with dirichlet: at a fixed sum of concentrations C_k grows as a class gets less likely, "+
-			"so that it ranks inputs badly; the default here is %s", w.Gate, Always)
+		w.add("gate", "at a fixed sum of concentrations C_k grows as a class gets less likely, so that it ranks inputs badly: "+
+			"leave the gate to its default, %s", Always)
 	case w.Gate == AnyCritical && len(w.Critical) >= manyCritical:
-		w.add("gate", "%s with %d critical classes: one of them is nearly always improbable and skewed, so that the "+
-			"fallback may decide almost every input; compare %s and %s", w.Gate, len(w.Critical), Never, Always)
+		w.add("gate", "one of %d critical classes is nearly always improbable and skewed, so that the fallback may decide almost "+
+			"every input: compare the gates %s and %s with ckd evaluate", len(w.Critical), Never, Always)
 	}
 }
 
@@ -90,24 +88,24 @@ func (w *warnings) rules() {
 	for _, r := range w.reachable() {
 		switch {
 		case r.Score == PCritical && w.Scope == AllInputs:
-			w.add(r.field+".score", "%s with scope %s defers first what is predicted critical most surely, which nobody misses; "+
-				"with %s it is kept", PCritical, AllInputs, PredictedSafe)
+			w.add(r.field+".score", "inputs that are called critical most surely are deferred first, though nobody misses them: write scope: %s",
+				PredictedSafe)
 		case r.Score == CBEC && len(w.Classes) == 2:
-			w.add(r.field+".score", "with two classes the correlation is -1 and cbec is sqrt(C_0 C_1), which is blind to "+
-				"which class is critical: where it decides, most of the benefit can be lost")
+			w.add(r.field+".score", "with two classes the confusion between them is blind to which one is critical: where it decides, most of the "+
+				"benefit can be lost")
 		}
 		switch {
 		case r.Score == PCritical && r.Threshold > 1:
-			w.add(r.field+".threshold", "%v defers nothing: %s is at most 1", r.Threshold, PCritical)
+			w.add(r.field+".threshold", "%v defers nothing: a probability is at most 1", r.Threshold)
 		case r.Score == CBEC && w.allWeightsZero():
-			w.add("pair_weights", "all are 0, so that cbec is always 0 and defers nothing")
+			w.add("pair_weights", "all are 0, so that the confusion is always 0 and defers nothing")
 		}
 	}
 	if w.Primary.HasThreshold && !w.Gate.ReachesPrimary() {
-		w.add("primary.threshold", "has no effect: with gate %s the primary score never decides", w.Gate)
+		w.add("primary.threshold", "has no effect: the primary score never decides with gate: %s", w.Gate)
 	}
 	if w.Fallback.HasThreshold && !w.Gate.ReachesFallback() {
-		w.add("fallback.threshold", "has no effect: with gate %s the fallback score never decides", w.Gate)
+		w.add("fallback.threshold", "has no effect: the fallback score never decides with gate: %s", w.Gate)
 	}
 }
 
@@ -123,10 +121,9 @@ func (w *warnings) identical() {
 	}
 	switch w.Degenerate {
 	case HandleRetain:
-		w.add("degenerate", "%s: if dropout is off, every input passes unseen", HandleRetain)
+		w.add("degenerate", "inputs whose passes hardly differ are retained: if dropout is off, every input passes unseen")
 	case HandleByScore:
-		w.add("degenerate", "%s: where passes hardly differ every score of their differences is about 0 and retains; if dropout "+
-			"is off, every input passes unseen", HandleByScore)
+		w.add("degenerate", "inputs whose passes hardly differ score about 0 and are retained: if dropout is off, every input passes unseen")
 	}
 }
 
@@ -138,15 +135,15 @@ const looseRelease = 0.5
 func (w *warnings) earlyStopping() {
 	c := w.EarlyStopping.Certificate
 	if w.learnedForAnother() {
-		w.add("calibrated.early_stopping.policy_hash", "the policy was changed since its early-stopping rule was learned (its hash without it is now %s): "+
-			"the rule is not in force, and all passes decide; learn another with ckd calibrate early-stop", w.HashWithoutEarlyStop())
+		w.add("calibrated.early_stopping.policy_hash", "early stopping is off, since the policy was changed after its rule was learned (its hash without the rule "+
+			"is now %s): learn another with ckd calibrate early-stop", w.HashWithoutEarlyStop())
 		return
 	}
 	if loose := c.Released.AtMost; loose >= looseRelease {
-		w.add("calibrated.early_stopping.certificate.released.at_most", "up to %.3g of the inputs that all passes defer may be retained instead: learn and certify the rule on "+
-			"more of them, or ask that less is decided otherwise", loose)
+		w.add("calibrated.early_stopping.certificate.released.at_most", "early stopping may retain up to %s of the inputs that all passes defer: learn its rule on more of them, or allow "+
+			"fewer decisions to differ", percent(loose))
 	}
 	if w.Calibration != nil && IsEnsemble(w.Calibration.Posterior) && w.EarlyStopping.Order == AnyOrder {
-		w.add("calibrated.early_stopping.order", "%s, but the passes are of an ensemble, whose members come in one order", AnyOrder)
+		w.add("calibrated.early_stopping.order", "the passes are of an ensemble, whose members come in one order: write order: %s", MembersOrder)
 	}
 }

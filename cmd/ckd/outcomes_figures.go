@@ -14,6 +14,7 @@ import (
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/replay"
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -211,12 +212,16 @@ func strataRows(p *ckdv1.PromiseFigures) [][]string {
 
 // dueText says how far outcomes are complete.
 func dueText(p *ckdv1.PromiseFigures) string {
-	text := fmt.Sprintf("Outcomes are due %v after the end of each %v; %d such cohorts are due, %d are not", p.GetDue().AsDuration(), p.GetCohortPeriod().AsDuration(),
-		p.GetMatureCohorts(), p.GetOpenCohorts())
-	if next := p.GetNextMature(); next != nil {
-		text += ", the next on " + moment(next.AsTime())
+	next := p.GetNextMature()
+	switch {
+	case p.GetMatureCohorts() == 0:
+		return "Nothing is complete yet: all periods still wait for readers."
+	case next == nil:
+		return "Outcomes are complete."
 	}
-	return text + "."
+	complete := next.AsTime().Add(-p.GetDue().AsDuration() - p.GetCohortPeriod().AsDuration())
+	return fmt.Sprintf("Complete up to %s; %s still %s for readers.", moment(complete), document.Noun(int(p.GetOpenCohorts()), "later period"),
+		map[bool]string{true: "waits", false: "wait"}[p.GetOpenCohorts() == 1])
 }
 
 // table writes rows in columns, indented.

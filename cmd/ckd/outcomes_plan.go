@@ -22,14 +22,14 @@ type outcomesPlanCmd struct {
 	InputsPerDay float64 `required:"" placeholder:"N" help:"Traffic: inputs a day."`
 	Seed         uint64  `default:"42" placeholder:"N" help:"Seed of the simulations. (${default})"`
 
+	Full   bool   `help:"Print everything, not one screen."`
 	Format string `enum:"table,json" default:"table" help:"Form of the plan: ${enum}. (${default})"`
 }
 
 // Help is the long text of ckd outcomes plan --help.
 func (*outcomesPlanCmd) Help() string {
-	return `For audit rates from 0.5% to 10%: the reviews that they cause, the interval of the critical miss rate after a month,
-and how many inputs and audits it takes until an alarm shows that it is twice or three times its line. It simulates
-this with the inputs of a labelled recording, which should not be the one that the policy was calibrated on.
+	return `For audit rates from 0.5% to 10%: after how many days they find out that misses doubled or tripled, the reviews
+that they cause, and what is known after a month. It simulates this with the inputs of a labelled recording, which should not be the one that the policy was calibrated on.
 
     ckd outcomes plan --policy policy.yaml --passes P.npy --labels Y.npy --inputs-per-day 2000`
 }
@@ -56,14 +56,16 @@ func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
 		return err
 	}
 	rec.sort(nil)
-	found, err := planFor(ctx.Ctx, model, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, Seed: c.Seed})
+	bars := stageBars{ctx: ctx}
+	defer bars.stop()
+	found, err := planFor(ctx.Ctx, model, rec.forEval(), plan.Options{InputsPerDay: c.InputsPerDay, Seed: c.Seed, Progress: bars.mover("simulating audit rates")})
 	if err != nil {
 		return interrupted(ctx, err)
 	}
 	if c.Format == "json" {
 		return writeJSON(ctx.Stdout, found)
 	}
-	return writeDocument(ctx.Stdout, report.Plan(found, model.Name, rec.passesFile), c.Format, true)
+	return writeDocument(ctx.Stdout, report.Plan(found, model.Name, rec.passesFile), c.Format, c.Full)
 }
 
 // planFor plans the audits of a policy by what it decides on a labelled recording.

@@ -21,7 +21,10 @@ func TestOutcomesPlan(t *testing.T) {
 	}
 	args := []string{"outcomes", "plan", "--policy", path, "--passes", recordings + "ctg-lowrank.passes.npy", "--labels", recordings + "ctg-lowrank.labels.npy",
 		"--inputs-per-day", "2000"}
-	table := runOK(t, args...)
+	if screen := runOK(t, args...); !strings.HasPrefix(screen, "If misses double, auditing 2.0% finds out after ") || strings.Count(screen, "\n") > 40 {
+		t.Errorf("the screen is\n%s", screen)
+	}
+	table := runOK(t, append(args, "--full")...)
 	for _, want := range []string{"Audit rates", "Until the alarm", "The line of the critical FNR is 18.0%", "10.0%"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("expected %q in\n%s", want, table)

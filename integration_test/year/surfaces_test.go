@@ -237,7 +237,7 @@ func (c *comparison) verdict(where string, got *ckdv1.PromiseFigures, want *prom
 
 // opening are the words that a statement begins with, by verdict.
 var opening = map[ckdv1.Verdict][]string{
-	ckdv1.Verdict_VERDICT_VIOLATED: {"The promise is violated: "},
+	ckdv1.Verdict_VERDICT_VIOLATED: {"Alarm since "},
 	ckdv1.Verdict_VERDICT_IN_DOUBT: {"Whether the promise holds is in doubt: "},
 	ckdv1.Verdict_VERDICT_HOLDING:  {"The promise holds. "},
 	ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: {"Too few outcomes to tell whether the promise holds", "The alarm was cleared on ",

@@ -13,7 +13,7 @@ import (
 )
 
 // Load reads policy files into one set. A path is a file of any name, or a directory, whose *.yaml and
-// *.yml files are read in the order of their names, without subdirectories. If anything is wrong, the
+// *.yml files are read in the order of their names, without subdirectories and *.cases.yaml. If anything is wrong, the
 // error is a policy.Faults with all of it: first what cannot be read, then the faults in what can.
 //
 // Files that change while they are read are read again. It is a fault if they never stay unchanged.
@@ -84,10 +84,11 @@ func findIn(dir string) []source {
 	return sources
 }
 
-// isPolicy reports whether a file of this name, in a directory, is a policy file.
+// isPolicy reports whether a file of this name, in a directory, is a policy file. Cases that policies are
+// held to lie beside them.
 func isPolicy(name string) bool {
 	ext := filepath.Ext(name)
-	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
+	return !strings.HasPrefix(name, ".") && !strings.HasSuffix(strings.TrimSuffix(name, ext), ".cases") && (ext == ".yaml" || ext == ".yml")
 }
 
 func unreadable(name, path string, err error) source {

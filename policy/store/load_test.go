@@ -47,6 +47,7 @@ func TestLoad(t *testing.T) {
 	write(t, dir, "a.yml", model("a"))
 	write(t, dir, "c.json", model("not-by-its-ending"))
 	write(t, dir, ".hidden.yaml", model("hidden"))
+	write(t, dir, "a.cases.yaml", "cases: []")
 	write(t, dir, "deeper.yaml/d.yaml", model("deeper"))
 	alone := write(t, t.TempDir(), "policy.conf", model("by-name"))
 

@@ -53,7 +53,10 @@ func verdictSentence(p *promise.Promise, f *promise.Figure) string {
 	case promise.Holding:
 		return "The promise holds"
 	case promise.Violated:
-		return "The promise is violated: " + violations(&p.Mature)
+		if f.Monitor == nil || f.Monitor.RaisedAt.IsZero() {
+			return "Alarm: " + violations(&p.Mature)
+		}
+		return fmt.Sprintf("Alarm since %s: %s", dateOf(p, f.Monitor.RaisedAt), violations(&p.Mature))
 	case promise.InDoubt:
 		why := fmt.Sprintf("the evidence against the %s is at %.0f%% of what raises the alarm", f.Name(), 100*f.Monitor.LogEvidence)
 		if f.Low > f.Line || f.Model.Low > f.Line {
@@ -93,7 +96,7 @@ func brokenLine(f *promise.Figure) string {
 	who, on, stated := strings.Cut(strings.TrimPrefix(f.LineOrigin, "stated by "), " on ")
 	switch {
 	case f.LineOrigin == "certified":
-		return "the " + line + " that was certified: what was certified is void"
+		return "the " + line + " that was certified, so that the certificate is void"
 	case f.LineOrigin == "expected at most":
 		return "the " + line + " that was expected at most"
 	case stated:
@@ -118,7 +121,7 @@ func averageAfter(p *promise.Promise, f *promise.Figure) string {
 	if math.IsNaN(f.Value) {
 		return ""
 	}
-	return fmt.Sprintf("On average since %s, with the time before, it is %s (95%%: %s to %s)", dateOf(p, p.Cohorts.Since), percent(f.Value), percent(f.Low), percent(f.High))
+	return fmt.Sprintf("The average since %s, %s (95%%: %s to %s), still includes the good time before", dateOf(p, p.Cohorts.Since), percent(f.Value), percent(f.Low), percent(f.High))
 }
 
 // averageSentence says what the policy's own outcomes average to, and the line with its origin.

@@ -29,7 +29,7 @@ func said(v promise.Verdict, change func(*promise.Promise, *promise.Figure)) *pr
 // violate raises the alarm of a figure.
 func violate(f *promise.Figure) {
 	f.Verdict = promise.Violated
-	f.Monitor = &promise.Monitor{Raised: true, Since: &promise.Since{
+	f.Monitor = &promise.Monitor{Raised: true, RaisedAt: date(time.November, 20), Since: &promise.Since{
 		Start: date(time.November, 3), Rate: promise.Share{Value: 0.66, Low: 0.6, High: 0.72, Events: 41, Total: 62},
 	}}
 }
@@ -61,7 +61,7 @@ func TestExpectedFigures(t *testing.T) {
 func TestStatement(t *testing.T) {
 	const average = " On average since 2026-03-01, 5% of all critical inputs are retained and called safe (95%: 2% to 8%), by 900 outcomes, 90 of them critical"
 	const since = " Since about 2026-11-03, 66% of all critical inputs are retained and called safe (95%: 60% to 72%), by 41 misses among 62; that date is chosen by looking." +
-		" On average since 2026-03-01, with the time before, it is 5% (95%: 2% to 8%)."
+		" The average since 2026-03-01, 5% (95%: 2% to 8%), still includes the good time before."
 	for name, c := range map[string]struct {
 		promise *promise.Promise
 		want    string
@@ -80,18 +80,18 @@ func TestStatement(t *testing.T) {
 		},
 		"certified": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f) }),
-			"The promise is violated: the critical miss rate is above the 10% that was certified: what was certified is void." + since,
+			"Alarm since 2026-11-20: the critical miss rate is above the 10% that was certified, so that the certificate is void." + since,
 		},
 		"expected": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f); f.LineOrigin = "expected at most" }),
-			"The promise is violated: the critical miss rate is above the 10% that was expected at most." + since,
+			"Alarm since 2026-11-20: the critical miss rate is above the 10% that was expected at most." + since,
 		},
 		"stated": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) {
 				violate(f)
 				f.LineOrigin = "stated by dr. eve on 2026-03-05"
 			}),
-			"The promise is violated: the critical miss rate is above the line of 10% that dr. eve stated on 2026-03-05." + since,
+			"Alarm since 2026-11-20: the critical miss rate is above the line of 10% that dr. eve stated on 2026-03-05." + since,
 		},
 		"several": {
 			said(promise.Violated, func(p *promise.Promise, f *promise.Figure) {
@@ -100,12 +100,12 @@ func TestStatement(t *testing.T) {
 				class.Class, class.LineOrigin = "melanoma", ""
 				p.Mature.Classes = []promise.Figure{class, class, class}
 			}),
-			"The promise is violated: the critical miss rate is above the 10% that was certified: what was certified is void; the critical miss rate of melanoma is above its line of 10%; " +
+			"Alarm since 2026-11-20: the critical miss rate is above the 10% that was certified, so that the certificate is void; the critical miss rate of melanoma is above its line of 10%; " +
 				"the critical miss rate of melanoma is above its line of 10%; and 1 more." + since,
 		},
 		"of a new policy": {
 			said(promise.Violated, func(_ *promise.Promise, f *promise.Figure) { violate(f); f.Value, f.Monitor.Since = math.NaN(), nil }),
-			"The promise is violated: the critical miss rate is above the 10% that was certified: what was certified is void. No critical input has come back yet, of outcomes that are due.",
+			"Alarm since 2026-11-20: the critical miss rate is above the 10% that was certified, so that the certificate is void. No critical input has come back yet, of outcomes that are due.",
 		},
 		"in doubt": {
 			said(promise.InDoubt, func(_ *promise.Promise, f *promise.Figure) { f.Monitor.LogEvidence = 0.72 }),

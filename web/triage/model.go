@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ckd-project/ckd/internal/monitor/drift"
@@ -277,19 +276,10 @@ func describe(p *policy.Policy, message *ckdv1.Model) pagestate.Policy {
 		d.Inputs, d.CriticalInputs = c.Recording.Inputs, c.Recording.CriticalInputs
 		d.Changed = p.ChangedSinceCalibration()
 		if c.Certificate != nil {
-			d.Certificate = cmp.Or(c.Certificate.Statement, explainCertificate(p))
+			if d.Certificate = c.Certificate.Statement; d.Certificate == "" && !d.Changed {
+				d.Certificate = c.Certificate.Explain()
+			}
 		}
 	}
 	return d
-}
-
-// explainCertificate returns the policy's explanation of a certificate without a statement of its own;
-// nothing if the policy was changed since.
-func explainCertificate(p *policy.Policy) string {
-	for _, sentence := range p.Explain() {
-		if strings.HasPrefix(sentence, "Its certificate") {
-			return sentence
-		}
-	}
-	return ""
 }

@@ -1,8 +1,11 @@
 package drift
 
 import (
+	"fmt"
 	"math"
 	"sort"
+	"strconv"
+	"strings"
 
 	"github.com/ckd-project/ckd/policy"
 )
@@ -186,6 +189,27 @@ func (m *Monitor) Signals(window int) []Signals {
 // the given numbers of inputs.
 func SmallestVisible(window, reference int) float64 {
 	return Alarm * standardError(window, reference)
+}
+
+// Describe says what live inputs are compared with, and which shift raises an alarm, for a reference of so
+// many inputs.
+func Describe(reference int) string {
+	var windows, shifts []string
+	for _, window := range Windows {
+		windows = append(windows, thousands(window))
+		shifts = append(shifts, fmt.Sprintf("%.2f", SmallestVisible(window, reference)))
+	}
+	last := len(windows) - 1
+	return fmt.Sprintf("Drift: live C_k and skewness are compared with %s calibration inputs over windows of %s and %s; smallest shift "+
+		"that alarms: %s (0.5 = completely different).", thousands(reference), strings.Join(windows[:last], ", "), windows[last], strings.Join(shifts, ", "))
+}
+
+// thousands returns a number with commas between thousands.
+func thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
 // standardError returns the standard error of A without drift: sqrt((1/W + 1/m)/12).

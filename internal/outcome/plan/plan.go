@@ -32,6 +32,8 @@ type Options struct {
 	// Runs is the number of simulations of each figure; 0 for 100.
 	Runs int
 	Seed uint64
+	// Progress is called with the number of rates that are done, where it is given.
+	Progress func(done, rates int)
 }
 
 // DefaultRates returns the audit rates that are compared.
@@ -133,6 +135,9 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 		var err error
 		if plan.Rates[i], err = s.audited(ctx, rate); err != nil {
 			return nil, err
+		}
+		if o.Progress != nil {
+			o.Progress(i+1, len(o.Rates))
 		}
 	}
 	return plan, nil

@@ -535,7 +535,7 @@ func TestAlarmSticks(t *testing.T) {
 		holding := &ckdv1.Promise{Policy: &ckdv1.PolicyRef{Model: "m", Hash: s.policies[0].Hash}, Verdict: ckdv1.Verdict_VERDICT_HOLDING, Statement: "The promise holds."}
 		s.says(&ckdv1.ReportIssuedResponse{Promises: []*ckdv1.Promise{holding}, Alarms: []*ckdv1.Alarm{alarm(1)}})
 		k.rounds(t)
-		if p := s.state.Promises[0]; !p.GetAlarm() || p.GetVerdict() != ckdv1.Verdict_VERDICT_VIOLATED || !strings.HasPrefix(p.GetStatement(), "The promise is violated: an alarm of model m is up since ") {
+		if p := s.state.Promises[0]; !p.GetAlarm() || p.GetVerdict() != ckdv1.Verdict_VERDICT_VIOLATED || !strings.HasPrefix(p.GetStatement(), "Alarm since ") {
 			t.Errorf("promise %v", p)
 		}
 	})

@@ -68,7 +68,8 @@ func (p *policies) note(err error, ended time.Time) {
 	p.page.reloaded(err, ended)
 }
 
-// logNews logs the policies that a load has put in force, and those that it has removed.
+// logNews logs the policies that a load has put in force with what they change, as ckd check --against
+// says it, and those that it has removed.
 func (p *policies) logNews() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +77,11 @@ func (p *policies) logNews() {
 	p.logged = map[string]*policy.Policy{}
 	for _, now := range p.server.Policies() {
 		p.logged[now.Name] = now
-		if was := before[now.Name]; was == nil || was.Hash != now.Hash || was.Version != now.Version {
+		was := before[now.Name]
+		if was == nil {
 			p.log.Info("policy in force", describe(now)...)
+		} else if changes := policy.Changes(was, now); len(changes) > 0 {
+			p.log.Info("policy in force", append(describe(now), zap.Strings("changes", changes))...)
 		}
 	}
 	for model, was := range before {

@@ -83,13 +83,16 @@ func TestReloadOnChange(t *testing.T) {
 	}
 }
 
-// TestReloadTellsChanges checks that the log says which policies a reload has put in force and removed.
+// TestReloadTellsChanges checks that the log says which policies a reload has put in force and removed,
+// and what the former change.
 func TestReloadTellsChanges(t *testing.T) {
 	d := startReloading(t)
 	n := "  - {name: n, classes: [a, b], critical: [b]}\n"
 	for _, c := range []struct{ text, want string }{
-		{"models:\n  - {name: m, version: two, classes: [a, b], critical: [b]}\n" + n, "policy in force m two, policy in force n "},
-		{"models:\n  - {name: m, version: three, classes: [a, b], critical: [b]}\n" + n, "policy in force m three"},
+		{"models:\n  - {name: m, version: two, classes: [a, b], critical: [b]}\n" + n, "policy in force m two [Other fields that changed: version.], policy in force n "},
+		{"models:\n  - {name: m, version: three, classes: [a, b], critical: [a]}\n" + n,
+			"policy in force m three [Critical, not to be missed (1 of 2 classes): a. Safe: b. Before: Critical, not to be missed (1 of 2 classes): b. Safe: a. " +
+				"Other fields that changed: version.]"},
 		{"models:\n" + n, "policy removed m three"},
 	} {
 		d.logs.TakeAll()
@@ -98,7 +101,11 @@ func TestReloadTellsChanges(t *testing.T) {
 			var lines []string
 			for _, e := range d.logs.All() {
 				if strings.HasPrefix(e.Message, "policy ") {
-					lines = append(lines, fmt.Sprint(e.Message, " ", e.ContextMap()["model"], " ", e.ContextMap()["version"]))
+					line := fmt.Sprint(e.Message, " ", e.ContextMap()["model"], " ", e.ContextMap()["version"])
+					if changes := e.ContextMap()["changes"]; changes != nil {
+						line += fmt.Sprint(" ", changes)
+					}
+					lines = append(lines, line)
 				}
 			}
 			return strings.Join(lines, ", ")

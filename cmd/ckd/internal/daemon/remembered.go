@@ -125,8 +125,8 @@ func underAlarm(p *ckdv1.Promise, a *ckdv1.Alarm) *ckdv1.Promise {
 	p.Alarm = p.Alarm || a.GetCriticalClass() == ""
 	if p.Verdict != ckdv1.Verdict_VERDICT_VIOLATED {
 		p.Verdict = ckdv1.Verdict_VERDICT_VIOLATED
-		p.Statement = fmt.Sprintf("The promise is violated: an alarm of model %s is up since %s. Of this policy alone the ledger says: %s",
-			a.GetModel(), a.GetRaised().AsTime().Format(time.RFC3339), p.Statement)
+		p.Statement = fmt.Sprintf("Alarm since %s, of model %s. Of this policy alone the ledger says: %s",
+			a.GetRaised().AsTime().Format(time.RFC3339), a.GetModel(), p.Statement)
 	}
 	return p
 }

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/recordings"
@@ -43,20 +46,18 @@ func TestReport(t *testing.T) {
 	p := committed(t)
 	var labels, predicted []int
 	var retained []bool
-	var meanC float64
 	decide(t, p, r, shown, func(o *engine.Outcome) {
 		labels, predicted = append(labels, r.Labels[shown[len(labels)]]), append(predicted, o.Predicted)
 		retained = append(retained, o.Decision.Action == policy.Retain)
-		meanC += o.C[2] / float64(len(shown))
 	})
-	if ours, want := report.rules()[2].Selective, eval.Select(labels, predicted, retained, r.Critical); ours != want {
+	if ours, want := report.rules()[4].Selective, eval.Select(labels, predicted, retained, r.Critical); ours != want {
 		t.Errorf("the demo says %+v, offline %+v", ours, want)
 	}
 	if answers.Load() != int64(len(shown)) || report.model.GetPolicy().GetHash() != p.Hash {
 		t.Errorf("%d answers, hash %s", answers.Load(), report.model.GetPolicy().GetHash())
 	}
 	last := math.Inf(1)
-	for _, i := range report.top() {
+	for _, i := range report.caught() {
 		d := report.results[i].Decomposition.GetDecision()
 		if over := d.GetValue() / d.GetThreshold(); over <= 1 || over > last {
 			t.Errorf("deferred %d: %v", i, d)
@@ -64,17 +65,21 @@ func TestReport(t *testing.T) {
 			last = over
 		}
 	}
-	var text strings.Builder
-	if err := report.WriteText(&text); err != nil {
+	without, ours := report.rules()[0], report.rules()[4]
+	if caught := len(report.caught()); caught != without.Missed-ours.Missed {
+		t.Errorf("%d inputs caught, %d of %d missed", caught, ours.Missed, without.Missed)
+	}
+	var out strings.Builder
+	if err := report.WriteText(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{fmt.Sprintf("│ pathologic (critical) │   %.4f │", meanC), "decided in ", "│ ckd  ", "Verdict: "} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("no %q in\n%s", want, text.String())
-		}
+	if lines := strings.Count(out.String(), "\n"); lines > document.ScreenLines || text.LongestLineLen(out.String()) > 100 {
+		t.Errorf("%d lines of %d columns", lines, text.LongestLineLen(out.String()))
 	}
-	if n := strings.Count(text.String(), "is over"); n != topDeferred {
-		t.Errorf("%d deferred inputs in the text, want %d", n, topDeferred)
+	for _, want := range []string{fmt.Sprintf("misses %d of %d critical inputs", ours.Missed, without.Critical), "verdict: ", "HTTP API", "What to do next"} {
+		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
 	}
 }
 
@@ -87,7 +92,15 @@ func TestOutcomes(t *testing.T) {
 	var o *outcomes
 	err := Run(t.Context(), Options{
 		Shift: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
-		Ready: func(r *Report) error { o = r.outcomes; return nil },
+		Ready: func(r *Report) error {
+			o = r.outcomes
+			var out strings.Builder
+			err := r.WriteText(&out)
+			if lines := strings.Count(out.String(), "\n"); lines > document.ScreenLines || text.LongestLineLen(out.String()) > 100 {
+				t.Errorf("%d lines of %d columns", lines, text.LongestLineLen(out.String()))
+			}
+			return err
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -105,12 +105,7 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 		retained = append(retained, o.Decision.Action == policy.Retain)
 	})
 	s := eval.Select(labels, predicted, retained, r.Critical)
-	critical := 0
-	for _, label := range labels {
-		if slices.Contains(r.Critical, label) {
-			critical++
-		}
-	}
+	critical := eval.Select(labels, predicted, slices.Repeat([]bool{true}, len(labels)), r.Critical).Critical
 	share := func(events, total int) *policy.Interval {
 		low, high := binomial.Interval(events, total, 0.95)
 		return &policy.Interval{Value: float64(events) / float64(total), Low: low, High: high}
@@ -119,11 +114,11 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 	described := *p
 	described.Calibration = &policy.Calibration{
 		Software: "ckd demo", PolicyHash: p.Hash, Posterior: "mc-dropout",
-		Objective:                "each score retains 0.8 of the tuning inputs that the gate routes to it; labels play no part in it",
-		Recording:                policy.Recording{Inputs: len(tuning), Passes: r.Passes.S},
+		Objective:                "coverage 0.8 of the inputs that each score decides, without labels",
+		Recording:                policy.Recording{Inputs: len(tuning), CriticalInputs: critical, Passes: r.Passes.S},
 		ExpectedCoverage:         share(s.Retained, s.Inputs),
 		ExpectedCriticalMissRate: share(s.Missed, critical),
-		Lines:                    &policy.StatedLines{CriticalMissRate: line, By: "ckd demo", On: "2026-11-27"},
+		Lines:                    &policy.StatedLines{CriticalMissRate: 0.08, By: "ckd demo", On: "2026-11-27"},
 		Reference:                seen.Reference(),
 	}
 	return &described

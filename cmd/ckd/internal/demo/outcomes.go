@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"golang.org/x/time/rate"
 
 	"github.com/ckd-project/ckd/client"
@@ -40,8 +39,8 @@ const (
 // outcomes holds the figures by outcomes of simulated readers, beside the one by all labels.
 type outcomes struct {
 	inputs, reviews, audits, outcomes, secondReads int
-	// truth is the critical miss rate by the labels of all inputs, which is unknown in practice. figure has
-	// the weighted one, by outcomes, with its interval, and the naive average.
+	// truth is the critical miss rate of all inputs, by their labels, which is unknown in practice. figure
+	// has the weighted one, by outcomes, with its interval, and the naive average.
 	truth   float64
 	figure  *ckdv1.RiskFigure
 	verdict string
@@ -61,30 +60,29 @@ type shift struct {
 	took             time.Duration
 }
 
-// write writes what outcomes say, and what happened when misses became more frequent.
-func (o *outcomes) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\nIs it keeping its promise? Simulated readers looked at what was deferred, and at %d inputs of those called safe and retained,\n", o.audits)
-	fmt.Fprintf(b, "drawn at random. Of %d inputs (drawn from the same), %d outcomes came back in %.1f s:\n", o.inputs, o.outcomes, o.took.Seconds())
+// says returns what outcomes say of the promise.
+func (o *outcomes) says() string {
 	average := o.figure.GetAverage()
-	figures := newTable("critical miss rate", "share")
-	figures.AppendRows([]table.Row{
-		{"truth, by the labels of all inputs", fmt.Sprintf("%.4f", o.truth)},
-		{"by outcomes, weighted", fmt.Sprintf("%.4f (95%% interval %.4f to %.4f, valid at all times)", average.GetValue(), average.GetLow(), average.GetHigh())},
-		{"by outcomes, WITHOUT weights: do not", fmt.Sprintf("%.4f", o.figure.GetUnweighted())},
-		{"line, which its user chose", fmt.Sprintf("%.4f", o.figure.GetLine())},
-	})
-	fmt.Fprintf(b, "%s\nVerdict: %s.\n", figures.Render(), strings.ReplaceAll(o.verdict, "_", " "))
-	s := o.shift
+	return fmt.Sprintf("Is it keeping its promise? Simulated readers looked at what was deferred, and at %s retained inputs drawn at random. By their %s outcomes "+
+		"%s of critical inputs are missed (95%%, at all times: %s); by the labels of all %s inputs %s. The naive average of the outcomes, %s, is wrong. "+
+		"The alarm sounds above %s; verdict: %s.",
+		document.Count(o.audits), document.Count(o.outcomes), document.Percent(average.GetValue()), document.PercentRange(average.GetLow(), average.GetHigh()),
+		document.Count(o.inputs), document.Percent(o.truth), document.Percent(o.figure.GetUnweighted()), document.Percent(o.figure.GetLine()),
+		strings.ReplaceAll(o.verdict, "_", " "))
+}
+
+// lead says what happened when misses became more frequent, as what the reader asked for.
+func (s *shift) lead() string {
 	if s == nil {
-		return
+		return ""
 	}
-	fmt.Fprintf(b, "\nThen inputs like the missed ones came %d times as often: of %d inputs the critical miss rate is %.4f, by their labels.\n", shiftTimes, s.inputs, s.truth)
-	fmt.Fprintf(b, "Drift, which sees no labels, raised %s.\n", strings.Replace(document.Noun(s.driftAlarms, "alarm"), "0 alarms", "no alarm", 1))
-	if s.raised {
-		fmt.Fprintf(b, "Outcomes raised the alarm after %d of them, %d of which cost an audit, within %.1f s.\n", s.outcomes, s.audits, s.took.Seconds())
-	} else {
-		fmt.Fprintf(b, "Outcomes raised no alarm in %.1f s.\n", s.took.Seconds())
+	said := fmt.Sprintf(" Then inputs like the missed ones came %d times as often, and %s of critical inputs were missed. Drift, which sees no labels, raised %s. ",
+		shiftTimes, document.Percent(s.truth), strings.Replace(document.Noun(s.driftAlarms, "alarm"), "0 alarms", "no alarm", 1))
+	if !s.raised {
+		return said + fmt.Sprintf("Outcomes raised no alarm in %.1f s.", s.took.Seconds())
 	}
+	return said + fmt.Sprintf("Outcomes raised the alarm after %s of them, %s of which were audits, within %.1f s.", document.Count(s.outcomes),
+		document.Count(s.audits), s.took.Seconds())
 }
 
 // A trial streams inputs whose reviews are answered by readers.

@@ -23,7 +23,7 @@ type readers struct {
 	seen  int // inputs to review, while some are left
 
 	mu sync.Mutex // guards what follows
-	// inputs that were decided, those of them that are critical, and of these the ones retained and missed.
+	// inputs that were decided; those that are critical, and of these the missed ones.
 	inputs, critical, missed int
 	readings                 []reading
 	reviews                  int

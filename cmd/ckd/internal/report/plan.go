@@ -15,9 +15,82 @@ import (
 // Plan returns a plan of audits as a document.
 func Plan(p *plan.Plan, model string, passes eval.File) *document.Document {
 	return &document.Document{
-		Title: titled("Audits of "+model, passes), Notes: p.Notes,
+		Title: titled("Audits of "+model, passes), Screen: planScreen(p), Notes: p.Notes,
 		Sections: []document.Section{auditSection(p)},
 	}
+}
+
+// planScreen says first what the middle rate finds out, and what that costs.
+func planScreen(p *plan.Plan) document.Screen {
+	middle, name := &p.Rates[len(p.Rates)/2], p.Bounds.Words()
+	s := document.Screen{Lead: fmt.Sprintf("%s It costs %s audits beside the %s deferrals per 1,000 inputs: %s a day.", finds(p, middle),
+		rounded(middle.AuditsPer1000), rounded(middle.DeferredPer1000), rounded(middle.AuditsPer1000*p.InputsPerDay/1000))}
+	s.Table = &document.Table{TextColumns: 1, Head: []string{
+		"audit rate", "reviews per 1,000", "of these audits", "95% interval after a month", "doubled: days (9 in 10)", "tripled: days (9 in 10)",
+	}}
+	for _, r := range p.Rates {
+		interval := any("n/a")
+		if r.Width != nil {
+			interval = document.ShareInterval([2]float64{*r.Low, *r.High})
+		}
+		s.Table.Add(document.Percent(r.Rate), rounded(r.DeferredPer1000+r.AuditsPer1000), rounded(r.AuditsPer1000), interval,
+			daysOf(p, r.Double), daysOf(p, r.Triple))
+	}
+	if p.Line != nil {
+		s.Rests = append(s.Rests, fmt.Sprintf("Doubled and tripled: the %s rises to two and three times its line of %s, after 1,000 good outcomes.",
+			name, document.Percent(*p.Line)))
+	}
+	if p.InRecording != nil {
+		s.Rests = append(s.Rests, fmt.Sprintf("In this recording the %s is %s: the interval is what a month of such traffic would show.", name,
+			document.Percent(*p.InRecording)))
+	}
+	called := "are audited too"
+	if p.PredictedCritical == policy.CriticalFree {
+		called = "are worked up anyway, and cost no audit"
+	}
+	s.Rests = append(s.Rests,
+		fmt.Sprintf("%s inputs a day; retained inputs that are called critical %s. Days count until outcomes are due; the time that readers take comes on top.",
+			rounded(p.InputsPerDay), called),
+		fmt.Sprintf("A false alarm at the rate of %s: about one in %s inputs.", document.Percent(middle.Rate), rounded(middle.InputsBetweenAlarms)))
+	s.Next = []string{
+		fmt.Sprintf("Choose a rate and write it into the policy, as in audit: {rate: %v}.", middle.Rate),
+		fmt.Sprintf("To have everything called safe deferred while the alarm is up, plan for %s reviews per 1,000 inputs and write on_breach: defer.",
+			rounded(p.SurgePer1000)),
+	}
+	return s
+}
+
+// finds says when a rate finds out that misses doubled, or why it never does.
+func finds(p *plan.Plan, r *plan.Rate) string {
+	auditing := document.Percent(r.Rate)
+	switch d := r.Double; {
+	case d == nil && len(p.Notes) > 0:
+		return "When audits find out that misses double is not known: " + strings.Join(p.Notes, "; ") + "."
+	case d == nil:
+		return "Misses cannot double: the line is at a half or more."
+	case d.Inputs == nil:
+		return fmt.Sprintf("If misses double, auditing %s does not find out within %s days (half of the simulations).", auditing,
+			rounded(d.Longest/p.InputsPerDay))
+	case d.InputsIn90 == nil:
+		return fmt.Sprintf("If misses double, auditing %s finds out after %s days (half of the simulations; one in 10 takes over %s).", auditing,
+			rounded(*d.Days), rounded(d.Longest/p.InputsPerDay))
+	default:
+		return fmt.Sprintf("If misses double, auditing %s finds out after %s days (half of the simulations; 9 in 10 within %s).", auditing,
+			rounded(*d.Days), rounded(*d.InputsIn90/p.InputsPerDay))
+	}
+}
+
+// daysOf returns the median of the days until the alarm, with what 9 in 10 simulations do not exceed.
+func daysOf(p *plan.Plan, d *plan.Delay) string {
+	switch {
+	case d == nil:
+		return "n/a"
+	case d.Inputs == nil:
+		return "over " + rounded(d.Longest/p.InputsPerDay)
+	case d.InputsIn90 == nil:
+		return fmt.Sprintf("%s (over %s)", rounded(*d.Days), rounded(d.Longest/p.InputsPerDay))
+	}
+	return fmt.Sprintf("%s (%s)", rounded(*d.Days), rounded(*d.InputsIn90/p.InputsPerDay))
 }
 
 // auditSection shows what audit rates cost and show.
@@ -53,7 +126,7 @@ func auditSection(p *plan.Plan) document.Section {
 		"called critical %s. The interval is 95%%, valid at all times at once, after %d days with the risk of the recording. Doubles and "+
 		"triples say when the alarm is raised once the risk is two and three times the line, after 1,000 good outcomes: medians of "+
 		"simulations, in brackets what 90%% of them do not exceed; outcomes count when they are due. Deferring everything that is called "+
-		"safe (on_breach: defer) takes %s reviews per 1,000 inputs.",
+		"safe takes %s reviews per 1,000 inputs.",
 		line, rounded(p.InputsPerDay), called, p.Days, rounded(p.SurgePer1000)), cost, delays)
 }
 

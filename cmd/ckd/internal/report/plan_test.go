@@ -1,8 +1,12 @@
 package report
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/outcome/plan"
 	"github.com/ckd-project/ckd/policy"
@@ -20,11 +24,54 @@ func TestPlan(t *testing.T) {
 				Triple: &plan.Delay{Inputs: new(9000.0), Audits: new(300.0), Days: new(4.5), Longest: 1e6}},
 		},
 	}, "fetal-health", eval.File{Name: "p.npy"}))
-	d.expect(t, "Audits of fetal-health: p.npy", "The line of the critical miss rate is 20.4%", "In the recording the critical miss rate is 13.6%", "At 2,000 inputs a day",
+	d.expect(t, "Audits of fetal-health: p.npy", "If misses double, auditing 2.0% finds out after 42 days (half of the simulations; 9 in 10 within 70). It costs 16 audits", "The line of the critical miss rate is 20.4%", "In the recording the critical miss rate is 13.6%", "At 2,000 inputs a day",
 		"worked up anyway", "takes 612 reviews per 1,000 inputs", "a note")
 	d.expectRows(t, "Audit rates",
 		"audit rate|reviews per 1,000 inputs|of these deferred|of these audits|interval after a month|width|inputs between false alarms",
 		"0.5%|204|200|4|n/a|n/a|37,100,000", "2.0%|216|200|16|10.0% to 18.0%|7.9%|30,000,000")
 	d.expectRows(t, "Until the alarm", "audit rate|doubles: inputs|audits|days|triples: inputs|audits|days",
 		"0.5%|over 123,000|n/a|n/a|n/a|n/a|n/a", "2.0%|83,200 [140,000]|1,350 [2,270]|42|9,000 [over 1,000,000]|300|4.5")
+}
+
+// TestPlanIsOneScreen checks the first sentence, the bound of lines and the rows, where all is known, where
+// nothing is, and where the simulations end too early.
+func TestPlanIsOneScreen(t *testing.T) {
+	t.Parallel()
+	known := func(inputs, in90 *float64) *plan.Delay {
+		d := &plan.Delay{Inputs: inputs, InputsIn90: in90, Longest: 1e6}
+		if inputs != nil {
+			d.Days, d.Audits = new(*inputs/2000), new(600.0)
+		}
+		return d
+	}
+	for name, test := range map[string]struct {
+		delay *plan.Delay
+		notes []string
+		want  string
+	}{
+		"known":         {known(new(102_000.0), new(160_000.0)), nil, "If misses double, auditing 2.0% finds out after 51 days (half of the simulations; 9 in 10 within 80)."},
+		"too short":     {known(nil, nil), nil, "does not find out within 500 days"},
+		"one too short": {known(new(102_000.0), nil), nil, "one in 10 takes over 500"},
+		"no line":       {nil, []string{"the policy has no line"}, "not known: the policy has no line."},
+		"cannot double": {nil, nil, "Misses cannot double"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &plan.Plan{Bounds: policy.CriticalMissRate, InputsPerDay: 2000, Notes: test.notes}
+			for _, rate := range plan.DefaultRates() {
+				p.Rates = append(p.Rates, plan.Rate{Rate: rate, DeferredPer1000: 200, AuditsPer1000: 800 * rate, InputsBetweenAlarms: 1.5e7, Double: test.delay, Triple: test.delay})
+			}
+			var out strings.Builder
+			s := Plan(p, strings.Repeat("m", 128), eval.File{Name: "p.npy"}).Screen
+			if _, err := s.WriteTo(&out); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if len(lines) > document.ScreenLines || text.LongestLineLen(out.String()) > 100 || len(s.Table.Rows) != 5 {
+				t.Errorf("%d lines of %d columns, %d rows", len(lines), text.LongestLineLen(out.String()), len(s.Table.Rows))
+			}
+			if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, test.want) || !strings.Contains(got, "16 audits beside the 200 deferrals per 1,000 inputs: 32 a day") {
+				t.Errorf("no %q in\n%s", test.want, out.String())
+			}
+		})
+	}
 }
