@@ -35,7 +35,7 @@ class NotCertifiedError(CommandError):
 
 
 class Report(Mapping[str, Any]):
-    """A report of ckd: a mapping of its sections, as docs/evaluate-json.md has them.
+    """A report of ckd: a mapping of its sections, as docs/json.md has them.
 
     A share of nothing is None, never 0.
     """
@@ -162,7 +162,7 @@ def evaluate(passes: Any, labels: Any, **settings: Any) -> Evaluation:
     passes is an array [passes, inputs, classes], or [inputs, passes, classes] with layout="nsk", or
     the path of an .npy file. labels has the true class of each input, by number or by name. settings
     are the flags of ckd evaluate, as in critical=["suspect"], reviews_per_1000=150, or policy=FILE:
-    docs/cli.md has them. Raises CommandError with the program's message.
+    docs/commands.md has them. Raises CommandError with the program's message.
     """
     _check_order(passes, labels, settings)
     files = _Files()
