@@ -14,7 +14,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-var figures = flag.Bool("figures", false, "measure the figures of docs/prevalence.md, which takes minutes")
+var figures = flag.Bool("figures", false, "measure the figures of docs/triage.md, which takes minutes")
 
 // split is a recording of which one part has calibrated a model of risk, with the priorities of the
 // rest by it.
@@ -135,7 +135,7 @@ func TestSuggestedPrevalence(t *testing.T) {
 	}
 }
 
-// TestPrevalenceFigures measures the table of docs/prevalence.md.
+// TestPrevalenceFigures measures the table of docs/triage.md.
 func TestPrevalenceFigures(t *testing.T) {
 	if !*figures {
 		t.Skip("is run by hand, with -figures")
