@@ -103,7 +103,7 @@ func (f *field) inTable() string {
 	case alarmValue:
 		values = "alarm"
 	}
-	if f.choices != nil && len(f.choices) > 4 {
+	if len(f.choices) > 4 {
 		values = "a [score](#scores)"
 	}
 	switch {

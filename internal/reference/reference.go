@@ -129,7 +129,7 @@ func Wrap(lead, text, indent string) string {
 }
 
 // Clause returns the first clause of a comment or help text: up to the end of a sentence or to a
-// semicolon, and of a clause of more words than most up to a colon or comma, if one is near.
+// semicolon, and of a clause of more words than most up to a colon or to the last comma near that word.
 func Clause(text string, most int) string {
 	for _, end := range []string{". ", "; "} {
 		text, _, _ = strings.Cut(text, end)
@@ -142,7 +142,7 @@ func Clause(text string, most int) string {
 	if before, _, ok := strings.Cut(text, ": "); ok && len(strings.Fields(before)) > most/3 {
 		return Clause(before, most)
 	}
-	for end := most; end > most/2; end-- {
+	for end := min(most+4, len(words)-1); end > most/2; end-- {
 		last := words[end-1]
 		if !strings.HasSuffix(last, ",") {
 			continue
