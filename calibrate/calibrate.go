@@ -192,7 +192,7 @@ func (r *Report) put(d *policy.Policy) error {
 	return nil
 }
 
-const policyHead = `# Written by ckd calibrate. "ckd check" says what it means; docs/policy-fields.md explains every field.
+const policyHead = `# Written by ckd calibrate. "ckd check" says what it means; docs/policy.md explains every field.
 `
 
 // build builds the policy of a draft that was made here.

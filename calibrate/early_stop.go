@@ -55,8 +55,8 @@ func (o *EarlyStopOptions) check() error {
 
 // EarlyStop says when inputs are answered before their last pass, and what is guaranteed of that.
 type EarlyStop struct {
-	Epsilon    float64          `json:"epsilon"`          // EarlyStopOptions.Disagreement
-	Released   float64          `json:"epsilon_released"` // EarlyStopOptions.Released
+	Epsilon    float64          `json:"epsilon"`          // largest share decided otherwise, as asked for
+	Released   float64          `json:"epsilon_released"` // largest share released, as asked for
 	Confidence float64          `json:"confidence"`
 	Order      policy.PassOrder `json:"order"`
 	Passes     int              `json:"passes"` // of the full decision

@@ -176,9 +176,9 @@ type At struct {
 	WorstClass      string        `json:"worst_class"`
 
 	CriticalFNR      Figure  `json:"critical_fnr"`
-	CriticalError    Figure  `json:"critical_error"` // app-cerr
-	Accuracy         Figure  `json:"accuracy"`       // app-acc
-	MacroF1          Figure  `json:"macro_f1"`       // app-acc
+	CriticalError    Figure  `json:"critical_error"` // share of the retained critical inputs predicted wrong (app-cerr)
+	Accuracy         Figure  `json:"accuracy"`       // share of the retained inputs predicted right (app-acc)
+	MacroF1          Figure  `json:"macro_f1"`       // mean F1 over classes
 	CriticalRetained float64 `json:"critical_retained"`
 	// CriticalDeferredShare is the share of all critical inputs that are deferred.
 	CriticalDeferredShare Figure `json:"critical_deferred_share"`

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"math"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -11,7 +10,7 @@ import (
 	"github.com/ckd-project/ckd/internal/timed"
 )
 
-// TestDriftQueries runs the queries of docs/drift.md on a Prometheus that scrapes two replicas, of
+// TestDriftQueries runs the queries of docs/triage.md on a Prometheus that scrapes two replicas, of
 // which only one drifts.
 func TestDriftQueries(t *testing.T) {
 	timed.Full(t)
@@ -37,14 +36,11 @@ func TestDriftQueries(t *testing.T) {
 		low, high float64
 		series    int // 0: any number
 	}{
-		{1, 1, 0},
 		{0.5, 1, 0},
-		{-0.5, 0.5, 7 * 3},
-		{2, 2, 3}, // both replicas have full windows
-		{0, math.Inf(1), 7 * 3 * 3},
+		{2, 2, 3},       // both replicas have full windows
 		{0, 0.5, 7 * 3}, // one replica of two
 	}
-	blocks := regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(readPage(t, "drift.md"), -1)
+	blocks := regexp.MustCompile("(?s)```promql\n(.*?)\n```").FindAllStringSubmatch(readPage(t, "triage.md"), -1)
 	if len(blocks) != len(answers) {
 		t.Fatalf("%d queries, want %d", len(blocks), len(answers))
 	}

@@ -19,7 +19,7 @@ const (
 
 // Sign says in which way a recording is not what it seems.
 type Sign struct {
-	// Name is one of the names above.
+	// Name is the sign, such as identical passes.
 	Name string `json:"sign"`
 	// Count counts the passes or inputs that show it, of the Of in the recording.
 	Count int `json:"count"`

@@ -2,102 +2,42 @@ package policy
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the files that are generated from the struct fields")
+	"github.com/ckd-project/ckd/internal/reference"
+)
 
 const (
 	schemaFile   = "../deploy/policy/ckd-policy.schema.json"
-	documentFile = "../docs/policy-fields.md"
+	documentFile = "../docs/policy.md"
 	exampleFile  = "../deploy/policy/fetal-health.yaml"
 )
 
-// TestGenerated checks that the committed files equal what is generated from the tags and comments
-// of struct fields. `go generate ./policy` updates them. TestPolicySchema in deploy/test tries the
+// TestGenerated checks that schemas and docs are what the tags and comments of struct fields say. TestPolicySchema in deploy/test tries the
 // schema.
 func TestGenerated(t *testing.T) {
-	docs := comments(t, ".", "risk", "earlystop")
-	compare(t, "schema.json", func(string) string { return fileSchema(docs) })
-	compare(t, schemaFile, func(string) string { return fileSchema(docs) })
-	compare(t, documentFile, func(old string) string {
-		const begin, end = "<!-- begin of the table of fields, generated -->\n", "<!-- end of the table of fields -->\n"
-		head, rest, ok1 := strings.Cut(old, begin)
-		_, tail, ok2 := strings.Cut(rest, end)
-		if !ok1 || !ok2 {
-			t.Fatalf("%s: no lines %s%s", documentFile, begin, end)
-		}
-		return head + begin + fieldTable(docs) + end + tail
-	})
-}
-
-func compare(t *testing.T, path string, generate func(old string) string) {
-	t.Helper()
-	old, err := os.ReadFile(path)
-	if err != nil && !*update {
-		t.Fatal(err)
-	}
-	now := generate(string(old))
-	if now == string(old) {
-		return
-	}
-	if !*update {
-		t.Errorf("%s is not what the struct fields say: run go generate ./policy", path)
-		return
-	}
-	if err := os.WriteFile(path, []byte(now), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	docs := comments(t)
+	reference.File(t, "schema.json", func(string) string { return fileSchema(docs) })
+	reference.File(t, schemaFile, func(string) string { return fileSchema(docs) })
+	reference.Section(t, documentFile, "the table of fields", fieldTable(docs))
 }
 
 // documentation has the comments of struct fields, by type and field. Keys without a struct field of
 // their own are mappings that exist in files alone.
 type documentation map[string]string
 
-func comments(t *testing.T, dirs ...string) documentation {
-	docs := documentation{
-		"passes": "How many passes an input has.",
-		"calibrated": "What ckd calibrate measured, which machines alone write and read, save for lines, which a person may lower. " +
-			"The lines, the model of risk and the rule for early stopping are part of the hash; the rest is not.",
-	}
-	for _, dir := range dirs {
-		files, err := filepath.Glob(dir + "/*.go")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				declared, ok := n.(*ast.TypeSpec)
-				if !ok {
-					return true
-				}
-				if s, ok := declared.Type.(*ast.StructType); ok {
-					for _, member := range s.Fields.List {
-						for _, name := range member.Names {
-							docs[file.Name.Name+"."+declared.Name.Name+"."+name.Name] = strings.Join(strings.Fields(member.Doc.Text()), " ")
-						}
-					}
-				}
-				return true
-			})
-		}
-	}
+func comments(t *testing.T) documentation {
+	docs := documentation(reference.Comments(t, ".", "risk", "earlystop"))
+	docs["passes"] = "How many passes an input has."
+	docs["calibrated"] = "What ckd calibrate measured: written by machines, save for lines, which a person may lower. " +
+		"The lines, the model of risk and the rule for early stopping are part of the hash; the rest is not."
 	return docs
 }
 
@@ -124,38 +64,59 @@ func inner(f *field, in reflect.Type) reflect.Type {
 	return in
 }
 
-// fieldTable returns the table of the keys that people write, in Markdown.
+// fieldTable returns the table of the keys in Markdown, each in few words; the schema has all of them.
 func fieldTable(docs documentation) string {
 	var b strings.Builder
-	b.WriteString("| field | value | default | |\n|---|---|---|---|\n")
+	b.WriteString("| field | value | meaning |\n|---|---|---|\n")
 	var write func(prefix string, in reflect.Type, fields []field)
 	write = func(prefix string, in reflect.Type, fields []field) {
 		for i := range fields {
 			f := &fields[i]
-			if f.name == "calibrated" {
-				continue
-			}
-			standard := f.otherwise
-			if f.required {
-				standard = "**required**"
-			} else if f.standard.IsValid() {
-				standard = fmt.Sprintf("`%v`", f.standard)
-				if f.kind == numberValue {
-					standard = "`" + strconv.FormatFloat(f.standard.Float(), 'f', -1, 64) + "`"
-				}
-			}
-			fmt.Fprintf(&b, "| `%s%s` | %s | %s | %s |\n", prefix, f.name, f.words(), standard, docs.comment(f, in))
+			fmt.Fprintf(&b, "| `%s%s` | %s | %s |\n", prefix, f.name, f.inTable(), reference.Clause(docs.comment(f, in), 22))
 			suffix := "."
 			if f.kind == listValue {
 				suffix = "[]."
 			}
-			if f.sub != nil {
+			if f.sub != nil && f.name != "calibrated" {
 				write(prefix+f.name+suffix, inner(f, in), f.sub)
 			}
 		}
 	}
 	write("", reflect.TypeFor[Policy](), modelFields)
 	return b.String()
+}
+
+// inTable returns the values that a key takes and its default.
+func (f *field) inTable() string {
+	values := strings.TrimPrefix(f.words(), "a ")
+	switch f.kind {
+	case textValue:
+		values = "text"
+	case mappingValue:
+		values = "mapping"
+	case listValue:
+		values = "list"
+	case choiceValue:
+		values = strings.Join(f.choices, ", ")
+	case periodValue:
+		values = "time"
+	case alarmValue:
+		values = "alarm"
+	}
+	if len(f.choices) > 4 {
+		values = "a [score](#scores)"
+	}
+	switch {
+	case f.required:
+		return "**" + values + "**"
+	case f.standard.IsValid() && f.kind == numberValue:
+		return values + " (" + strconv.FormatFloat(f.standard.Float(), 'f', -1, 64) + ")"
+	case f.standard.IsValid():
+		return fmt.Sprintf("%s (%v)", values, f.standard)
+	case f.otherwise != "" && f.otherwise != "none" && f.otherwise != "empty":
+		return values + " (" + f.otherwise + ")"
+	}
+	return values
 }
 
 // schema is a JSON schema, or a part of one.
@@ -257,8 +218,8 @@ func (f *field) bounds() schema {
 
 // TestPersonsKeys checks that a policy asks a person for few keys, and that every key is documented.
 func TestPersonsKeys(t *testing.T) {
-	docs := comments(t, ".", "risk", "earlystop")
-	if rows := strings.Count(fieldTable(docs), "\n") - 2; rows > 49 {
+	docs := comments(t)
+	if rows := strings.Count(fieldTable(docs), "\n") - 3; rows > 49 { // one of them is for machines
 		t.Errorf("%d keys for people, expected at most 49", rows)
 	}
 	if at := strings.Index(fileSchema(docs), `"description": ""`); at >= 0 {
@@ -283,7 +244,7 @@ func TestExample(t *testing.T) {
 
 // TestDocumentedExamples checks that every example in the documentation is a policy without faults.
 func TestDocumentedExamples(t *testing.T) {
-	data, err := os.ReadFile("../docs/policy.md")
+	data, err := os.ReadFile(documentFile)
 	if err != nil {
 		t.Fatal(err)
 	}

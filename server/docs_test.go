@@ -1,37 +1,44 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/ckd-project/ckd/internal/reference"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
-// TestErrorDocs checks that docs/errors.md lists every reason with its code, and no other.
+//go:generate go test -run ^TestErrorDocs$ -update .
+
+// TestErrorDocs checks that docs/errors.md has every reason with its status and with what the proto
+// says of it: a sentence on what is wrong, the rest on what to do.
 func TestErrorDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/errors.md")
+	contract, err := os.ReadFile("../proto/ckd/v1/uncertainty.proto")
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| ([A-Z_]+) \\|").FindAllStringSubmatch(string(text), -1) {
-		documented[m[1]] = m[2]
-	}
-	for number := range ckdv1.ErrorReason_name {
-		if number == 0 {
+	var rows strings.Builder
+	rows.WriteString("| reason | status | what is wrong | what to do |\n|---|---|---|---|\n")
+	reasons := regexp.MustCompile(`((?:  //.*\n)+)  ERROR_REASON_([A-Z_]+) = `).FindAllStringSubmatch(string(contract), -1)
+	for _, m := range reasons {
+		reason := ckdv1.ErrorReason(ckdv1.ErrorReason_value["ERROR_REASON_"+m[2]])
+		if reason == ckdv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 			continue
 		}
-		reason := ckdv1.ErrorReason(number)
-		// gRPC writes InvalidArgument, the docs INVALID_ARGUMENT.
-		want := strings.ToUpper(regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(codeOf(reason).String(), "${1}_$2"))
-		if got := documented[reasonName(reason)]; got != want {
-			t.Errorf("%s: the docs say %q, the code %q", reasonName(reason), got, want)
+		text := strings.Join(strings.Fields(strings.ReplaceAll(m[1], "//", " ")), " ")
+		wrong, act, ok := strings.Cut(text, ". ")
+		if !ok {
+			t.Errorf("%s: %q, expected a sentence on what is wrong and one on what to do", m[2], text)
 		}
-		delete(documented, reasonName(reason))
+		// gRPC writes InvalidArgument, its protocol INVALID_ARGUMENT.
+		status := strings.ToUpper(regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(codeOf(reason).String(), "${1}_$2"))
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", m[2], status, wrong, strings.TrimSuffix(act, "."))
 	}
-	if len(documented) > 0 {
-		t.Errorf("documented reasons that do not exist: %v", documented)
+	if len(reasons) != len(ckdv1.ErrorReason_name) {
+		t.Errorf("%d reasons with a comment, expected %d", len(reasons), len(ckdv1.ErrorReason_name))
 	}
+	reference.Section(t, "../docs/errors.md", "the reasons", rows.String())
 }

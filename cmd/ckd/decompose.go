@@ -36,7 +36,7 @@ passes are refused gives a line with an error in its place, and the rest goes on
     ckd decompose --passes FILE.npy --policy deploy/policy --format csv
 
 Exit codes: 0 every input has a result; 1 some were refused, or the file or the policy has a fault; 2 wrong usage.
-docs/cli.md says what every field means.`
+docs/json.md says what every field means.`
 }
 
 // Validate refuses flags that contradict each other. kong calls it and reports its error as wrong

@@ -2,9 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"os"
+	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,159 +14,277 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/answer"
 	"github.com/ckd-project/ckd/eval"
-	"github.com/ckd-project/ckd/internal/config"
+	"github.com/ckd-project/ckd/internal/reference"
 )
 
-// TestOperateDocs expects docs/operate.md to have every setting with its default, and no other.
-func TestOperateDocs(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (?:`([^`]*)`)? *\\| ").FindAllStringSubmatch(string(text), -1) {
-		told[m[1]] = m[2]
-	}
-	parser, err := kong.New(&config.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range parser.Model.Flags {
-		if f.Name == "help" {
-			continue
-		}
-		want := f.Default
-		if f.IsBool() {
-			want = "false"
-		}
-		got, ok := told[f.Name]
-		if !ok || got != want {
-			t.Errorf("%s: docs/operate.md has default %q (%v), the code %q", f.Name, got, ok, want)
-		}
-		delete(told, f.Name)
-	}
-	if len(told) > 0 {
-		t.Errorf("docs/operate.md tells of settings that do not exist: %v", told)
-	}
-}
+//go:generate go test -run ^(TestCommandsPage|TestJSONPage)$ -update .
 
-// TestDocsNameFlags expects the section on a command in docs/cli.md to name every flag of it and of
-// its subcommands. The flags of serve are in docs/operate.md.
-func TestDocsNameFlags(t *testing.T) {
+// TestCommandsPage checks that docs/commands.md has what the command line says of itself.
+func TestCommandsPage(t *testing.T) {
 	t.Parallel()
 	parser, err := newParser(&cmdContext{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range parser.Model.Children {
-		t.Run(command.Name, func(t *testing.T) {
-			section := docsSection(t, "cli.md", "## ckd "+command.Name)
-			if command.Name == "serve" {
-				return
+	reference.Section(t, "../../docs/commands.md", "the commands", commandsText(t, parser.Model.Children))
+}
+
+// flagSet is a set of flags that several commands have together.
+type flagSet struct {
+	title string
+	flags any
+	texts []string
+}
+
+// commandsText describes commands with their flags. A flag that several commands have is described
+// once, at the end.
+func commandsText(t *testing.T, groups []*kong.Node) string {
+	t.Helper()
+	uses := make(map[string]int)
+	everyCommand(groups, func(c *kong.Node) {
+		for _, f := range c.Flags {
+			uses[flagText(f)]++
+		}
+	})
+	sets := []flagSet{{title: "Reach a daemon", flags: &daemonFlags{}}, {title: "Read rows", flags: &rowFlags{}}, {title: "Name classes", flags: &classFlags{}}}
+	for i := range sets {
+		parser, err := kong.New(sets[i].flags, kong.NoDefaultHelp())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range parser.Model.Flags {
+			sets[i].texts = append(sets[i].texts, flagText(f))
+		}
+	}
+	var b strings.Builder
+	var others []string // shared flags of no set
+	everyCommand(groups, func(c *kong.Node) {
+		fmt.Fprintf(&b, "\n## ckd %s\n\n%s", strings.TrimSpace(c.Path()), reference.Wrap("", c.Help, ""))
+		var own strings.Builder
+		var texts, shared, inSets []string
+		for _, f := range c.Flags {
+			texts = append(texts, flagText(f))
+		}
+		for _, set := range sets {
+			if !slices.ContainsFunc(set.texts, func(text string) bool { return !slices.Contains(texts, text) }) {
+				shared = append(shared, fmt.Sprintf("[%s](#%s)", strings.ToLower(set.title), strings.ReplaceAll(strings.ToLower(set.title), " ", "-")))
+				inSets = append(inSets, set.texts...)
 			}
-			for _, c := range append(command.Children, command) {
-				for _, flag := range c.Flags {
-					wantFragment(t, section, "--"+flag.Name)
-				}
+		}
+		for i, f := range c.Flags {
+			switch {
+			case slices.Contains(inSets, texts[i]):
+			case uses[texts[i]] == 1:
+				own.WriteString(item(texts[i]))
+				checkEnvironment(t, c, f)
+			default:
+				shared = append(shared, "`--"+f.Name+"`")
+				others = append(others, texts[i])
 			}
-		})
+		}
+		if len(shared) > 0 {
+			b.WriteString("\n" + reference.Wrap("Shared: ", strings.Join(shared, ", "), ""))
+		}
+		b.WriteString(block(own.String()))
+	})
+	slices.Sort(others)
+	for _, set := range append([]flagSet{{title: "Shared flags", texts: slices.Compact(others)}}, sets...) {
+		var texts strings.Builder
+		for _, text := range set.texts {
+			texts.WriteString(item(text))
+		}
+		fmt.Fprintf(&b, "\n## %s\n%s", set.title, block(texts.String()))
+	}
+	return b.String()
+}
+
+// block returns text that Markdown shows as it is; nothing for none.
+func block(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "\n```text\n" + text + "```\n"
+}
+
+func item(text string) string {
+	name, meaning, _ := strings.Cut(text, ": ")
+	return reference.Wrap(name+"  ", meaning, "    ")
+}
+
+// everyCommand calls do for the commands that can be run.
+func everyCommand(groups []*kong.Node, do func(*kong.Node)) {
+	for _, group := range groups {
+		if len(group.Children) == 0 {
+			do(group)
+		}
+		everyCommand(group.Children, do)
 	}
 }
 
-// TestDocsNameKeys expects docs/cli.md to name every key of an answer.
-func TestDocsNameKeys(t *testing.T) {
-	t.Parallel()
-	text, err := json.Marshal(answer.Answer{Pairs: []answer.Pair{{}}, Decision: &answer.Decision{}})
-	if err != nil {
-		t.Fatal(err)
+// stated is the default that a help text states at its end.
+var stated = regexp.MustCompile(`(?:^|[ (])Default:? (.*)$`)
+
+// flagText describes a flag by the first clause of its help.
+func flagText(f *kong.Flag) string {
+	name := "--" + f.Name
+	if f.PlaceHolder != "" && !f.IsBool() {
+		name += "=" + f.PlaceHolder
 	}
-	section := docsSection(t, "cli.md", "## ckd decompose")
-	for _, path := range keysOf(t, string(text)) {
-		wantFragment(t, section, "`"+path[strings.LastIndex(path, ".")+1:]+"`")
+	text, standard := reference.Clause(f.Help, 10), ""
+	if f.Default != "" {
+		text, standard = strings.TrimSuffix(text, " ("+f.Default+")"), " ("+f.Default+")"
+	} else if m := stated.FindStringSubmatch(f.Help); m != nil {
+		standard = " ("+regexp.MustCompile(`([^.])\.$`).ReplaceAllString(m[1], "$1")+")"
+	}
+	if f.Required && len(f.Xor) == 0 {
+		standard = " (needed)"
+	}
+	return name + ": " + text + standard
+}
+
+// checkEnvironment expects the name of a setting's environment variable to follow from the
+// setting's name, as the page says.
+func checkEnvironment(t *testing.T, c *kong.Node, f *kong.Flag) {
+	t.Helper()
+	want := "CKD_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	if c.Name == "serve" && f.Name != "until-stdin-closes" && !slices.Contains(f.Envs, want) {
+		t.Errorf("%s: environment variables %v, expected %s among them", f.Name, f.Envs, want)
 	}
 }
 
-// TestDocsNameFields expects a row for every field of a report in its section of the docs, and no
-// other rows.
-func TestDocsNameFields(t *testing.T) {
+// TestJSONPage checks that docs/json.md has every field that commands print.
+func TestJSONPage(t *testing.T) {
 	t.Parallel()
+	p := &jsonPage{comments: reference.Comments(t, "../../eval", "../../calibrate", "../../passcheck", "../../policy", "internal/answer"),
+		known: make(map[reflect.Type]bool), said: make(map[reflect.Type]bool)}
 	for _, c := range []struct {
-		file, title string
-		report      any
+		command string
+		report  any
 	}{
-		{"evaluate-json.md", "## The JSON of `ckd evaluate`", eval.Report{}},
-		{"evaluate-json.md", "## The JSON of `ckd evaluate ood`", eval.OODReport{}},
-		{"evaluate-json.md", "## The JSON of `ckd evaluate disentangle`", eval.DisentangleReport{}},
-		{"calibrate-json.md", "## The JSON", calibrate.Report{}},
+		{"ckd evaluate", eval.Report{}},
+		{"ckd evaluate ood", eval.OODReport{}},
+		{"ckd evaluate disentangle", eval.DisentangleReport{}},
+		{"ckd calibrate", calibrate.Report{}},
+		{"ckd decompose and ckd replay", answer.Answer{}},
 	} {
-		t.Run(reflect.TypeOf(c.report).String(), func(t *testing.T) {
-			told := map[string]bool{}
-			for _, m := range regexp.MustCompile("(?m)^\\| `([a-zA-Z0-9_.\\[\\]]+)` \\| ").FindAllStringSubmatch(docsSection(t, c.file, c.title), -1) {
-				told[m[1]] = true
-			}
-			for _, path := range fieldsOf(reflect.TypeOf(c.report), "") {
-				if !told[path] {
-					t.Errorf("nothing on %s", path)
-				}
-				delete(told, path)
-			}
-			if len(told) > 0 {
-				t.Errorf("tells of %v, which is no field", told)
-			}
-		})
+		p.text.WriteString("\n## " + c.command + "\n\n```text")
+		p.object(t, reflect.TypeOf(c.report))
+		p.text.WriteString("```\n")
+	}
+	reference.Section(t, "../../docs/json.md", "the fields", p.text.String())
+}
+
+// jsonPage describes objects, each once.
+type jsonPage struct {
+	comments map[string]string     // by type and field
+	known    map[reflect.Type]bool // described
+	said     map[reflect.Type]bool // a field has their comment
+	text     strings.Builder
+}
+
+// object describes the fields of a struct, and then those of the structs in it. Fields that need no
+// words share a line.
+func (p *jsonPage) object(t *testing.T, of reflect.Type) {
+	t.Helper()
+	if p.known[of] {
+		return
+	}
+	p.known[of] = true
+	if _, ok := p.comments[of.String()]; !ok {
+		t.Errorf("%s: its package is not among those whose comments are read", of)
+	}
+	fmt.Fprintf(&p.text, "\n%s\n", of)
+	var plain []string
+	flush := func() {
+		if len(plain) > 0 {
+			p.text.WriteString(reference.Wrap("  ", strings.Join(plain, " "), "    "))
+		}
+		plain = nil
+	}
+	var inner []reflect.Type
+	for _, f := range reference.Fields(of) {
+		word, s := typeWord(f.Type)
+		if s != nil {
+			inner = append(inner, s)
+		}
+		if reference.JSONName(f) == "" {
+			plain = append(plain, "..."+strings.TrimSuffix(word, "|null"))
+			continue
+		}
+		name := reference.JSONName(f)
+		if strings.Contains(f.Tag.Get("json"), "omitempty") {
+			name, word = name+"?", strings.TrimSuffix(word, "|null")
+		}
+		if word != "number" {
+			name += ":" + word
+		}
+		meaning := p.meaning(of, f)
+		if meaning == "" && s != nil && !p.said[s] {
+			meaning, p.said[s] = p.clause(s.String(), s.Name()), true
+		}
+		if meaning == "" {
+			plain = append(plain, name)
+			continue
+		}
+		flush()
+		p.text.WriteString(reference.Wrap("  "+name+"  ", meaning, "      "))
+	}
+	flush()
+	for _, s := range inner {
+		p.object(t, s)
 	}
 }
 
-// fieldsOf lists the paths of a type's JSON fields that hold values; [] stands for the entries of a
-// list. A list or map of values counts as one value; so do an interval and the standard deviations
-// beside figures.
-func fieldsOf(of reflect.Type, path string) (paths []string) {
-	if of == reflect.TypeFor[eval.Interval]() && !strings.HasSuffix(path, ".bootstrap") { // there it is embedded
-		return []string{path}
+// meaning returns the clause of a field's comment, with the names of other fields as JSON has them.
+func (p *jsonPage) meaning(of reflect.Type, f reflect.StructField) string {
+	text := p.clause(of.String()+"."+f.Name, f.Name)
+	for _, other := range reference.Fields(of) {
+		if name := reference.JSONName(other); name != "" {
+			text = regexp.MustCompile(`\b`+other.Name+`\b`).ReplaceAllString(text, name)
+		}
 	}
-	if strings.HasSuffix(path, ".sd") {
-		return []string{path}
+	return strings.ReplaceAll(text, "nil", "null")
+}
+
+// clause returns the first clause of a comment without the name that it begins with, which the page
+// has already.
+func (p *jsonPage) clause(comment, name string) string {
+	text := reference.Clause(p.comments[comment], 10)
+	if first := text[:min(2, len(text))]; !strings.HasPrefix(text, name+" ") && first != strings.ToUpper(first) {
+		text = strings.ToLower(text[:1]) + text[1:]
 	}
+	if rest, ok := strings.CutPrefix(text, name+" "); ok && !strings.HasPrefix(rest, "and ") {
+		return regexp.MustCompile(`^(is|are|has|holds|says|say) `).ReplaceAllString(rest, "")
+	}
+	return text
+}
+
+// typeWord describes a type in JSON as the page explains it, and returns the struct in it.
+func typeWord(of reflect.Type) (word string, inner reflect.Type) {
 	switch of.Kind() {
 	case reflect.Pointer:
-		return fieldsOf(of.Elem(), path)
+		word, inner = typeWord(of.Elem())
+		return strings.TrimSuffix(word, "|null") + "|null", inner
 	case reflect.Slice:
-		if elem := of.Elem(); elem.Kind() == reflect.Struct {
-			return fieldsOf(elem, path+"[]")
-		}
+		word, inner = typeWord(of.Elem())
+		return strings.TrimSuffix(word, "|null") + "[]", inner
 	case reflect.Map:
-		if elem := of.Elem(); elem.Kind() == reflect.Struct {
-			return fieldsOf(elem, path+".NAME")
-		}
+		word, inner = typeWord(of.Elem())
+		return "{name:" + word + "}", inner
 	case reflect.Struct:
-		for i := range of.NumField() {
-			f := of.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			switch {
-			case name == "-":
-			case name == "": // embedded
-				paths = append(paths, fieldsOf(f.Type, path)...)
-			default:
-				paths = append(paths, fieldsOf(f.Type, strings.TrimPrefix(path+"."+name, "."))...)
-			}
+		return of.String(), of
+	case reflect.Array:
+		if of.Len() == 2 {
+			return "[low,high]", nil
 		}
-		return paths
+		return "{score:number|null}", nil
+	case reflect.String:
+		return "text", nil
+	case reflect.Bool:
+		return "bool", nil
 	}
-	return []string{path}
-}
-
-// docsSection returns the text of a page of docs under a title, up to the next title of its level.
-func docsSection(t *testing.T, page, title string) string {
-	t.Helper()
-	data, err := os.ReadFile("../../docs/" + page)
-	if err != nil {
-		t.Fatal(err)
+	if of.Implements(reflect.TypeFor[json.Marshaler]()) {
+		return "number|null", nil
 	}
-	_, after, ok := strings.Cut("\n"+string(data), "\n"+title+"\n")
-	if !ok {
-		t.Fatalf("%s: no section %q", page, title)
-	}
-	text, _, _ := strings.Cut(after, "\n## ")
-	return text
+	return "number", nil
 }

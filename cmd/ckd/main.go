@@ -14,7 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Exit codes, documented in docs/cli.md.
+// Exit codes, documented in docs/commands.md.
 const (
 	exitOK          = 0
 	exitFault       = 1   // the command ran and found or met a fault

@@ -195,8 +195,8 @@ func TestAlertsAreTested(t *testing.T) {
 
 const runbookURL = "https://github.com/ckd-project/ckd/blob/main/docs/runbook.md"
 
-// TestRunbook checks that the runbook has an entry for every alert, in their order, with everything
-// that an entry needs.
+// TestRunbook checks that the runbook has an entry for every alert, in their order, that entries begin
+// with what to do, that links to entries resolve, and that its queries are of existing metrics.
 func TestRunbook(t *testing.T) {
 	text := getFile(t, "../../docs/runbook.md")
 	entries := strings.Split(text, "\n### ")[1:]
@@ -204,10 +204,15 @@ func TestRunbook(t *testing.T) {
 	for _, entry := range entries {
 		name, body, _ := strings.Cut(entry, "\n")
 		got = append(got, name)
-		for _, part := range []string{"**Means.**", "**Check.**", "**Do.**", "**Do not**"} {
-			if strings.Count(body, part) != 1 {
-				t.Errorf("docs/runbook.md: %s does not have %s once", name, part)
-			}
+		act, rest, _ := strings.Cut(body, "**See**")
+		if strings.TrimSpace(act) == "" || strings.Contains(act, "**Cause**") || strings.Count(rest, "**Cause**") != 1 {
+			t.Errorf("docs/runbook.md: %s: expected what to do, then where to **See** it, then the **Cause**", name)
+		}
+	}
+	for _, anchor := range regexp.MustCompile(`\(#([a-z-]+)\)`).FindAllStringSubmatch(text, -1) {
+		heading := regexp.MustCompile(`(?mi)^##+ ` + strings.ReplaceAll(anchor[1], "-", " ") + `$`)
+		if !heading.MatchString(text) {
+			t.Errorf("docs/runbook.md: no heading for #%s", anchor[1])
 		}
 	}
 	for _, r := range readRules(t, "alerts.yaml") {

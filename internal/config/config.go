@@ -41,7 +41,7 @@ type Config struct {
 // Addresses holds where the daemon listens.
 type Addresses struct {
 	Listen []string `default:"127.0.0.1:8590" placeholder:"ADDR" env:"CKD_LISTEN" help:"gRPC addresses: HOST:PORT or unix:PATH. Port 0 takes a free one. Set it for clients in other containers or on other machines. (${default})"`
-	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of the triage page, /metrics, /livez, /readyz and /healthz, or \"off\". Set it where probes or Prometheus come from elsewhere. (${default})"`
+	Admin  string   `default:"127.0.0.1:9590" placeholder:"ADDR" env:"CKD_ADMIN" help:"HTTP address of triage page, metrics and probes, or \"off\". Set it where probes or Prometheus come from elsewhere. (${default})"`
 	HTTP   string   `name:"http" default:"off" placeholder:"ADDR" env:"CKD_HTTP" help:"HTTP address of the API as JSON and of the Open Inference Protocol's REST form, or \"off\". Set it for clients without gRPC. (${default})"`
 }
 
@@ -87,7 +87,7 @@ type Logging struct {
 
 // Metrics holds what the triage page and the metrics show.
 type Metrics struct {
-	RecentInputs int    `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last inputs of each model that were deferred, or are to be reviewed, that the triage page shows with the ids that clients gave them, at most 1000; 0 keeps none. Set it where people review on the page. (${default})"`
+	RecentInputs int    `default:"0" placeholder:"N" env:"CKD_RECENT_INPUTS" help:"Last inputs of each model that the triage page shows, with the ids that clients gave them: deferred, or to be reviewed. At most 1000; 0 keeps none. Set it where people review on the page. (${default})"`
 	CaseURL      string `name:"case-url" placeholder:"TEMPLATE" env:"CKD_CASE_URL" help:"Link from the list to review to an input: an http or https address in which {id} stands for the id, as in https://pacs.example/{id}. Needs recent-inputs."`
 
 	ClassLabels  int  `default:"16" placeholder:"N" env:"CKD_CLASS_LABELS" help:"Classes of a model with metrics of their own, critical ones first; the rest are counted together. Raise it if you watch more classes by name. (${default})"`

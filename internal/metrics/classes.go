@@ -26,31 +26,25 @@ func declareClasses(t *table) classes {
 			"Epistemic contribution C_k of the class, one observation per input, in nats.",
 			layouts.Contribution, "model", "class"),
 		skewness: t.histogram("ckd_class_skewness_ratio",
-			"Skewness ratio of the class, one observation per input; above the reliability "+
-				"threshold its C_k is not to be trusted.",
+			"Skewness of the class, one observation per input; above the reliability threshold its C_k cannot be trusted.",
 			layouts.Ratio, "model", "class"),
 		unreliable: t.sharded("ckd_class_unreliable_total",
-			"Inputs in which the skewness ratio of the class is above the policy's "+
-				"reliability threshold.",
+			"Inputs in which the skewness of the class is above the reliability threshold.",
 			"model", "class"),
 		predicted: t.sharded("ckd_class_predicted_total",
 			"Inputs that predict this class: it has the largest mean prediction.",
 			"model", "class"),
 		dominant: t.sharded("ckd_class_dominant_total",
-			"Inputs in which this class has the largest C_k; an input whose C_k are all 0 has "+
-				"none.",
+			"Inputs in which this class has the largest C_k.",
 			"model", "class"),
 		deciding: t.sharded("ckd_class_deciding_total",
-			"Deferred inputs whose score this class set: for c_crit_max the class with the "+
-				"largest C_k, for cbec the critical class with the largest share.",
+			"Deferred inputs whose score this class set, where one class does.",
 			"model", "class"),
 		labelsCut: t.gauge("ckd_class_labels_cut",
-			"Classes without series of their own: they are counted together, and pairs with "+
-				"them are not counted.",
+			"Classes without series of their own, counted together as other; pairs with them are not counted.",
 			"model"),
 		confusion: t.sharded("ckd_pair_confusion_nats_total",
-			"Sum over inputs of the pair term sqrt(C_a C_b) max(0, -correlation), without weights, in nats; "+
-				"divided by inputs, the epistemic confusion matrix.",
+			"Sum over inputs of sqrt(C_a C_b) max(0, -correlation), in nats; divided by inputs, the epistemic confusion matrix.",
 			"model", "class_a", "class_b"),
 	}
 }

@@ -23,27 +23,23 @@ func declareDaemonEvents(t *table) daemonEvents {
 			"Always 1: version and revision of the daemon, and the Go version that built it.",
 			"version", "revision", "goversion"),
 		refused: t.counter("ckd_refused_total",
-			"What was refused before it was a call for inputs, or beside one, by resource and reason.",
+			"What was refused other than inputs, by resource and reason.",
 			"resource", "reason"),
 		connectionsEnded: t.counter("ckd_connections_ended_total",
-			"Connections that the daemon ended: replies to unary calls stayed unread, or memory was very "+
-				"short and they held most of it.",
+			"Connections that the daemon ended: replies stayed unread, or memory was very short.",
 			"reason"),
 		reloadsFailed: t.counter("ckd_security_reloads_failed_total",
-			"Failed attempts to read the certificates, the access file or the keys of receipts "+
-				"again; what was in force stays.",
+			"Failed attempts to read certificates, access file or receipt keys again; the old ones stay in force.",
 			"files"),
 		certificateNotAfter: t.gauge("ckd_certificate_not_after_timestamp_seconds",
 			"When the daemon's certificate expires, in seconds since 1970; 0 without TLS.",
 		).WithLabelValues(),
 		panics: t.counter("ckd_panics_total",
-			"Panics turned into an error of the one call that they happened in: faults of the "+
-				"daemon, to be reported.",
+			"Faults of the daemon that ended one call with an error; report them.",
 		).WithLabelValues(),
 		memoryPressure: t.gauge("ckd_memory_pressure",
-			"Memory that lives above that of the idle daemon, as a share of what the memory limit "+
-				"leaves: from 0.8 on new calls and streams are refused, from 0.9 on connections are "+
-				"ended. No series without a memory limit."),
+			"Live memory as a share of what the memory limit leaves beyond the idle daemon: from 0.8 on calls are refused, "+
+				"from 0.9 on connections ended. Absent without a limit."),
 	}
 	// Alerts are raised by the first of these events.
 	d.refused.WithLabelValues("memory", "short")

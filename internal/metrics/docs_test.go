@@ -5,52 +5,47 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ckd-project/ckd/internal/metrics/internal/sharded"
+	"github.com/ckd-project/ckd/internal/reference"
 )
 
-// TestReference checks that the table of docs/metrics.md lists the declared series row by row, and
-// that its text names no others.
+//go:generate go test -run ^TestReference$ -update .
+
+const page = "../../docs/metrics.md"
+
+// TestReference checks that docs/metrics.md lists the declared series and the edges of histograms, and
+// speaks of no other series.
 func TestReference(t *testing.T) {
-	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var declared []string
+	var rows strings.Builder
+	rows.WriteString("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	names := make(map[string]bool)
 	for _, f := range newCollector(Options{}).families {
-		declared = append(declared, row(f))
+		rows.WriteString(row(f))
 		names[f.name] = true
 		if f.kind == "histogram" {
 			names[f.name+"_bucket"], names[f.name+"_sum"], names[f.name+"_count"] = true, true, true
 		}
 	}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		at := slices.Index(declared, line)
-		if at < 0 {
-			t.Errorf("docs/metrics.md has a row of no series:\n%s", line)
-			continue
-		}
-		declared = slices.Delete(declared, at, at+1)
+	rows.WriteString("\n| Histograms of | Classic edges |\n|---|---|\n")
+	for _, s := range []struct {
+		of string
+		sharded.Scale
+	}{
+		{"C_k, risk", sharded.Contribution}, {"skewness", sharded.Ratio}, {"mutual information", sharded.Total}, {"entropy", sharded.Entropy},
+	} {
+		fmt.Fprintf(&rows, "| %s | %s |\n", s.of, strings.Trim(fmt.Sprint(s.Edges), "[]"))
 	}
-	if len(declared) > 0 {
-		t.Errorf("docs/metrics.md lacks the rows\n%s", strings.Join(declared, "\n"))
-	}
-	for _, s := range []sharded.Scale{sharded.Contribution, sharded.Ratio, sharded.Total, sharded.Entropy} {
-		if edges := "| " + strings.Trim(fmt.Sprint(s.Edges), "[]") + " |"; !strings.Contains(string(text), edges) {
-			t.Errorf("docs/metrics.md lacks the edges %s", edges)
-		}
+	reference.Section(t, page, "the series", rows.String())
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, name := range regexp.MustCompile(`\bckd_\w+`).FindAllString(string(text), -1) {
 		if !names[name] {
-			t.Errorf("docs/metrics.md speaks of %s, which is not declared", name)
+			t.Errorf("%s speaks of %s, which is not declared", page, name)
 		}
 	}
 }
@@ -85,5 +80,5 @@ func row(f family) string {
 	if len(f.labels) > 0 {
 		labels = "`" + strings.Join(f.labels, "`, `") + "`"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s |", f.name, f.kind, labels, f.help)
+	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, f.help)
 }

@@ -25,17 +25,14 @@ type driftWatches struct {
 func declareDrift(t *table, shards int) driftWatches {
 	return driftWatches{
 		z: t.computed("ckd_drift_z",
-			"How far the last inputs of a model have moved from its calibration, in standard "+
-				"errors: their C_k, their skewness ratio, or how often the class is predicted. "+
-				"Absent until the window has had all its inputs since the reference came into force.",
+			"How far the last inputs have moved from the calibration, in standard errors. Absent until the window is full.",
 			"model", "class", "signal", "window"),
 		shift: t.computed("ckd_drift_shift",
-			"The same as a share: the probability that a live value is above one of the "+
-				"calibration, less 1/2; for predicted, the live share less that of the "+
-				"calibration.",
+			"The same as a share: the probability that a live value is above one of the calibration, less 1/2; "+
+				"for predicted, the live share less the calibration's.",
 			"model", "class", "signal", "window"),
 		alarm: t.computed("ckd_drift_alarm",
-			"1 while ckd_drift_z of the class is above 5.5 or below -5.5 over any window, else 0.",
+			"1 while ckd_drift_z is above 5.5 or below -5.5 over any window, else 0.",
 			"model", "class", "signal"),
 		alarms: t.counter("ckd_drift_alarms_total",
 			"How often ckd_drift_alarm rose to 1.",

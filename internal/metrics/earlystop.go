@@ -28,33 +28,26 @@ func declareEarlyStops(t *table) earlyStops {
 	return earlyStops{
 		used: passes,
 		saved: t.counter("ckd_passes_saved_total",
-			"Passes that inputs decided early did not use. Checked inputs use all, and "+
-				"save none.",
+			"Passes that inputs decided early did not use.",
 			"model"),
 		checked: t.counter("ckd_early_stop_checked_total",
-			"Inputs that ran on to their last pass to compare the early decision with "+
-				"that of all passes.",
+			"Inputs that ran on to their last pass to check the early decision.",
 			"model"),
 		disagreements: t.counter("ckd_early_stop_disagreements_total",
 			"Checked inputs whose early decision differs from that of all passes, by how.",
 			"model", "verdict"),
 		lost: t.counter("ckd_early_stop_checks_lost_total",
-			"Inputs chosen for a full-pass check that ended without their last pass: nothing could "+
-				"be compared.",
+			"Inputs chosen for a full-pass check that ended without their last pass.",
 			"model"),
 		disagreement: t.computed("ckd_early_stop_disagreement",
-			"A share: for all, of inputs decided early otherwise than by all passes; for "+
-				"deferred, among inputs that all passes defer, of those that would be retained "+
-				"early. The ends low and high of its 95% interval, valid at all times at once, "+
-				"and its certified upper bound, if there is one.",
+			"Share of inputs decided early otherwise than by all passes, or of the deferred ones retained early: "+
+				"the ends of its 95% interval, valid at all times at once, and what is certified.",
 			"model", "inputs", "bound"),
 		evidence: t.computed("ckd_early_stop_evidence",
-			"Evidence from full-pass checks that a certified share is exceeded; at 1 the daemon "+
-				"stops deciding early.",
+			"Evidence that a certified share is exceeded; at 1 the daemon stops deciding early.",
 			"model"),
 		halted: t.computed("ckd_early_stop_halted",
-			"1 if the daemon has stopped deciding early because full-pass checks disagreed, until "+
-				"the policy changes; else 0.",
+			"1 if the daemon has stopped deciding early, until the policy changes; else 0.",
 			"model"),
 		inForce: make(map[string]bool),
 	}

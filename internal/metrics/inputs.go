@@ -34,8 +34,7 @@ func declareInputs(t *table) inputs {
 			"Passes of decided inputs.",
 			"model"),
 		degenerate: t.sharded("ckd_inputs_degenerate_total",
-			"Inputs decided whose passes say nothing: they hardly differ, saturated ones included, or softmax was taken twice. "+
-				"Uncertainty is absent, not zero.",
+			"Inputs decided whose passes say nothing, saturated ones included: uncertainty is absent, not zero.",
 			"model"),
 		saturated: t.sharded("ckd_inputs_saturated_total",
 			"Inputs decided whose passes were all the same one-hot row.",

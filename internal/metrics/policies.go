@@ -21,13 +21,10 @@ func declarePolicies(t *table) policies {
 			"Always 1: version and content hash of the policy in force.",
 			"model", "version", "hash"),
 		expected: t.gauge("ckd_policy_expected",
-			"What the policy's calibration expects, and the ends of the 95% interval: the share of "+
-				"inputs that are retained, and of all critical inputs retained and called safe. Absent where "+
-				"it does not say.",
+			"What the calibration expects, and the ends of its 95% interval. Absent where it does not say.",
 			"model", "figure", "bound"),
 		reloadSuccessful: t.gauge("ckd_policy_last_reload_successful",
-			"1 if the last attempt to load the policies succeeded; 0 if it failed and the "+
-				"previous policies stay in force.",
+			"1 if the policies were loaded at the last attempt; 0 if not, and the previous ones stay in force.",
 		).WithLabelValues(),
 		reloadSuccessTime: t.gauge("ckd_policy_last_reload_success_timestamp_seconds",
 			"When the policies were last loaded successfully, in seconds since 1970.",

@@ -20,9 +20,8 @@ type prevalenceWatches struct {
 func declarePrevalence(t *table, shards int) prevalenceWatches {
 	return prevalenceWatches{
 		suggested: t.computed("ckd_prevalence_suggested",
-			"Share of critical inputs that the last priorities suggest, without labels: the estimate, "+
-				"and the ends low and high of its 95% interval. Absent while it is not known. Nothing "+
-				"applies it.",
+			"Share of critical inputs that live priorities suggest, without labels, with its 95% interval. "+
+				"Absent while it is not known. Nothing applies it.",
 			"model", "bound"),
 		shards:  shards,
 		watches: make(map[string]*prevalenceWatch),

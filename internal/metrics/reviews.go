@@ -15,20 +15,16 @@ type reviews struct {
 func declareReviews(t *table) reviews {
 	return reviews{
 		eligible: t.sharded("ckd_receipts_eligible_total",
-			"Inputs decided whose client takes receipts, by stratum: deferred, or retained and called "+
-				"critical or safe. Only of these are audits drawn. Absent without --receipt-keys.",
+			"Inputs decided whose client takes receipts; audits are drawn of these alone.",
 			"model", "stratum"),
 		reviews: t.sharded("ckd_reviews_total",
-			"Inputs that a person was asked to look at: deferred ones, and audits drawn of those "+
-				"retained.",
+			"Inputs that a person was asked to look at: deferred ones, and audits of retained ones.",
 			"model", "stratum"),
 		propensity: t.sharded("ckd_audit_propensity_total",
-			"Reviews that were to be expected: the sum of the probabilities that ckd_reviews_total was "+
-				"drawn with.",
+			"Reviews to be expected: the sum of the probabilities that they were drawn with.",
 			"model", "stratum"),
 		exceeded: t.sharded("ckd_audit_cap_exceeded_total",
-			"Inputs called safe that were drawn while the policy's cap on audits gave way, as a tenth of "+
-				"their propensities was already above it.",
+			"Inputs called safe that were drawn while the policy's cap on audits gave way.",
 			"model"),
 	}
 }

@@ -16,13 +16,11 @@ type risks struct {
 func declareRisks(t *table) risks {
 	return risks{
 		risk: t.histogram("ckd_risk",
-			"Calibrated probability that an input called safe is truly critical, retained or not; "+
-				"inputs called critical have none. Absent if the policy has no risk model.",
+			"Calibrated probability that an input called safe is truly critical. Absent without a risk model.",
 			sharded.Layouts().Contribution, "model"),
 		misses: t.sharded("ckd_expected_misses_total",
-			"Expected number of critical inputs among those retained and called safe: the sum of "+
-				"their risk. It is true only while traffic is like the calibration's. Absent if the "+
-				"policy has no risk model, or only observes.",
+			"Critical inputs expected among those retained and called safe, while traffic is like the calibration's. "+
+				"Absent without a risk model.",
 			"model"),
 	}
 }

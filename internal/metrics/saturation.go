@@ -17,7 +17,7 @@ func declareSaturation(t *table) saturation {
 			"How much of a limited resource clients hold, by resource.",
 			"resource"),
 		limit: t.computed("ckd_limit",
-			"Limit of ckd_in_use: what goes beyond it is refused. Absent for a resource without one.",
+			"Limit of ckd_in_use: what goes beyond it is refused.",
 			"resource"),
 	}
 }

@@ -22,16 +22,13 @@ func declareTraffic(t *table, reasons []string) traffic {
 			"Passes ignored because their input was already decided or had failed.",
 			"model"),
 		rejected: t.counter("ckd_inputs_rejected_total",
-			"Inputs refused with an error. A refused call counts the inputs that it states, a "+
-				"refused stream or message of a stream one; model is empty if the call named no "+
-				"served model.",
+			"Inputs refused with an error; a refused stream counts as one. The model is empty if no served one was named.",
 			"model", "reason"),
 		abandoned: t.counter("ckd_inputs_abandoned_total",
 			"Inputs that ended undecided because their call was cancelled or broke.",
 			"model"),
 		mismatches: t.counter("ckd_calibration_mismatches_total",
-			"Inputs decided with another number of passes than the calibration, or from a "+
-				"client that states another posterior. The thresholds do not carry over.",
+			"Inputs with another number of passes than the calibration, or another posterior: its thresholds do not hold for them.",
 			"model", "what"),
 		inputsOpen: t.gauge("ckd_inputs_open",
 			"Inputs open on streams, whose passes are still arriving.",

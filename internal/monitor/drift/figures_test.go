@@ -9,9 +9,9 @@ import (
 	"github.com/ckd-project/ckd/internal/monitor/drift"
 )
 
-var figures = flag.Bool("figures", false, "measure the figures of docs/drift.md, which takes minutes")
+var figures = flag.Bool("figures", false, "measure the figures of docs/triage.md, which takes minutes")
 
-// TestFigures measures the figures of docs/drift.md for real models:
+// TestFigures measures the figures of docs/triage.md for real models:
 //
 //	go test ./internal/monitor/drift -run TestFigures -v -figures
 func TestFigures(t *testing.T) {

@@ -20,7 +20,7 @@ var Windows = [...]int{64, 256, 1024}
 //
 // While a window is renewed once it is evaluated 8 times, which at so high a bar is as good as 5
 // independent times. 10^6 inputs give some 10^5 evaluations of each signal of each class; a normal
-// z exceeds 5.5 in one of 2.6 10^7, and that of ranks less often. docs/drift.md has the rate of
+// z exceeds 5.5 in one of 2.6 10^7, and that of ranks less often. docs/triage.md has the rate of
 // false alarms that follows.
 const Alarm = 5.5
 

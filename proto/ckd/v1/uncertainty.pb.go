@@ -881,105 +881,140 @@ type ErrorReason int32
 const (
 	// Never sent.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// A value is NaN or infinite.
+	// A value is NaN or infinite. Look for overflow in the model, and check masks.
 	ErrorReason_ERROR_REASON_NOT_FINITE ErrorReason = 1
-	// A probability is negative.
+	// A probability is below 0 by more than the sum tolerance. Send softmax
+	// outputs, or declare logits.
 	ErrorReason_ERROR_REASON_NEGATIVE ErrorReason = 2
-	// A probability is above one.
+	// A probability is above 1 by more than the sum tolerance. Send softmax
+	// outputs, or declare logits; divide percentages by 100.
 	ErrorReason_ERROR_REASON_ABOVE_ONE ErrorReason = 3
-	// A row of probabilities does not sum to one.
+	// A row of probabilities does not sum to 1 within the sum tolerance. The
+	// message says what the row looks like: rounded values want float32 or a wider
+	// tolerance, sigmoids rows [1-p, p].
 	ErrorReason_ERROR_REASON_SUM_NOT_ONE ErrorReason = 4
-	// A Dirichlet concentration is not positive.
+	// A Dirichlet concentration is 0 or less. Check the activation of the model.
 	ErrorReason_ERROR_REASON_NOT_POSITIVE ErrorReason = 5
-	// The input has fewer passes than the policy accepts.
+	// The input has fewer passes than the policy accepts. Send more before final,
+	// or lower the fewest passes of the policy.
 	ErrorReason_ERROR_REASON_TOO_FEW_PASSES ErrorReason = 6
-	// The input has more passes than allowed.
+	// The input has more passes than allowed; of concentrations more than one row.
+	// Send fewer.
 	ErrorReason_ERROR_REASON_TOO_MANY_PASSES ErrorReason = 7
 	// Every pass of the input is a row of probabilities, and the policy expects
-	// logits.
+	// logits. Declare probabilities in the policy, or send what goes into the
+	// softmax.
 	ErrorReason_ERROR_REASON_NOT_LOGITS ErrorReason = 8
-	// The number of values is not passes x rows x classes.
+	// The number of values is not passes x rows x classes. Check all three; every
+	// input of the block has failed.
 	ErrorReason_ERROR_REASON_WRONG_LENGTH ErrorReason = 16
-	// Values came in both encodings.
+	// Values came in both encodings. Set one.
 	ErrorReason_ERROR_REASON_TWO_ENCODINGS ErrorReason = 17
-	// An id is open already, or occurs twice.
+	// An id is open already on the stream, or occurs twice in the request. Use
+	// another id, or an empty one.
 	ErrorReason_ERROR_REASON_DUPLICATE_ID ErrorReason = 18
-	// An id is longer than allowed.
+	// An id is longer than allowed. Shorten it.
 	ErrorReason_ERROR_REASON_ID_TOO_LONG ErrorReason = 19
-	// A row occurs twice in one block.
+	// A row occurs twice in one block. Name it once; the input has failed.
 	ErrorReason_ERROR_REASON_DUPLICATE_ROW ErrorReason = 20
-	// A row is not in its group.
+	// A row is not in its group. Count rows from 0; the other rows went on.
 	ErrorReason_ERROR_REASON_ROW_OUT_OF_RANGE ErrorReason = 21
-	// The group's number is open already.
+	// The number of the group is open already. Use another number; the open group
+	// went on.
 	ErrorReason_ERROR_REASON_GROUP_OPEN ErrorReason = 22
 	// The group was never opened: its number is above those of all opened groups.
+	// Open it with input ids.
 	ErrorReason_ERROR_REASON_UNKNOWN_GROUP ErrorReason = 23
-	// A message had neither header nor block.
+	// A message had neither header nor block. Mend the client.
 	ErrorReason_ERROR_REASON_EMPTY_MESSAGE ErrorReason = 24
-	// A later header differs from the first.
+	// A later header differs from the first, which stays in force. Open another
+	// stream.
 	ErrorReason_ERROR_REASON_HEADER_CHANGED ErrorReason = 25
-	// The number of ids is not the number of inputs.
+	// The number of ids is not the number of inputs. Send none, or one for each.
 	ErrorReason_ERROR_REASON_WRONG_ID_COUNT ErrorReason = 26
-	// No layout was stated, or an unknown one.
+	// No layout was stated, or an unknown one. State it.
 	ErrorReason_ERROR_REASON_WRONG_LAYOUT ErrorReason = 27
-	// An enum field has a number that this version does not know.
+	// An enum field has a number that this version does not know. Upgrade the
+	// daemon or the client.
 	ErrorReason_ERROR_REASON_WRONG_ENUM ErrorReason = 28
 	// Open Inference Protocol: a tensor has another name, type or shape than the
-	// model takes or returns.
+	// model takes or returns. Ask ModelMetadata for them.
 	ErrorReason_ERROR_REASON_WRONG_TENSOR ErrorReason = 29
-	// Open Inference Protocol: a parameter asks for something not supported.
+	// Open Inference Protocol: a parameter asks for something not supported, such
+	// as shared memory. Leave it out.
 	ErrorReason_ERROR_REASON_WRONG_PARAMETER ErrorReason = 30
-	// What is stated for receipts has the wrong size: model_version, or contexts.
+	// What is stated for receipts has the wrong size: the model version, or
+	// contexts that are not one for each input. Send one context for each input,
+	// with a group no longer than an id and at most 8 slices.
 	ErrorReason_ERROR_REASON_WRONG_CONTEXT ErrorReason = 31
-	// A field of an outcome, or of another request to the ledger, is wrong.
+	// A field of an outcome, or of another request to the ledger, is wrong. Mend
+	// the field that the error names; the other outcomes were counted.
 	ErrorReason_ERROR_REASON_WRONG_OUTCOME ErrorReason = 32
-	// The first message of a stream was not a header.
+	// The first message of a stream was not a header. Send the header first.
 	ErrorReason_ERROR_REASON_HEADER_MISSING ErrorReason = 40
-	// No policy names this model.
+	// No policy names this model, or its version is not the one asked for. The
+	// message lists the models that the caller may use; check the policies of the
+	// daemon.
 	ErrorReason_ERROR_REASON_UNKNOWN_MODEL ErrorReason = 41
-	// The class names are not the policy's, in order.
+	// The class names are not those of the policy, in order. Never ignore it: the
+	// label maps differ.
 	ErrorReason_ERROR_REASON_WRONG_CLASSES ErrorReason = 42
-	// The rows are not of the kind that the policy accepts.
+	// The rows are not of the kind that the policy accepts. Send what it accepts.
 	ErrorReason_ERROR_REASON_WRONG_KIND ErrorReason = 43
-	// The model's policy was removed, or changed its classes or its kind, while
-	// the stream was open.
+	// The policy of the model was removed, or changed its classes or its kind,
+	// while the stream was open. Open another stream.
 	ErrorReason_ERROR_REASON_POLICY_CHANGED ErrorReason = 44
 	// The stream takes no new inputs: the daemon is stopping, the stream has
-	// reached its largest age, or its token has expired. Open inputs go on; then the stream ends. Open
-	// another stream, on another replica if this one is stopping.
+	// reached its largest age, or its token has expired. Open another stream and
+	// send there what has no answer; open inputs go on.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 45
-	// The posterior is not a valid name: see Calibration.posterior.
+	// The posterior is not a valid name: see Calibration.posterior. Name it as the
+	// policy does, such as mc-dropout, or leave it out.
 	ErrorReason_ERROR_REASON_WRONG_POSTERIOR ErrorReason = 46
 	// The call needs an identity, and no token or certificate names a known one.
+	// Send a token of the access file, or a certificate that it names.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 47
-	// The identity may not use this model or this method.
+	// The identity may not use this model or this method. Ask whoever keeps the
+	// access file.
 	ErrorReason_ERROR_REASON_NOT_ALLOWED ErrorReason = 48
-	// The client asks for receipts, and the daemon was started without
-	// --receipt-keys.
+	// The client asks for receipts, and the daemon has no receipt keys. Start the
+	// daemon with --receipt-keys, or do not ask for receipts.
 	ErrorReason_ERROR_REASON_RECEIPTS_UNAVAILABLE ErrorReason = 49
-	// The ledger cannot write, or the daemon cannot reach it.
+	// The ledger cannot write, or the daemon cannot reach it: nothing of the call
+	// was counted. Try again, and look at the disk of the ledger.
 	ErrorReason_ERROR_REASON_LEDGER_UNAVAILABLE ErrorReason = 51
-	// The ledger knows no such policy and model version.
+	// The ledger knows no such policy and model version. ListPromises has those
+	// that it knows.
 	ErrorReason_ERROR_REASON_UNKNOWN_PROMISE ErrorReason = 52
 	// The keys of the token's issuer are being fetched. Try again.
 	ErrorReason_ERROR_REASON_KEYS_UNAVAILABLE ErrorReason = 53
-	// Too many streams are open.
+	// Too many streams are open. Share streams, or raise max-streams.
 	ErrorReason_ERROR_REASON_TOO_MANY_STREAMS ErrorReason = 60
-	// Too many inputs are open on the stream, or in the request.
+	// Too many inputs are open on the stream, or in the request. Wait for results,
+	// or raise the limit.
 	ErrorReason_ERROR_REASON_TOO_MANY_INPUTS ErrorReason = 61
-	// Too many groups are open on the stream.
+	// Too many groups are open on the stream. Wait for results, or raise the
+	// limit.
 	ErrorReason_ERROR_REASON_TOO_MANY_GROUPS ErrorReason = 62
-	// The budget for open inputs of the whole process is used up.
+	// The budget for open inputs is used up, by all clients or by this connection
+	// or identity. Wait, or raise max-open-bytes; the message says who holds how
+	// much.
 	ErrorReason_ERROR_REASON_OUT_OF_MEMORY_BUDGET ErrorReason = 63
-	// The client did not read its results for too long; ends the stream.
+	// The client did not read its results for 30 s; ends the stream. Read while
+	// you write.
 	ErrorReason_ERROR_REASON_SEND_STALLED ErrorReason = 64
-	// The input had no passes for too long.
+	// The input had no passes for longer than input-idle-timeout. Send passes, or
+	// finish with final; the stream went on.
 	ErrorReason_ERROR_REASON_INPUT_IDLE ErrorReason = 65
-	// The reply to a request, or to the end of a group, would be too large.
+	// The reply to a request, or to the end of a group, could be larger than 16
+	// MiB. Send smaller groups or requests, or ask for less detail.
 	ErrorReason_ERROR_REASON_REPLY_TOO_LARGE ErrorReason = 66
-	// As many calls are in flight as the server takes at one time.
+	// As many calls are in flight as the daemon takes at one time, or its memory
+	// is short. Try again after the delay that google.rpc.RetryInfo states, or
+	// elsewhere.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 67
-	// A fault of the server; the log has the rest.
+	// A fault of the daemon. Its log has the cause under the request id; report
+	// it.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 80
 )
 

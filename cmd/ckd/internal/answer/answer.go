@@ -15,29 +15,29 @@ import (
 )
 
 // Answer holds the printed fields of one input. Its fields are the keys of the JSON line, in their
-// order; docs/cli.md says what they mean. Undefined scores, and fields that a reply's detail leaves
+// order; docs/json.md says what they mean. Undefined scores, and fields that a reply's detail leaves
 // out, are null.
 type Answer struct {
-	Index           int         `json:"index"`
-	Predicted       classNumber `json:"predicted"`
-	Mean            []float64   `json:"mean"`
-	Variance        []float64   `json:"variance"`
-	ThirdMoment     []float64   `json:"third_moment"`
-	C               []float64   `json:"c"`
-	Skewness        []float64   `json:"skewness"`
-	M               []float64   `json:"m"`
-	Entropy         nullable    `json:"entropy"`
-	ExpectedEntropy nullable    `json:"expected_entropy"`
-	MI              nullable    `json:"mi"`
-	SumC            nullable    `json:"sum_c"`
-	Scores          scores      `json:"scores"`
-	Degenerate      bool        `json:"degenerate"`
-	Saturated       bool        `json:"saturated"`
+	Index           int         `json:"index"`            // position of the input in the recording, from 0
+	Predicted       classNumber `json:"predicted"`        // class of the largest mean
+	Mean            []float64   `json:"mean"`             // mean prediction of each class
+	Variance        []float64   `json:"variance"`         // over the passes
+	ThirdMoment     []float64   `json:"third_moment"`     // third central moment, divided by S
+	C               []float64   `json:"c"`                // epistemic contribution C_k, nats
+	Skewness        []float64   `json:"skewness"`         // above the reliability threshold C_k is not to be trusted
+	M               []float64   `json:"m"`                // exact mutual information of each class, nats
+	Entropy         nullable    `json:"entropy"`          // of the mean, nats
+	ExpectedEntropy nullable    `json:"expected_entropy"` // mean entropy of the passes, nats
+	MI              nullable    `json:"mi"`               // mutual information, nats
+	SumC            nullable    `json:"sum_c"`            // nats, with few passes above mi by about S/(S-1)
+	Scores          scores      `json:"scores"`           // null where undefined, as without critical classes
+	Degenerate      bool        `json:"degenerate"`       // uncertainty is absent, not zero
+	Saturated       bool        `json:"saturated"`        // degenerate, and every pass is one-hot
 	Passes          int         `json:"passes"`
-	Dominant        classNumber `json:"dominant"`
-	C3              []float64   `json:"c3"`
-	SumCTop         nullable    `json:"sum_c_top"`
-	SumCWeighted    nullable    `json:"sum_c_weighted"`
+	Dominant        classNumber `json:"dominant"`       // class of the largest C_k
+	C3              []float64   `json:"c3"`             // third-order form of C_k, nats, a diagnostic
+	SumCTop         nullable    `json:"sum_c_top"`      // over the most probable classes, nats
+	SumCWeighted    nullable    `json:"sum_c_weighted"` // sum of mean times C_k, nats
 	Pairs           []Pair      `json:"pairs"`
 	*Assessment
 	Decision *Decision `json:"decision,omitempty"`
@@ -46,27 +46,27 @@ type Answer struct {
 // Assessment holds how probable it is that the input is truly critical, under a policy with a risk
 // model. The risk of an input called critical is null.
 type Assessment struct {
-	Risk       nullable `json:"risk"`
-	Priority   nullable `json:"priority"`
-	Percentile nullable `json:"priority_percentile"`
+	Risk       nullable `json:"risk"`                // that an input called safe is truly critical
+	Priority   nullable `json:"priority"`            // that it is truly critical, whatever is predicted
+	Percentile nullable `json:"priority_percentile"` // share of the calibration's inputs with no higher priority
 }
 
 // Pair holds two classes and their epistemic confusion.
 type Pair struct {
-	A           int     `json:"a"`
+	A           int     `json:"a"` // a class, by its position
 	B           int     `json:"b"`
-	Confusion   float64 `json:"confusion"`
+	Confusion   float64 `json:"confusion"` // sqrt(C_a C_b) max(0, -correlation), nats
 	Correlation float64 `json:"correlation"`
 }
 
 // Decision holds a policy's decision.
 type Decision struct {
-	Action    string      `json:"action"`
-	Score     string      `json:"score"`
+	Action    string      `json:"action"` // retain, defer or observe
+	Score     string      `json:"score"`  // the score that decided
 	Value     nullable    `json:"value"`
-	Threshold nullable    `json:"threshold"`
-	Gate      string      `json:"gate"`
-	Class     classNumber `json:"class"`
+	Threshold nullable    `json:"threshold"` // retained exactly when the value is at or under it
+	Gate      string      `json:"gate"`      // primary or fallback; empty where the guard decided
+	Class     classNumber `json:"class"`     // the critical class that set the score of a deferral
 	Reason    string      `json:"reason"`
 }
 
