@@ -189,3 +189,18 @@ func writeRecording(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// docsSection returns the text of a page of docs under a title, up to the next title of its level.
+func docsSection(t *testing.T, page, title string) string {
+	t.Helper()
+	data, err := os.ReadFile("../../docs/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut("\n"+string(data), "\n"+title+"\n")
+	if !ok {
+		t.Fatalf("%s: no section %q", page, title)
+	}
+	text, _, _ := strings.Cut(after, "\n## ")
+	return text
+}

@@ -145,20 +145,26 @@ func (b *browser) draw() {
 // screenshot saves a picture of the whole page among the artifacts.
 func (b *browser) screenshot(name string) {
 	b.t.Helper()
+	// The window must hold all of it: a browser does not draw everything beyond.
+	before := b.size
+	b.window(before.Width, get[int64](b, `document.documentElement.scrollHeight`), before.Mobile)
+	b.picture(name)
+	b.window(before.Width, before.Height, before.Mobile)
+}
+
+// picture saves a picture of the window among the artifacts.
+func (b *browser) picture(name string) {
+	b.t.Helper()
 	dir := os.Getenv("CKD_ARTIFACTS")
 	if dir == "" {
 		dir = b.t.TempDir()
 	} else if err := os.MkdirAll(dir, 0o750); err != nil {
 		b.t.Fatal(err)
 	}
-	// The window must hold all of it: a browser does not draw everything beyond.
-	before := b.size
-	b.window(before.Width, get[int64](b, `document.documentElement.scrollHeight`), before.Mobile)
 	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.window(before.Width, before.Height, before.Mobile)
 	if err := os.WriteFile(filepath.Join(dir, name), shot.Data, 0o600); err != nil {
 		b.t.Fatal(err)
 	}

@@ -133,11 +133,11 @@ func TestPageEarlyStopping(t *testing.T) {
 		b.equals(`[data-part="settling-passes"] tr[data-key="`+key+`"] td:nth-child(3) data`, m.Sum(name, "model", "digits"))
 	}
 	for key, name := range map[string]string{"audited": "ckd_early_stop_checked_total", "disagreed": "ckd_early_stop_disagreements_total", "lost": "ckd_early_stop_checks_lost_total"} {
-		b.equals(`[data-part="settling-audits"] tr[data-key="`+key+`"] td:nth-child(3) data`, m.Sum(name, "model", "digits"))
+		b.equals(`[data-part="settling-watch"] tr[data-key="`+key+`"] td:nth-child(3) data`, m.Sum(name, "model", "digits"))
 	}
-	b.equals(`[data-part="settling-audits"] tr[data-key="all"] td:nth-child(2) data`, m.Sum("ckd_early_stop_disagreement", "bound", "high", "inputs", "all"))
-	b.equals(`[data-part="settling-audits"] tr[data-key="all"] td:nth-child(3) data`, 0.5)
-	b.equals(`[data-part="settling-audits"] tr[data-key="deferred"] td:nth-child(2) data`, m.Sum("ckd_early_stop_disagreement", "bound", "high", "inputs", "deferred"))
+	b.equals(`[data-part="settling-watch"] tr[data-key="all"] td:nth-child(2) data`, m.Sum("ckd_early_stop_disagreement", "bound", "high", "inputs", "all"))
+	b.equals(`[data-part="settling-watch"] tr[data-key="all"] td:nth-child(3) data`, 0.5)
+	b.equals(`[data-part="settling-watch"] tr[data-key="deferred"] td:nth-child(2) data`, m.Sum("ckd_early_stop_disagreement", "bound", "high", "inputs", "deferred"))
 	b.equals(`#settling-evidence`, m.Sum("ckd_early_stop_evidence", "model", "digits"))
 	if m.Sum("ckd_early_stop_disagreements_total") == 0 || m.Sum("ckd_passes_saved_total") == 0 {
 		t.Error("nothing was saved, or all full-pass checks agreed: there is nothing to be seen")

@@ -80,7 +80,7 @@ func TestPageDegenerate(t *testing.T) {
 // TestPageNotices checks that the page warns of a fallback score that decides most inputs, and
 // notes once that nothing certifies the thresholds. A policy that only observes has neither.
 func TestPageNotices(t *testing.T) {
-	const fallback, uncertified = "The fallback score, cbec, decided 95.0% of the inputs", "Nothing is certified"
+	const fallback, uncertified = "The fallback score decided 95.0% of the inputs", "Nothing is certified"
 	d := serveState(t, acted("a", "b"))
 	b := open(t, d.Admin)
 	inputs := 1000.0 // differs by state, so that the test can wait for it
@@ -139,12 +139,13 @@ func TestPagePromise(t *testing.T) {
 	b.until(`document.querySelector("#promise").innerText.includes("No outcome")`, "an empty ledger is said to be")
 
 	const promise = `{
-		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t, "statement": "What outcomes say."}, "why": ["the upper limit lies above the line"],
-		"expected": {"statement": "Earlier outcomes say 3.1%%."},
+		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t}, "why": ["the upper limit lies above the line"],
+		"expected": {"critical_miss_rate": {"share": {"value": 0.031, "low": 0.02, "high": 0.04}}},
 		"cohort_period": "86400s", "due": "1209600s", "mature_cohorts": 2, "open_cohorts": 0, "provisional": {"decided": "12", "figures": []},
 		"mature": {"readers": {"missed": "40", "unconfirmed": "7", "withdrawn": "3", "disputed": "2"}, "yield_by_reason": [], "figures": [
-			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s},
-			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "b", "outcomes": "0"}
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "0", "line": 0.2},
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "b", "outcomes": "0"},
+			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s}
 		]},
 		"strata": [{"stratum": "STRATUM_CALLED_SAFE", "decisions": "1000", "reviews": "52", "due": "0", "arrived": "0", "overdue": "0"}],
 		"history": [%s]
@@ -155,11 +156,14 @@ func TestPagePromise(t *testing.T) {
 	if got := b.text("#promise"); !strings.Contains(got, "About 251 more outcomes would do") || strings.Contains(got, "NaN") {
 		t.Errorf("it says %q", got)
 	}
+	if got := names(b, `[data-part="promise-figures"] tbody tr`, "data-key"); !slices.Equal(got, []string{"critical_miss_rate ", "critical_miss_rate b", "critical_fnr "}) {
+		t.Errorf("the figures are %q, want the miss rate first, and a critical FNR only where it has a line", got)
+	}
 	if got := b.text(`[data-key="critical_miss_rate "]`); strings.Count(got, "n/a") != 3 {
 		t.Errorf("of a risk that nobody knows it says %q", got)
 	}
 
-	const average = `"average": {"value": 0.2, "low": 0.15, "high": 0.25}`
+	const average = `"average": {"value": 0.1, "low": 0.08, "high": 0.15}`
 	var points []string
 	for day := range 3 {
 		points = append(points, fmt.Sprintf(`{"start": "2026-01-0%dT00:00:00Z", "critical_miss_rate": {%s, "line": 0.12, "log_evidence": 1.1}}`, day+1, average))
@@ -168,21 +172,23 @@ func TestPagePromise(t *testing.T) {
 	state.Model.Promises = []json.RawMessage{
 		json.RawMessage(`{"promise": {"model_version": "6", "verdict": "VERDICT_HOLDING"}, "provisional": {"decided": "100"}}`),
 		json.RawMessage(fmt.Sprintf(promise, "VIOLATED", true, `, "line_origin": "stated by dr. eve on 2026-03-05", "model_average": {"value": 0.18, "low": 0.16, "high": 0.2},
-			"monitor": {"log_evidence": 1.1, "run_length": 1000, "raised": true, "raised_at": "2026-01-04T00:00:00Z", "since": "2026-01-02T00:00:00Z",
-				"since_rate": {"share": {"value": 0.66, "low": 0.6, "high": 0.7}}}, `+average, strings.Join(points, ", "))),
+			"monitor": {"log_evidence": 1.1, "run_length": 1000, "raised": true, "raised_at": "2026-01-03T00:00:00Z", "since": "2026-01-02T00:00:00Z",
+				"since_rate": {"share": {"value": 0.66, "low": 0.6, "high": 0.7}, "events": "12", "total": "30"}}, `+average, strings.Join(points, ", "))),
 	}
 	d.show(state)
-	b.until(`document.querySelector("#attention").dataset.level === "alarm" && document.title.startsWith("■")`, "the violation is an alarm")
-	b.equals(`[data-key="critical_miss_rate "] td:nth-child(2) b data`, 0.2)
-	for _, want := range []string{"What outcomes say.", "Earlier outcomes say 3.1%.", "The alarm belongs to the model", "stated by dr. eve on 2026-03-05", "66.0%", "chosen by looking", "18.0%",
-		"7 lack a second source, 3 were withdrawn", "of all critical inputs"} {
+	b.until(`document.querySelector("#promise-state").dataset.verdict === "violated" && document.title.startsWith("■")`, "the violation is an alarm")
+	b.equals("#since-onset", 0.66)
+	b.equals(`[data-key="critical_miss_rate "] td:nth-child(3) data`, 0.1)
+	for _, want := range []string{"3.1%", "stated by dr. eve on 5 Mar 2026", "66.0%", "12 of 30", "line 12%", "18.0%", "7 lack a second source and 3 were withdrawn", "all that is called safe is deferred", "2 model versions"} {
 		if got := b.text("#promise"); !strings.Contains(got, want) {
 			t.Errorf("it says %q, expected %q", got, want)
 		}
 	}
-	b.until(`document.querySelector('[data-chart="promise"] canvas')`, "the interval over time is drawn")
-	if got := b.text("#promise"); !strings.Contains(got, "2 model versions") || !strings.Contains(got, "deferred until") {
-		t.Errorf("it says %q", got)
+	if got := b.text(`[data-part="attention"]`); strings.Contains(got, "missed") {
+		t.Errorf("the alarm is said a second time: %q", got)
+	}
+	if got := names(b, `[data-chart="promise"] .moment`); len(got) != 2 || !strings.Contains(got[0], "began to rise") || !strings.Contains(got[1], "alarm") {
+		t.Errorf("the moments on the curve are %q", got)
 	}
 	b.screenshot("triage-promise.png")
 	b.narrow()
@@ -239,7 +245,7 @@ func TestPagePhone(t *testing.T) {
 	if n := b.count(`[data-part="recent"] tbody tr:first-child > *`); n != len(heads) || slices.Contains(heads, "") {
 		t.Errorf("%d columns have the headings %q", n, heads)
 	}
-	if last := `[data-part="recent"] tbody tr:first-child > :last-child`; heads[len(heads)-1] != "Largest C_k" || b.text(last) != "◆critical: "+long {
+	if last := `[data-part="recent"] tbody tr:first-child > :last-child`; heads[len(heads)-1] != "Largest C_k" || b.text(last+" summary > span:nth-child(2)") != "◆critical: "+long {
 		t.Errorf("the last column, %q, is %q", heads[len(heads)-1], b.text(last))
 	}
 	for _, width := range []int64{320, 360, 390, 640} {
@@ -278,7 +284,7 @@ func TestPageHidden(t *testing.T) {
 	b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 1`, "the page is there")
 	for selector, want := range map[string]string{
 		`[data-part="recent"] th.id bdi`:                `\u202egnp.exe\u0000\u2028\n\u{e0041} مريض`,
-		`[data-part="recent"] tbody td:nth-child(6)`:    `d\ne`,
+		`[data-part="recent"] tbody td:nth-child(5)`:    `d\ne`,
 		`[data-part="classes"] tbody tr:last-child bdi`: `a\u202eb\u2066c`,
 		`#model option`: `m\u200bn`,
 	} {
@@ -331,6 +337,28 @@ type actor struct {
 	mu    sync.Mutex
 	at    time.Time // of the last state
 	state []byte
+
+	entered bool // an outcome was
+}
+
+// serveReviews answers with twelve inputs to review. Once an outcome was entered its input, the second, is settled,
+// the first is no longer kept, and a new one has come.
+func (a *actor) serveReviews(w http.ResponseWriter, _ *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := pagestate.ReviewList{Kept: 100, Models: []string{"acted"}, Version: fmt.Sprint(a.entered), Enter: true,
+		Classes: map[string][]string{"0f": {"normal", "suspect", "pathologic"}}}
+	for i := range 12 {
+		l.Reviews = append(l.Reviews, pagestate.Review{Key: fmt.Sprint("key-", i), At: a.at.Add(-time.Duration(i) * time.Minute), Model: "acted", ID: fmt.Sprint("case-", 1990-i),
+			Policy: "0f", State: "open"})
+	}
+	if a.entered {
+		l.Reviews[1].State, l.Reviews[1].Outcome = "entered", &pagestate.EnteredOutcome{Truth: "suspect", Predicted: "normal"}
+		l.Reviews[0] = pagestate.Review{Key: "new", At: a.at, Model: "acted", ID: "case-new", Policy: "0f", State: "open"}
+	}
+	if err := json.NewEncoder(w).Encode(l); err != nil {
+		panic(err) // a list always encodes
+	}
 }
 
 func serveState(t *testing.T, state *pagestate.State) *actor {
@@ -343,6 +371,13 @@ func serveState(t *testing.T, state *pagestate.State) *actor {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		_, _ = w.Write(a.state)
+	})
+	mux.HandleFunc("/triage/reviews", a.serveReviews)
+	mux.HandleFunc("POST /triage/outcome", func(w http.ResponseWriter, _ *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.entered = true
+		_, _ = w.Write([]byte(`{"status": "OUTCOME_STATUS_COUNTED", "predicted": "normal", "decided": "2026-01-02T12:00:00Z"}`))
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() {

@@ -1,6 +1,7 @@
 // Draws charts over time with uPlot. Each is in an element with a text alternative that says what it
 // shows now; the tables have the numbers.
-import { bare } from "./format.js";
+import { h } from "./dom.js";
+import { when } from "./format.js";
 
 const uPlot = window.uPlot;
 const WINDOW = 15 * 60; // seconds shown at most
@@ -9,7 +10,7 @@ const MOMENT = 0.001; // seconds between values that would have the same time
 const charts = new Map(); // by element
 
 let colours = {};
-const NAMES = ["ink", "quiet", "grid", "line", "line2", "fill", "band", "critical"];
+const NAMES = ["ink", "quiet", "grid", "line", "line2", "fill", "band", "alarm", "alarmfill"];
 
 function readColours() {
   const style = getComputedStyle(document.documentElement);
@@ -91,9 +92,9 @@ const stepped = (u, i, from, to) => uPlot.paths.stepped({ align: 1 })(u, i, from
 const colour = (name) => () => colours[name];
 
 // lines returns a kind of chart: series on a scale from 0.
-// All of it is shown if it is whole, else the last 15 minutes.
-export function lines(height, series, { format, bands = [], readout, top = 0, whole = false }) {
-  return { height, series, bands, format, readout, whole, y: { range: (u, low, high) => [0, Math.max(high * 1.1, top, 1e-9)] } };
+// All of it is shown if it is whole, else the last 15 minutes. Marks are moments with a text.
+export function lines(height, series, { format, bands = [], readout, top = 0, whole = false, marks }) {
+  return { height, series, bands, format, readout, whole, marks, y: { range: (u, low, high) => [0, Math.max(high, top, 1e-9) * 1.1] } };
 }
 
 // logarithmic returns a kind of chart: series on a logarithmic scale from low to high.
@@ -125,13 +126,13 @@ function options(kind) {
   return {
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 5 }, dataIdx: stepAt },
-    padding: [6, 18, 0, 0],
+    padding: [() => 6 + 16 * (kind.marks?.().length ?? 0), 30, 0, 0],
     scales: {
       x: { time: true, range: (u, low, high) => (kind.whole ? [low, Math.max(high, low + 1)] : [Math.max(high - WINDOW, Math.min(low, high - LEAST)), high]) },
       y: kind.y,
     },
     axes: [
-      { ...axis, size: kind.whole ? 36 : 22, gap: 4, space: 70, ...(kind.whole ? {} : { incrs: [60, 300], values: (u, at) => at.map((t) => bare(t * 1000).slice(0, 5)) }) },
+      { ...axis, size: 22, gap: 4, space: 110, ...(kind.whole ? {} : { incrs: [60, 300] }), values: (u, at) => at.map((t) => tick(t * 1000)) },
       {
         ...axis,
         size: 46,
@@ -143,8 +144,30 @@ function options(kind) {
     ],
     series: [{}, ...kind.series],
     bands: kind.bands.map(([upper, lower, name]) => ({ series: [upper, lower], fill: colour(name) })),
-    hooks: kind.readout ? { setCursor: [(u) => kind.readout(u.cursor.idx === null ? null : u.cursor.idxs[0], u.data)] } : {},
+    hooks: {
+      ...(kind.readout ? { setCursor: [(u) => kind.readout(u.cursor.idx === null ? null : u.cursor.idxs[0], u.data)] } : {}),
+      ...(kind.marks ? { draw: [(u) => mark(u, kind.marks())] } : {}),
+    },
   };
+}
+
+// mark puts moments over a chart, each with its text in a row of its own above.
+function mark(u, marks) {
+  u.over.querySelectorAll(".moment").forEach((e) => e.remove());
+  const width = u.over.clientWidth;
+  marks.forEach(({ at, text, tone }, i) => {
+    const x = Math.min(width, Math.max(0, u.valToPos(Date.parse(at) / 1000, "x")));
+    const top = `${-16 * (marks.length - i)}px`;
+    const label = h("span", null, text);
+    u.over.append(h("div", { class: `moment ${tone}`, style: { left: `${x}px`, top } }, label));
+    label.style.left = `${Math.min(5, width - x - label.offsetWidth)}px`; // all of it stays over the chart
+  });
+}
+
+// tick returns a time on an axis: at midnight only its day.
+function tick(at) {
+  const [last, rest] = when(at).split(", ").reverse();
+  return rest && last === "00:00:00" ? rest : last;
 }
 
 // stepAt returns the step that is current at a time, not the one that begins nearest to it.

@@ -1,12 +1,10 @@
-// The classes: a row for each, and C_k over time for the chosen ones.
+// The classes: a row for each, and C_k over time for the first rows in the order that is chosen.
 import { h, nameOf, part, show } from "./dom.js";
 import { closed, draw, drop, logarithmic, series, tidy } from "./charts.js";
 import { count, data, nats, of, quantile, share, z } from "./format.js";
 
 const FLOOR = 1e-6; // smaller C_k are drawn here
 let order = { by: "class", down: false };
-let chosen = null; // names of the classes with a chart; null means the first few
-let chosenOf = "";
 export const MOST = 128; // most rows of a table
 const FIRST = matchMedia("(max-width: 640px)").matches ? 3 : 6;
 
@@ -35,8 +33,9 @@ const COLUMNS = [
   ["dominant", "Dominant", (row) => row.dominant, true],
   ["deciding", "Deciding", (row) => row.deciding, true],
   ["drift", "Drift", (row) => row.z, true],
-  ["chart", "Chart", null],
 ];
+
+const MINOR = ["p50", "p99", "mean", "unreliable", "dominant", "deciding"]; // a phone has no room for these
 
 // renderClasses shows the classes of a model over a span.
 export function renderClasses(model, span) {
@@ -53,7 +52,6 @@ export function renderClasses(model, span) {
             (model.classes_cut === 1 ? `The other one is counted as ${classes.at(-1).name}.` : `The other ${count(model.classes_cut)} are counted together, as ${classes.at(-1).name}.`),
         ),
   );
-  choose(model);
   const rows = criticalFirst(classes).map((i, rank) => rowOf(model, span, i, rank));
   sort(rows);
   const range = decades(rows);
@@ -73,26 +71,13 @@ export function renderClasses(model, span) {
   renderMultiples(model, rows);
 }
 
-// onClasses handles clicks that sort, and clicks that choose charts.
+// onClasses handles clicks that sort.
 export function onClasses(event, again) {
   const button = event.target.closest("button");
   if (!button) return;
-  if (button.dataset.sort) {
-    const by = button.dataset.sort;
-    const first = COLUMNS.find(([key]) => key === by)[3];
-    order = { by, down: order.by === by ? !order.down : first };
-  } else if (button.dataset.choose !== undefined) {
-    const name = button.dataset.choose;
-    if (!chosen.delete(name)) chosen.add(name);
-  }
+  const by = button.dataset.sort;
+  order = { by, down: order.by === by ? !order.down : COLUMNS.find(([key]) => key === by)[3] };
   again();
-}
-
-function choose(model) {
-  const names = JSON.stringify([model.name, model.classes.map((c) => c.name)]);
-  if (chosenOf === names) return;
-  chosenOf = names;
-  chosen = new Set(criticalFirst(model.classes).slice(0, FIRST).map((i) => model.classes[i].name));
 }
 
 function rowOf(model, span, i, rank) {
@@ -148,12 +133,11 @@ function decades(rows) {
   return [Math.max(low, FLOOR), Math.max(high, low * 10)];
 }
 
-function head([key, text, sorts], [low, high]) {
+function head([key, text], [low, high]) {
   if (key === "strip") {
-    return h("th", { scope: "col", class: "strip" }, "C", h("sub", null, "k"), " in nats", h("span", { class: "strip-scale" }, h("span", null, power(low)), h("span", null, power(high))));
+    return h("th", { scope: "col", class: "strip minor" }, "C", h("sub", null, "k"), " in nats", h("span", { class: "strip-scale" }, h("span", null, power(low)), h("span", null, power(high))));
   }
-  const attributes = { scope: "col", class: key === "class" ? "sticky" : key === "chart" || key === "drift" ? null : "number" };
-  if (!sorts) return h("th", attributes, text);
+  const attributes = { scope: "col", class: key === "class" ? "sticky" : `${key === "drift" ? "" : "number"} ${MINOR.includes(key) ? "minor" : ""}` };
   const on = order.by === key;
   return h(
     "th",
@@ -164,24 +148,19 @@ function head([key, text, sorts], [low, high]) {
 
 function body(row, range) {
   const { class: c, quantiles: q } = row;
-  const fraction = (x) => h("td", { class: "number meter", style: { "--share": x ?? 0 } }, data(share(x), x));
+  const fraction = (x, minor) => h("td", { class: `number meter ${minor ?? ""}`, style: { "--share": x ?? 0 } }, data(share(x), x));
   return h(
     "tr",
     { "data-key": c.name, class: c.critical ? "critical" : null },
     h("th", { scope: "row", class: "sticky name" }, className(c)),
-    h("td", { class: "strip" }, strip(q, range)),
-    [1, 2, 3].map((k) => h("td", { class: "number" }, data(quantile(q?.[k]), q?.[k]))),
-    h("td", { class: "number" }, data(nats(row.mean), row.mean)),
-    fraction(row.unreliable),
+    h("td", { class: "strip minor" }, strip(q, range)),
+    [1, 2, 3].map((k) => h("td", { class: `number ${k === 2 ? "" : "minor"}` }, data(quantile(q?.[k]), q?.[k]))),
+    h("td", { class: "number minor" }, data(nats(row.mean), row.mean)),
+    fraction(row.unreliable, "minor"),
     fraction(row.predicted),
-    fraction(row.dominant),
-    fraction(row.deciding),
+    fraction(row.dominant, "minor"),
+    fraction(row.deciding, "minor"),
     h("td", null, driftState(row)),
-    h(
-      "td",
-      null,
-      h("button", { type: "button", class: "toggle", "data-choose": c.name, "aria-pressed": String(chosen.has(c.name)), "aria-label": `Chart of ${c.name}` }, chosen.has(c.name) ? "shown" : "show"),
-    ),
   );
 }
 
@@ -225,7 +204,7 @@ const kind = logarithmic(104, [series("line2", { width: 0, steps: true }), serie
 });
 
 function renderMultiples(model, rows) {
-  const shown = rows.filter((row) => chosen.has(row.class.name));
+  const shown = rows.slice(0, FIRST);
   const steps = model.history.filter((s) => s.quantiles?.length);
   const values = steps.flatMap((s) => shown.flatMap((row) => s.quantiles[row.i] ?? [])).filter((v) => v > FLOOR);
   shared = values.length ? [10 ** Math.floor(Math.log10(Math.min(...values))), 10 ** Math.ceil(Math.log10(Math.max(...values)) + 1e-9)] : [1e-4, 1];
@@ -240,7 +219,6 @@ function renderMultiples(model, rows) {
         h("div", { "data-chart": "class", role: "img", "aria-label": `C_k of ${row.class.name} over time` }),
       ),
     ),
-    shown.length === 0 ? h("p", { class: "empty" }, "No class is chosen: choose some in the last column of the table.") : null,
   );
   tidy();
   const figures = part("multiples").querySelectorAll("[data-chart]");

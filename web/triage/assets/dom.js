@@ -62,6 +62,16 @@ export const visible = (text) =>
 // of text beside it, and breaks only if it is long.
 export const nameOf = (text) => h("bdi", { class: text.length <= 16 ? "whole" : null }, text);
 
+// tally returns a small table. A row has a key, a name and cells, the last one a number.
+export const tally = (caption, heads, rows) =>
+  h(
+    "table",
+    { class: "tally" },
+    h("caption", { class: "unseen" }, caption),
+    h("thead", null, h("tr", null, heads.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))),
+    h("tbody", null, rows.map(([key, name, ...cells]) => h("tr", { "data-key": key, class: cells.at(-1)?.value === "0" ? "nothing" : null }, h("th", { scope: "row" }, name), cells.map((cell) => (cell?.nodeName === "TD" ? cell : h("td", { class: "number" }, cell)))))),
+  );
+
 // part returns the element of the page with that name.
 export const part = (name) => document.querySelector(`[data-part="${name}"]`);
 

@@ -13,16 +13,18 @@ const SIGNALS = [
 export function renderDrift(model) {
   const { drift } = model;
   if (!drift) {
-    show(part("drift-note"));
-    show(part("drift"), h("p", { class: "empty" }, "The policy has no reference to compare with. ckd calibrate stores one."));
+    show(part("drift-note"), "not looked for: the policy has no reference");
+    show(part("drift"), h("p", { class: "empty" }, "The policy has no reference to compare with, so drift is not looked for. ckd calibrate stores one."));
     return;
   }
   const byClass = new Map(drift.classes.map((c) => [c.class, c]));
   const rows = criticalFirst(model.classes).filter((i) => byClass.has(i)).slice(0, MOST);
+  const moved = drift.classes.filter((c) => SIGNALS.some(([signal]) => c[signal].alarm)).length;
   const left = model.classes.filter((c) => !c.shared).length - rows.length;
   show(
     part("drift-note"),
-    `against ${count(drift.reference)} inputs of the calibration. |z| is the size of a shift, up or down, as a multiple of what chance alone typically makes: about 1 is nothing, over ${plain(drift.alarm)} is an alarm. `,
+    moved === 0 ? "none" : `${count(moved)} ${moved === 1 ? "class" : "classes"} in alarm`,
+    `, against ${count(drift.reference)} calibration inputs. `,
     left + model.classes_cut > 0 ? h("span", { class: "cut", id: "drift-cut" }, left + model.classes_cut === 1 ? "1 class has no row here." : `${count(left + model.classes_cut)} classes have no row here.`) : null,
   );
   show(
@@ -31,7 +33,7 @@ export function renderDrift(model) {
       "ul",
       { class: "windows", "aria-label": "Windows" },
       drift.windows.map((w) =>
-        h("li", { class: w.full ? null : "filling" }, h("b", null, `${count(w.inputs)} inputs`), ` see shifts over ${w.visible.toFixed(3)}`, w.full ? null : h("em", null, " not full yet")),
+        h("li", { class: w.full ? null : "filling" }, h("b", null, `${count(w.inputs)} inputs`), `: alarm over ${w.visible.toFixed(2)}`, w.full ? null : h("em", null, " not full yet")),
       ),
     ),
     h(

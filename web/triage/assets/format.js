@@ -47,9 +47,6 @@ export const nats = (x) => scientific(x, two);
 // quantile returns nats read off buckets. The first bucket, up to 1e-6, is given as 0.
 export const quantile = (x) => (x === 0 ? "≤10⁻⁶" : nats(x));
 
-// limit returns a round amount of information.
-export const limit = (x) => scientific(x, three);
-
 // value returns a score or a threshold with three digits.
 export const value = (x) => scientific(x, threeFull);
 
@@ -88,28 +85,20 @@ const clock = new Intl.DateTimeFormat("en-GB", CLOCK);
 const zoned = new Intl.DateTimeFormat("en-GB", { ...CLOCK, timeZoneName: "short" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
-// bare returns the time of day, for places that show the zone elsewhere.
-export const bare = (at) => clock.format(new Date(at));
+// zone returns the browser's time zone, which the page says once.
+export const zone = () => zoned.formatToParts(new Date()).find((p) => p.type === "timeZoneName").value;
 
-// zone returns the browser's time zone at a time.
-export const zone = (at) => zoned.formatToParts(new Date(at)).find((p) => p.type === "timeZoneName").value;
-
-const onDay = (t) => (t.toDateString() === new Date().toDateString() ? "" : `${day.format(t)}, `);
-
-// when returns a time with its zone, and with its day unless that is today.
+// when returns a time of day, with its day unless that is today: the one form of time of the page.
 export function when(at) {
   const t = new Date(at);
-  return onDay(t) + zoned.format(t);
-}
-
-// whenBare returns the same without the zone.
-export function whenBare(at) {
-  const t = new Date(at);
-  return onDay(t) + bare(t);
+  return (t.toDateString() === new Date().toDateString() ? "" : `${day.format(t)}, `) + clock.format(t);
 }
 
 // moment returns a time that machines can read, too.
-export const moment = (at, text = when(at)) => h("time", { datetime: new Date(at).toISOString() }, text);
+export const moment = (at) => h("time", { datetime: new Date(at).toISOString() }, when(at));
+
+// dated returns a text of the daemon with its dates in the page's form.
+export const dated = (text) => text.replace(/\b\d{4}-\d\d-\d\d\b/g, (date) => day.format(new Date(`${date}T12:00`)));
 
 // known reports whether a time is set: the daemon sends its zero time for none.
 export const known = (at) => Boolean(at) && !at.startsWith("0001-");
@@ -124,7 +113,41 @@ export function lasting(seconds) {
 }
 
 // words returns a name of the API in readable form.
-export const words = (name) => name.replaceAll("_", " ");
+export const words = (name) => WORDS[name] ?? name.replaceAll("_", " ");
+
+const WORDS = {
+  above_threshold: "score over the threshold",
+  under_threshold: "score not over the threshold",
+  predicted_critical: "called critical",
+  degenerate: "passes hardly differ",
+  saturated: "all passes the same",
+  observing: "the policy only observes",
+  unfamiliar: "unlike anything learned",
+  violated: "an alarm is up",
+  softmax_twice: "softmax taken twice",
+  called_critical: "retained, called critical",
+  called_safe: "retained, called safe",
+  other_side: "retained, but called otherwise",
+};
+
+// SCORES says what each score is, in plain words.
+export const SCORES = {
+  entropy: "predictive entropy",
+  mi: "mutual information",
+  maxprob: "1 less the largest probability",
+  eu_var: "variance over all classes",
+  var_crit: "variance over critical classes",
+  eu_var_crit: "variance over critical classes",
+  ova_mi: "mutual information of critical or not",
+  c_crit_sum: "sum of C_k over critical classes",
+  c_crit_max: "largest C_k of a critical class",
+  cbec: "confusion of safe with critical classes",
+  p_critical: "probability of a critical class",
+  risk: "risk that it is critical and called safe",
+};
+
+// docs returns a link to the documentation.
+export const docs = (page, text) => h("a", { href: `https://github.com/ckd-project/ckd/blob/main/docs/${page}`, target: "_blank", rel: "noopener noreferrer" }, text, h("span", { class: "unseen" }, " opens a new tab"));
 
 // term returns a value of an enum of the API without its prefix, in lower case: called_safe for
 // STRATUM_CALLED_SAFE.

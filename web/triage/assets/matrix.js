@@ -2,12 +2,11 @@
 // arrow keys move.
 import { h, part, show, visible } from "./dom.js";
 import { className, criticalFirst } from "./classes.js";
-import { count, data, limit as rounded, nats, of, share } from "./format.js";
+import { count, data, nats, of, share } from "./format.js";
 
 const MOST = 64; // most classes
 const STEPS = 8; // number of colours, the last one the strongest
-const FACTORS = [1, 2, 5];
-let top = 0; // upper end of the scale, in nats
+let top = 0; // value of the strongest colour, in nats
 let topOf = "";
 let cursor = [0, 1]; // the cell that Tab reaches
 
@@ -26,7 +25,7 @@ export function renderMatrix(model, span) {
     if (crosses(model, pair.a, pair.b)) block += pair.nats;
     most = Math.max(most, pair.nats);
   }
-  const limits = scale(model.name, most);
+  const strongest = scale(model.name, most);
   const possible = (order.length * (order.length - 1)) / 2;
   const here = new Set(order);
   const drawn = (span.pairs ?? []).filter((pair) => here.has(pair.a) && here.has(pair.b)).length;
@@ -51,14 +50,14 @@ export function renderMatrix(model, span) {
         "tbody",
         null,
         order.map((a, r) =>
-          h("tr", null, h("th", { scope: "row", class: model.classes[a].critical ? "critical" : null }, className(model.classes[a])), order.map((b, c) => cell(model, cells.get(`${a} ${b}`), order, r, c, limits, span.inputs > 0))),
+          h("tr", null, h("th", { scope: "row", class: model.classes[a].critical ? "critical" : null }, className(model.classes[a])), order.map((b, c) => cell(model, cells.get(`${a} ${b}`), order, r, c, strongest, span.inputs > 0))),
         ),
       ),
     ),
   );
   show(
     part("legend"),
-    legend(limits, absent),
+    legend(strongest, absent),
     h(
       "p",
       { class: "quiet" },
@@ -125,7 +124,7 @@ function say(model, order, cells) {
   show(part("cell"), text);
 }
 
-function cell(model, pair, order, r, c, limits, counted) {
+function cell(model, pair, order, r, c, strongest, counted) {
   const inBlock = crosses(model, order[r], order[c]);
   const edge = (dr, dc) => {
     const [y, x] = [r + dr, c + dc];
@@ -135,57 +134,26 @@ function cell(model, pair, order, r, c, limits, counted) {
   const at = { "data-cell": `${r} ${c}`, tabindex: cursor[0] === r && cursor[1] === c ? "0" : "-1" };
   if (r === c) return h("td", { ...at, class: "self" }, h("span", { class: "unseen" }, "itself"));
   if (!pair) return h("td", { ...at, class: `absent ${sides}` }, h("span", { class: "unseen" }, "not computed"));
-  const step = counted ? stepOf(pair.nats, limits) : 0;
+  const step = counted ? stepOf(pair.nats, strongest) : 0;
   return h("td", { ...at, class: `heat-${step} ${sides}`, "data-block": inBlock ? "true" : null }, data(counted ? nats(pair.nats) : "–", counted ? pair.nats : null));
 }
 
 const crosses = (model, a, b) => (model.classes[a].critical && model.classes[b].safe) || (model.classes[a].safe && model.classes[b].critical);
 
-// scale returns the lower limits of the colours in steps of 1, 2 and 5, so that the largest pair
-// has the strongest colour. It stays the same while the largest pair changes little.
+// scale returns the value of the strongest colour. It stays the same while the largest pair changes little.
 function scale(name, most) {
-  if (topOf !== name || most > top || most < top / 4) {
-    topOf = name;
-    top = ceiling(most);
-  }
-  if (top === 0) return [];
-  const limits = [];
-  let [exponent, i] = [Math.floor(Math.log10(top) + 1e-9), 0];
-  i = FACTORS.findIndex((f) => Math.abs((f * 10 ** exponent) / top - 1) < 1e-6);
-  for (let n = 0; n < STEPS; n++) {
-    i -= 1;
-    if (i < 0) {
-      i = FACTORS.length - 1;
-      exponent -= 1;
-    }
-    limits.unshift(FACTORS[i] * 10 ** exponent);
-  }
-  return limits;
+  if (topOf !== name || most > top || most < top / 4) [topOf, top] = [name, most];
+  return top;
 }
 
-function ceiling(x) {
-  if (!(x > 0)) return 0;
-  const exponent = Math.floor(Math.log10(x));
-  for (const f of [...FACTORS, 10]) {
-    const limit = f * 10 ** exponent;
-    if (limit >= x) return limit;
-  }
-  return 10 ** (exponent + 1);
-}
+// stepOf returns the colour of a value: 0 for none, and each stronger one for twice as much.
+const stepOf = (x, strongest) => (x > 0 && strongest > 0 ? Math.max(1, STEPS - Math.floor(Math.log2(strongest / x))) : 0);
 
-// stepOf returns the colour of a value: 0 for none, 1 below the second limit, and so on.
-function stepOf(x, limits) {
-  if (!(x > 0) || limits.length === 0) return 0;
-  let step = 1;
-  for (let i = 1; i < limits.length; i++) if (x > limits[i]) step = i + 1;
-  return step;
-}
-
-function legend(limits, absent) {
+function legend(strongest, absent) {
   return h(
     "ul",
     { class: "legend", "aria-label": "Legend of the heat map" },
-    limits.length ? [h("li", null, h("i", { class: "swatch heat-0" }), "0"), limits.map((limit, i) => h("li", null, h("i", { class: `swatch heat-${i + 1}` }), i === 0 ? `to ${rounded(limits[1])}` : `over ${rounded(limit)}`))] : null,
+    strongest > 0 ? [...Array(STEPS)].map((_, i) => h("li", null, h("i", { class: `swatch heat-${i + 1}` }), i === 0 ? "least" : i === STEPS - 1 ? `to ${nats(strongest)}, each twice the one before` : null)) : null,
     h("li", null, h("i", { class: "swatch block" }), "safe and critical"),
     h("li", null, h("i", { class: "swatch self" }), "itself"),
     absent > 0 ? h("li", null, h("i", { class: "swatch absent" }), `not computed (${count(absent)} ${absent === 1 ? "pair" : "pairs"})`) : null,

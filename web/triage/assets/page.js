@@ -2,7 +2,7 @@
 //
 // Model and span are in the query of the address, so that a page can be bookmarked and shared.
 import { h, part, show, visible } from "./dom.js";
-import { lasting } from "./format.js";
+import { lasting, when, zone } from "./format.js";
 import { connect } from "./ask.js";
 import { notices, renderNotices } from "./notices.js";
 import { follow as followReviews } from "./review.js";
@@ -12,7 +12,7 @@ import { renderSettling } from "./settling.js";
 import { onClasses, renderClasses } from "./classes.js";
 import { pointMatrix, renderMatrix, walkMatrix } from "./matrix.js";
 import { renderDrift } from "./drift.js";
-import { renderRecent } from "./recent.js";
+import { onRecent, renderRecent } from "./recent.js";
 import { renderDaemon, renderPolicy } from "./policy.js";
 
 const MINUTES = [1, 5, 15];
@@ -41,6 +41,7 @@ window.addEventListener("popstate", () => {
   else render();
 });
 part("classes").addEventListener("click", (event) => onClasses(event, render));
+part("recent").addEventListener("click", (event) => onRecent(event, render));
 part("confusion").addEventListener("keydown", walkMatrix);
 part("confusion").addEventListener("focusin", pointMatrix);
 part("confusion").addEventListener("pointerover", pointMatrix);
@@ -50,20 +51,15 @@ window.addEventListener("beforeprint", () => {
   window.addEventListener("afterprint", () => closed.forEach((details) => (details.open = false)), { once: true });
 });
 setInterval(renderConnection, 1000);
-new ResizeObserver(holdRail).observe(document.getElementById("policy"));
-window.addEventListener("resize", holdRail);
+// A link to a part that is closed opens it.
+document.addEventListener("click", (event) => {
+  const part = document.getElementById(event.target.closest('a[href^="#"]')?.hash.slice(1));
+  if (part?.matches("details")) part.open = true;
+});
 followReviews();
 // At /review only the list to review is shown, for readers, who must not see the rest.
 if (/\/review$/.test(location.pathname)) document.body.dataset.only = "review";
 else follow();
-
-// holdRail keeps the policy in sight while the rest scrolls: its end, if it is taller than the
-// window.
-function holdRail() {
-  const rail = document.getElementById("policy");
-  const below = document.querySelector("header").offsetHeight + 16;
-  rail.style.setProperty("--rail-top", `${Math.min(below, window.innerHeight - rail.offsetHeight - 16)}px`);
-}
 
 function readAddress() {
   const query = new URLSearchParams(location.search);
@@ -116,7 +112,7 @@ function render() {
   const all = notices(state, now, chosen.model);
   alarmed = all.some((n) => n.level === "alarm");
   renderTitle();
-  renderNotices(all, now?.inputs > 0 ? "Nothing." : "Nothing, but no inputs came either.");
+  renderNotices(all, now?.inputs > 0 ? "Nothing needs attention." : "Nothing needs attention, but no inputs came either.");
   announce(all);
   if (!model) return;
   renderPromise(model);
@@ -149,10 +145,10 @@ function renderConnection() {
   const shown = old && connection.state === "live" ? "old" : connection.state;
   const where = document.getElementById("connection");
   where.dataset.state = shown;
-  where.title = state ? `As of ${new Date(state.at).toLocaleString()}` : "";
+  where.title = state ? `As of ${when(state.at)}` : "";
   const word = (shown === "old" ? "no news" : shown) + (connection.why ? `: ${connection.why}` : "");
   show(document.getElementById("connection-word"), word);
-  show(document.getElementById("connection-age"), state ? `${lasting(age)} old` : "");
+  show(document.getElementById("connection-age"), state ? `${lasting(age)} old, in ${zone()}` : "");
   document.body.classList.toggle("old", old);
   if (shown !== "connecting") announceConnection(shown);
 }

@@ -1,21 +1,11 @@
 // Shows the policy in force, what it was calibrated from, and the daemon itself.
 import { h, nameOf, part, show } from "./dom.js";
-import { count, data, interval, known, lasting, moment, plain, share, term, value } from "./format.js";
-
-const GATES = {
-  "any-critical": "the fallback decides when the skewness of any critical class is over",
-  always: "the fallback always decides",
-  never: "the primary score always decides",
-};
-const SCOPES = {
-  all: "any input may be deferred",
-  "predicted-safe": "inputs predicted critical are never deferred",
-};
+import { SCORES, count, data, interval, known, lasting, moment, plain, share, term, value } from "./format.js";
 
 // renderPolicy shows the policy of a model.
 export function renderPolicy(model) {
   const { policy } = model;
-  const [gate, scope] = [setting(policy.gate, "GATE"), setting(policy.scope, "SCOPE")];
+  const [gate, scope] = [term(policy.gate, "GATE"), term(policy.scope, "SCOPE")];
   const { fewest_passes: fewest, expected_passes: passes } = policy;
   show(
     part("policy"),
@@ -23,17 +13,16 @@ export function renderPolicy(model) {
     pairs(
       ["Model", nameOf(model.name)],
       ["Version", policy.policy.version || "none"],
-      ["Hash", h("code", { class: "hash" }, policy.policy.hash)],
-      ["Primary", rule(policy.primary)],
-      ["Fallback", gate === "never" ? "never decides" : rule(policy.fallback)],
-      policy.guard ? ["Guard", [rule(policy.guard), ", else deferred as unfamiliar"]] : null,
+      gate === "always" ? null : ["Defers if", rule(policy.primary)],
+      gate === "never" ? null : [gate === "always" ? "Defers if" : "Fallback", [rule(policy.fallback), gate === "always" ? null : h("small", null, `decides instead where the skewness of a critical class is over ${plain(policy.reliability_threshold)}`)]],
+      policy.guard ? ["Unfamiliar if", rule(policy.guard)] : null,
+      ["Never defers", scope === "all" ? "nothing is exempt" : "inputs called critical"],
       policy.risk_prevalence === undefined ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`, suggestion(policy.risk_prevalence, model.suggested_prevalence)]],
-      ["Gate", [h("b", null, gate), `: ${GATES[gate] ?? ""}`, gate === "any-critical" ? ` ${plain(policy.reliability_threshold)}` : ""]],
-      ["Scope", [h("b", null, scope), `: ${SCOPES[scope] ?? ""}`]],
       ["Passes", policy.kind === "KIND_DIRICHLET" ? "concentrations of a Dirichlet" : passes > 0 ? `${passes} expected, ${fewest} at least` : `${fewest} at least`],
       ["Pairs", pairsOf(model)],
+      ["Hash", h("code", { class: "hash" }, policy.policy.hash)],
     ),
-    model.warnings?.length ? [h("h3", null, `Warnings (${model.warnings.length})`), h("ul", { class: "warnings" }, model.warnings.map((w) => h("li", null, w)))] : null,
+    model.warnings?.length ? h("details", null, h("summary", null, `Warnings (${model.warnings.length})`), h("ul", { class: "warnings" }, model.warnings.map((w) => h("li", null, w)))) : null,
   );
   renderCalibration(model);
 }
@@ -98,9 +87,10 @@ function renderCalibration({ policy: { calibration }, changed, certificate, inpu
   );
 }
 
-// setting returns a setting as policy files write it: any-critical for GATE_ANY_CRITICAL.
-const setting = (name, prefix) => term(name, prefix).replaceAll("_", "-");
-
-const rule = (r) => [h("b", null, term(r.score, "SCORE")), " ", r.threshold === undefined ? h("span", { class: "quiet" }, "no threshold") : ["≤ ", data(value(r.threshold), r.threshold)]];
+// rule returns a score with its threshold.
+function rule({ score, threshold }) {
+  const name = term(score, "SCORE");
+  return [h("b", null, name), " ", threshold === undefined ? h("span", { class: "quiet" }, "no threshold") : ["> ", data(value(threshold), threshold)], SCORES[name] ? h("small", null, SCORES[name]) : null];
+}
 
 const pairs = (...rows) => h("dl", { class: "pairs" }, rows.filter(Boolean).map(([name, said]) => h("div", null, h("dt", null, name), h("dd", null, said))));

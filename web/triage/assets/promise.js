@@ -1,11 +1,13 @@
-// Shows what outcomes say: whether the policy keeps its promise, and what deferring was worth.
-import { h, nameOf, part, show, visible } from "./dom.js";
+// Shows whether the policy keeps its promise: the verdict, what to do, one line of figures and a curve.
+// All else is in details.
+import { h, nameOf, part, show, tally, visible } from "./dom.js";
 import { draw, drop, lines, series } from "./charts.js";
-import { count, data, interval, lasting, moment, plain, share, term, when, words } from "./format.js";
+import { count, data, dated, docs, interval, moment, plain, share, term, when, words } from "./format.js";
 
-const SIGNS = { violated: "■ ", in_doubt: "▲ ", too_few_outcomes: "○ ", no_line: "▲ " };
-const TONES = { violated: "alarm", in_doubt: "warn", holding: "calm" };
-const RISKS = { critical_miss_rate: "Critical miss rate", critical_fnr: "Critical FNR" };
+const MISS_RATE = "critical_miss_rate";
+const RISKS = { [MISS_RATE]: "Critical miss rate", critical_fnr: "Critical FNR" };
+const TONES = { violated: "alarm", in_doubt: "warn", no_line: "warn", holding: "calm" };
+const SIGNS = { violated: "■ ", in_doubt: "▲ ", no_line: "▲ ", holding: "● " };
 const STRATA = { deferred: "Deferred", called_critical: "Retained, called critical", called_safe: "Retained, called safe" };
 
 // mainPromise returns the promise that the page begins with, a PromiseFigures: one that is violated or in
@@ -20,173 +22,240 @@ export function mainPromise(model) {
 // verdictOf returns the verdict on a promise.
 export const verdictOf = (p) => term(p.promise.verdict, "VERDICT");
 
-// riskOf returns which risk a figure is.
-export const riskOf = (f) => term(f.figure, "CERTIFIED_FIGURE");
-
 // stratumOf returns the name of a stratum.
 export const stratumOf = (s) => term(s.stratum, "STRATUM");
+
+const riskOf = (f) => term(f.figure, "CERTIFIED_FIGURE");
 
 // seen returns a Share, or null where nothing was seen.
 const seen = (s) => ([s?.value, s?.low, s?.high].every(Number.isFinite) ? s : null);
 
-// figuresOf returns the figures of what is due: the critical miss rate, and others that have a line.
-const figuresOf = (p) => (p.mature?.figures ?? []).filter((f, i) => i < 1 || f.line !== undefined);
+// figuresOf returns the miss rates and whatever else has a line: miss rates first, and pooled ones before
+// those of a class.
+function figuresOf(p) {
+  const rank = (f) => 2 * (riskOf(f) !== MISS_RATE) + (f.critical_class !== "");
+  return (p.mature?.figures ?? []).filter((f) => f.line !== undefined || riskOf(f) === MISS_RATE).sort((a, b) => rank(a) - rank(b));
+}
+
+// leadOf returns the figure that decides the verdict: the first that raised the alarm, has the most evidence
+// against it, or has a line.
+function leadOf(p) {
+  const evidence = (f) => (f.monitor?.raised ? 2 : (f.monitor?.log_evidence ?? -1));
+  const held = figuresOf(p).filter((f) => f.line !== undefined);
+  return held.reduce((most, f) => (evidence(f) > evidence(most) ? f : most), held[0]) ?? figuresOf(p)[0];
+}
+
+// lineOf returns a line, which somebody chose, with as few digits as it has.
+const lineOf = (f) => data(`${plain(100 * f.line)}%`, f.line);
+
+const inputsOf = (f) => [riskOf(f) === MISS_RATE ? "all " : "the retained ", f.critical_class ? ["inputs of ", nameOf(f.critical_class)] : "critical inputs"];
+
+// counted says what a share was read off. Readers see many of some inputs and few of others, so that n of m
+// is not the share.
+const counted = (n, m) => `${count(Number(n))} of ${count(Number(m))} read, weighted`;
+
+// headline returns the verdict in one sentence.
+export function headline(p) {
+  const f = leadOf(p);
+  const raised = f?.monitor?.raised_at;
+  const too = ["too many ", f?.critical_class ? ["inputs of ", visible(f.critical_class)] : "critical inputs", " are missed."];
+  const text = {
+    violated: [`Alarm${raised ? ` since ${when(raised)}` : ""}: `, too],
+    in_doubt: ["In doubt: perhaps ", too],
+    holding: "The promise holds.",
+    too_few_outcomes: "Too few outcomes to tell whether the promise holds.",
+    no_line: "Nothing is promised: the policy has no line.",
+  }[verdictOf(p)];
+  return [text ?? words(verdictOf(p))].flat(3).join("");
+}
+
+// acts returns what to do about a verdict, the first thing first.
+function acts(p, model) {
+  const needed = leadOf(p)?.outcomes_needed;
+  const since = leadOf(p)?.monitor?.since;
+  const deferring = p.promise.alarm && model.defers_on_alarm;
+  return {
+    violated: [
+      [h("b", null, deferring ? "Read what comes: all that is called safe is deferred." : "Defer all that is called safe."), " ", docs("runbook.md#ckdpromiseviolated", "How")],
+      ["Look again at what was retained", since ? [" since ", moment(since)] : null, "."],
+      "Find the cause. Calibrate on current inputs, or clear the alarm and say why.",
+    ],
+    in_doubt: [[h("b", null, "Have overdue outcomes and second readings done:"), " they decide it. ", docs("runbook.md#ckdpromiseindoubt", "How")], "Tell whoever answers for the model."],
+    too_few_outcomes: [[h("b", null, "Enter what was found"), " in the list to review.", needed ? [" About ", data(count(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
+    no_line: [[h("b", null, "State a line,"), " or calibrate again: without one no alarm is ever raised. ", docs("outcomes.md", "How")]],
+  }[verdictOf(p)];
+}
 
 // renderPromise shows the section on outcomes, and hides it in a daemon without a ledger.
 export function renderPromise(model) {
   const off = !model.promises;
-  document.getElementById("promise").hidden = off;
+  const section = document.getElementById("promise");
+  section.hidden = off;
   document.querySelector('nav a[href="#promise"]').hidden = off;
   const p = mainPromise(model);
-  const chart = document.querySelector('[data-chart="promise"]');
-  document.getElementById("promise-tiles").hidden = off || !p;
-  if (off || !p) {
-    drop(chart);
-    show(part("promise-note"));
-    show(part("promise-verdict"), off ? null : h("p", { class: "empty" }, "No outcome and no audit was told of this policy yet."));
+  section.dataset.tone = (p && TONES[verdictOf(p)]) ?? "";
+  for (const where of ["promise-charts", "promise-all"]) document.getElementById(where).hidden = !p;
+  if (!p) {
+    section.querySelectorAll("[data-chart]").forEach(drop);
+    show(part("promise-verdict"), off ? null : h("p", { class: "empty" }, "No outcome of this policy is known yet: nobody can say how many critical inputs it misses."));
     return;
   }
-  show(part("promise-note"), `model version ${p.promise.model_version || "not stated"}`, p.history.length ? [", since ", moment(p.history[0].start)] : null, p.model_since ? ["; all policies since ", moment(p.model_since)] : null);
   renderVerdict(p, model);
-  renderFigures(p);
+  renderCurves(p);
+  renderFigures(p, model.promises.length);
   renderDue(p);
   renderYield(p);
-  renderChart(p, chart);
 }
 
-function renderVerdict(p, { defers_on_alarm: defers, promises: { length: versions } }) {
+function renderVerdict(p, model) {
   const verdict = verdictOf(p);
-  const needed = figuresOf(p)[0]?.outcomes_needed;
-  const raised = figuresOf(p).filter((f) => f.monitor?.raised);
+  const todo = acts(p, model);
   show(
     part("promise-verdict"),
-    h(
-      "p",
-      { class: `verdict ${TONES[verdict] ?? ""}`, id: "promise-state", "data-verdict": verdict },
-      h("b", null, h("span", { "aria-hidden": "true" }, SIGNS[verdict] ?? ""), `${capital(words(verdict))}.`),
-      p.promise.statement ? ` ${visible(p.promise.statement)}` : null,
-      verdict === "too_few_outcomes" && needed ? [" About ", data(count(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null,
-    ),
-    raised.length
-      ? h(
-          "p",
-          null,
-          "The alarm belongs to the model, under whichever policy and version, until a named person or a successor policy ends it: ",
-          raised.map((f, i) => [i ? ", " : null, nameOfRisk(f), f.monitor.raised_at ? [" since ", moment(f.monitor.raised_at)] : null]),
-          p.promise.alarm && defers ? ". All that is called safe is deferred until then." : ".",
-        )
-      : null,
-    p.expected?.statement && !p.promise.statement?.endsWith(p.expected.statement) ? h("p", { class: "quiet" }, visible(p.expected.statement)) : null,
-    p.why.length ? h("p", null, "Against holding: ", p.why.map(visible).join("; "), ".") : null,
-    versions > 1 ? h("p", { class: "quiet" }, `${versions} model versions have outcomes under this policy; this is the one that ${{ violated: "is violated", in_doubt: "is in doubt" }[verdict] ?? "has the most"}.`) : null,
+    h("p", { class: "headline", id: "promise-state", "data-verdict": verdict }, h("span", { "aria-hidden": "true" }, SIGNS[verdict] ?? ""), headline(p)),
+    todo ? h("ol", { class: "acts", "aria-label": "What to do" }, todo.map((act) => h("li", null, act))) : null,
+    h("p", { class: "said-figures" }, figuresLine(p)),
   );
 }
 
-const capital = (text) => text[0].toUpperCase() + text.slice(1);
-const nameOfRisk = (f) => [RISKS[riskOf(f)] ?? words(riskOf(f)), f.critical_class ? [" of ", nameOf(f.critical_class)] : null];
-const wholeOf = (f) => `of ${riskOf(f) === "critical_fnr" ? "the retained" : "all"} ${f.critical_class ? "inputs of this class" : "critical inputs"}`;
+// figuresLine returns the one line of figures. An average is left out while an alarm is up: after a long good
+// past it looks fine.
+function figuresLine(p) {
+  const lead = leadOf(p);
+  if (!lead) return visible(dated(p.promise.statement ?? ""));
+  const line = lead.line === undefined ? null : [", line ", lineOf(lead)];
+  if (verdictOf(p) === "violated") {
+    const { since, since_rate: rate } = lead.monitor ?? {};
+    const s = seen(rate?.share);
+    return [
+      s ? ["Since it began to rise", since ? [" (", moment(since), ")"] : null, ": ", h("b", null, data(share(s.value), s.value, { id: "since-onset" })), " of ", inputsOf(lead), ` missed (${counted(rate.events, rate.total)})`, line, ". "] : null,
+      "It stays until somebody clears it.",
+    ];
+  }
+  const lately = seen(lead.lately?.share);
+  if (verdictOf(p) === "in_doubt" && lately) {
+    return ["Lately: ", h("b", null, data(share(lately.value), lately.value)), " of ", inputsOf(lead), ` missed (${counted(lead.lately.events, lead.lately.total)})`, line, "."];
+  }
+  const known = figuresOf(p).filter((f) => f.critical_class === "" && seen(f.average));
+  if (known.length === 0) return ["No critical input was read yet", line, "."];
+  return known.map((f, i) => [
+    i ? " " : "On average ",
+    h("b", null, data(share(f.average.value), f.average.value)), " of ", inputsOf(f), i ? "" : ` ${known.length > 1 || f.line === undefined ? "are " : ""}missed (${counted(f.misses, f.critical)})`, f.line === undefined ? null : [", line ", lineOf(f)], ".",
+  ]);
+}
 
-function renderFigures(p) {
-  const estimate = (s, extra) => h("td", { class: "number" }, s ? [h("b", null, data(share(s.value), s.value)), ` (${interval(s)})`, extra ?? null] : "n/a");
+const figureName = (f) => [RISKS[riskOf(f)] ?? words(riskOf(f)), f.critical_class ? [" of ", nameOf(f.critical_class)] : null];
+
+function renderFigures(p, versions) {
+  const estimate = (s, extra) => h("td", { class: "number" }, s ? [data(share(s.value), s.value), h("small", null, interval(s), extra ?? null)] : "n/a");
   const row = (f) => {
     const alarm = f.monitor;
     const onset = alarm?.raised ? seen(alarm.since_rate?.share) : null;
     return h(
       "tr",
       { "data-key": `${riskOf(f)} ${f.critical_class}`, class: seen(f.average) ? null : "nothing" },
-      h("th", { scope: "row" }, nameOfRisk(f), h("small", null, wholeOf(f))),
+      h("th", { scope: "row" }, figureName(f), h("small", null, "of ", inputsOf(f))),
+      estimate(onset ?? seen(f.lately?.share), onset ? ", since the rise" : null),
       estimate(seen(f.average)),
       estimate(seen(f.model_average)),
-      estimate(onset ?? seen(f.lately?.share), onset ? h("small", null, "since about ", moment(alarm.since), ", chosen by looking") : null),
-      h("td", { class: "number" }, data(share(f.line), f.line), f.line_origin ? h("small", null, visible(f.line_origin)) : null),
+      h("td", { class: "number" }, f.line === undefined ? "none" : lineOf(f), f.line_origin ? h("small", null, visible(dated(f.line_origin))) : null),
       h("td", { class: `number state ${alarm?.raised ? "alarm" : ""}` }, alarm ? data(`${count(100 * alarm.log_evidence)}%`, alarm.log_evidence) : "–", alarm?.raised ? " alarm" : null),
-      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), h("small", null, `${count(Number(f.critical ?? 0))} critical, ${count(Number(f.misses ?? 0))} missed`)),
+      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), h("small", null, `${count(Number(f.misses ?? 0))} of ${count(Number(f.critical ?? 0))} critical missed`)),
     );
   };
-  const [f, provisional, readers] = [figuresOf(p)[0], seen(p.provisional?.figures[0]?.average), p.mature?.readers ?? {}];
-  const { run_length: length, run_length_inputs: inputs } = f?.monitor ?? {};
-  const heads = ["Share missed", "Average (95%)", "Of all policies", "Lately", "Line", "Evidence lately", "Outcomes"];
+  const [lead, provisional, readers] = [leadOf(p), seen(p.provisional?.figures?.find((f) => riskOf(f) === MISS_RATE && !f.critical_class)?.average), p.mature?.readers ?? {}];
+  const { run_length: length, run_length_inputs: inputs } = lead?.monitor ?? {};
+  const before = seen(p.expected?.critical_miss_rate?.share);
+  const heads = ["Share missed (95%)", "Lately", "Average", "Of all policies", "Line", "Evidence", "Outcomes"];
   show(
     part("promise-figures"),
-    h(
-      "table",
-      { class: "wide" },
-      h("caption", { class: "unseen" }, "Risks by outcomes that are due, weighted"),
-      h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
-      h("tbody", null, figuresOf(p).map(row)),
-    ),
-    Number(readers.missed) > 0
-      ? h("p", null, `Of ${count(Number(readers.missed))} inputs called safe and read as critical, ${count(Number(readers.unconfirmed))} lack a second source, ${count(Number(readers.withdrawn))} were withdrawn by their source; readers disagree on ${count(Number(readers.disputed))} inputs.`)
-      : null,
-    seen(f?.average) && f.unweighted !== undefined ? h("p", { class: "quiet" }, "Naive average of the outcomes (wrong): ", data(share(f.unweighted), f.unweighted), ".") : null,
-    seen(f?.overdue) ? h("p", { class: "quiet" }, "With overdue outcomes taken as not missed and as missed, it is from ", data(share(f.overdue.low), f.overdue.low), " to ", data(share(f.overdue.high), f.overdue.high), ".") : null,
-    length ? h("p", { class: "quiet" }, "Evidence: in doubt above 50%; at 100% the alarm is raised. A false alarm: ", inputs ? `about one in ${count(inputs)} inputs.` : `at most one in ${count(length)} outcomes.`) : null,
-    provisional && p.open_cohorts > 0 ? h("p", { class: "quiet" }, "Provisional, with outcomes that are not due yet: ", data(share(provisional.value), provisional.value), ` (${interval(provisional)}).`) : null,
+    h("table", { class: "wide" }, h("caption", { class: "unseen" }, "Risks by the outcomes that are due, weighted"), h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))), h("tbody", null, figuresOf(p).map(row))),
+  );
+  show(
+    part("promise-notes"),
+    [
+      p.why?.length ? ["Against holding: ", p.why.map(visible).join("; "), "."] : null,
+      length ? ["A false alarm: ", inputs ? `about one in ${count(inputs)} inputs.` : `at most one in ${count(length)} outcomes.`] : null,
+      before ? ["By what earlier policies had read, it was expected to miss ", data(share(before.value), before.value), ` (${interval(before)}).`] : null,
+      Number(readers.missed) > 0
+        ? `Of ${count(Number(readers.missed))} misses read, ${count(Number(readers.unconfirmed))} lack a second source and ${count(Number(readers.withdrawn))} were withdrawn; readers disagree on ${count(Number(readers.disputed))} inputs.`
+        : null,
+      seen(lead?.overdue) ? ["If no overdue outcome is a miss, ", data(share(lead.overdue.low), lead.overdue.low), " are missed; if all are, ", data(share(lead.overdue.high), lead.overdue.high), "."] : null,
+      provisional && p.open_cohorts > 0 ? ["With outcomes that are not due yet, the miss rate is ", data(share(provisional.value), provisional.value), ` (${interval(provisional)}).`] : null,
+      seen(lead?.average) && lead.unweighted !== undefined ? ["Naive average of the outcomes (wrong): ", data(share(lead.unweighted), lead.unweighted), "."] : null,
+      versions > 1 ? `${versions} model versions have outcomes under this policy; shown is ${visible(p.promise.model_version || "the one not stated")}.` : null,
+    ].map((note) => (note ? h("li", null, note) : null)),
   );
 }
 
 function renderDue(p) {
-  const cell = (text) => h("td", { class: "number" }, data(count(Number(text)), Number(text)));
-  const row = (s) =>
-    h(
-      "tr",
-      { "data-key": stratumOf(s), class: Number(s.decisions) ? null : "nothing" },
-      h("th", { scope: "row" }, STRATA[stratumOf(s)] ?? words(stratumOf(s))),
-      cell(s.decisions),
-      h("td", { class: "number" }, data(count(Number(s.reviews)), Number(s.reviews)), s.free || s.expected === undefined ? null : h("span", { class: "quiet" }, ` of ${count(s.expected)}`)),
-      cell(s.due),
-      cell(s.arrived),
-      h("td", { class: "number" }, data(count(Number(s.overdue)), Number(s.overdue)), seen(s.late?.share) && Number(s.overdue) ? ` (${share(s.late.share.value)})` : null),
-    );
-  const [due, period, traffic] = [seconds(p.due), seconds(p.cohort_period), seen(p.traffic?.share)];
+  const number = (text) => data(count(Number(text)), Number(text));
+  const traffic = seen(p.traffic?.share);
+  const last = p.history.at(-1);
   show(
     part("promise-due"),
-    h(
-      "table",
-      { class: "tally" },
-      h("caption", { class: "unseen" }, "Reviews and their outcomes"),
-      h("thead", null, h("tr", null, ["Stratum", "Inputs", "Reviews", "Due", "Came", "Overdue"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
-      h("tbody", null, p.strata.map(row)),
+    tally(
+      "Reviews and their outcomes",
+      ["Inputs", "All", "To read", "Due", "Overdue"],
+      p.strata.map((s) => [
+        stratumOf(s),
+        STRATA[stratumOf(s)] ?? words(stratumOf(s)),
+        number(s.decisions),
+        [number(s.reviews), s.free || s.expected === undefined ? null : h("span", { class: "quiet" }, ` of ${count(s.expected)}`)],
+        number(s.due),
+        [number(s.overdue), seen(s.late?.share) && Number(s.overdue) ? ` (${share(s.late.share.value)})` : null],
+      ]),
     ),
-    h("p", { class: "quiet" }, `Outcomes are due ${lasting(due)} after the end of ${period === 86400 ? "a day" : lasting(period)}; ${count(p.mature_cohorts)} such cohorts are due, ${count(p.open_cohorts)} are not`, p.next_mature ? `: the next ${when(p.next_mature)}.` : "."),
+    h("p", { class: "quiet" }, last ? ["Complete up to ", moment(Date.parse(last.start) + 1000 * parseFloat(p.cohort_period))] : "Nothing is complete yet", `; ${count(p.open_cohorts)} later ${p.open_cohorts === 1 ? "period waits" : "periods wait"} for readers.`),
     traffic && traffic.value < 0.9995 ? h("p", { class: "quiet" }, "Only ", data(share(traffic.value), traffic.value), " of the inputs come from clients that take receipts: nothing is known of the others.") : null,
   );
 }
 
-// seconds returns the number in a duration such as 86400s.
-const seconds = (duration) => parseFloat(duration ?? 0);
-
 function renderYield(p) {
-  const cell = (s) => h("td", { class: "number" }, s ? [data(share(s.value), s.value), h("span", { class: "quiet" }, ` (${interval(s)})`)] : "n/a");
-  const row = (key, name, wrong, critical) => h("tr", { "data-key": key }, h("th", { scope: "row" }, name), cell(seen(wrong?.share)), cell(seen(critical?.share)));
-  const reasons = (p.mature?.yield_by_reason ?? []).map((y) => ({ ...y, reason: term(y.reason, "DECISION_REASON") }));
+  const cell = (s) => (seen(s?.share) ? [data(share(s.share.value), s.share.value), h("small", null, interval(s.share))] : "n/a");
+  const reasons = p.mature?.yield_by_reason ?? [];
+  const row = (key, name, wrong, critical) => [key, name, cell(wrong), cell(critical)];
   show(
     part("promise-yield"),
-    h(
-      "table",
-      { class: "tally" },
-      h("caption", { class: "unseen" }, "Of the deferred with an outcome, the share that was worth a look"),
-      h("thead", null, h("tr", null, ["Deferred", "Predicted wrong", "Critical, called safe"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))),
-      h("tbody", null, row("all", "All", p.mature?.yield_wrong, p.mature?.yield_critical), reasons.map((y) => row(y.reason, `– ${words(y.reason)}`, y.wrong, y.critical))),
-    ),
+    tally("Of the deferred with an outcome, the share that was worth a look", ["Deferred", "Predicted wrong", "Critical, called safe"], [
+      row("all", "All", p.mature?.yield_wrong, p.mature?.yield_critical),
+      ...(reasons.length > 1 ? reasons.map((y) => row(y.reason, `– ${words(term(y.reason, "DECISION_REASON"))}`, y.wrong, y.critical)) : []),
+    ]),
   );
 }
 
-const chartKind = lines(110, [series("line", { width: 2 }), series("fill", { width: 1 }), series("fill", { width: 1 }), series("line2", { dash: [4, 3] })], {
-  format: (v) => share(v),
-  bands: [[3, 2, "fill"]],
-  whole: true,
-});
+let marks = []; // moments on the curves
+const curve = { whole: true, marks: () => marks };
+const shareCurve = lines(
+  150,
+  [series("quiet", { width: 2 }), series("fill", { width: 1 }), series("fill", { width: 1 }), series("ink", { dash: [4, 3] }), series("alarm", { width: 3 }), series("alarmfill", { width: 0 }), series("alarmfill", { width: 0 })],
+  { ...curve, format: (v) => `${plain(100 * v)}%`, bands: [[3, 2, "fill"], [7, 6, "alarmfill"]] },
+);
+const evidenceCurve = lines(110, [series("line2", { width: 2 }), series("ink", { dash: [4, 3] })], { ...curve, format: (v) => `${plain(v)}%`, top: 100 });
 
-function renderChart(p, element) {
-  const at = p.history.slice(-400);
-  const rate = at.map(({ critical_miss_rate: r }) => ({ ...seen(r?.average), line: r?.line, evidence: r?.log_evidence }));
-  const column = (name) => rate.map((x) => x[name] ?? null);
-  const last = rate.at(-1);
+// renderCurves draws the share missed and the evidence, with the moments at which the risk began to rise and
+// the alarm was raised.
+function renderCurves(p) {
+  const [chart, evidence] = ["promise", "evidence"].map((name) => document.querySelector(`[data-chart="${name}"]`));
+  const lead = leadOf(p);
+  const risk = lead ? riskOf(lead) : MISS_RATE;
+  const history = p.history.slice(-400);
+  const points = history.map((point) => ({ start: Date.parse(point.start), ...seen(point[risk]?.average), line: point[risk]?.line, evidence: point[risk]?.log_evidence }));
+  const alarm = lead?.monitor?.raised ? lead.monitor : {};
+  const onset = seen(alarm.since_rate?.share) && alarm.since ? Date.parse(alarm.since) : Infinity;
+  const since = (name) => points.map((x) => (x.start >= onset ? alarm.since_rate.share[name] : null));
+  const column = (name, scale = 1) => points.map((x) => (x[name] === undefined ? null : scale * x[name]));
+  const at = points.map((x) => x.start / 1000);
+  marks = [alarm.since ? { at: alarm.since, text: `began to rise ${when(alarm.since)}`, tone: "warn" } : null, alarm.raised_at ? { at: alarm.raised_at, text: `alarm ${when(alarm.raised_at)}`, tone: "alarm" } : null].filter(Boolean);
+  const last = points.at(-1);
+  const moments = marks.length ? `; ${marks.map((m) => m.text).join(", ")}` : "";
+  show(part("promise-curve"), h("b", null, lead ? ["Missed of ", inputsOf(lead)] : "Missed"));
+  document.getElementById("since-key").hidden = onset === Infinity;
   draw(
-    element,
-    chartKind,
-    [at.map((point) => Date.parse(point.start) / 1000), column("value"), column("low"), column("high"), column("line")],
-    last ? `Critical miss rate over ${count(at.length)} cohorts: the last average ${share(last.value)}, from ${share(last.low)} to ${share(last.high)}, line ${share(last.line)}, evidence ${plain(last.evidence)}` : "No cohort is due yet",
+    chart,
+    shareCurve,
+    [at, column("value"), column("low"), column("high"), column("line"), since("value"), since("low"), since("high")],
+    last ? `Share missed: the last average ${share(last.value)}, from ${share(last.low)} to ${share(last.high)}, line ${share(last.line)}${onset < Infinity ? `, since it began to rise ${share(alarm.since_rate.share.value)}` : ""}${moments}` : "No outcome is due yet",
   );
+  draw(evidence, evidenceCurve, [at, column("evidence", 100), points.map(() => 100)], last ? `Evidence: ${count(100 * (last.evidence ?? NaN))}% of an alarm${moments}` : "No outcome is due yet");
 }

@@ -1,6 +1,6 @@
 // Shows the last deferred inputs, if allowed. Ids are whatever clients sent.
 import { h, nameOf, part, show } from "./dom.js";
-import { count, data, moment, nats, share, value, whenBare, words, zone } from "./format.js";
+import { SCORES, count, data, moment, nats, value, words } from "./format.js";
 
 const WHY = {
   off: "They are not kept: ids may be personal data. The setting recent-inputs says how many are.",
@@ -8,89 +8,95 @@ const WHY = {
 };
 
 const UNREAD = "Inputs that nobody has read yet are left out: the policy has audits, and readers must not know which inputs were deferred.";
+const FIRST = 10; // rows to begin with
+let limit = FIRST;
+let shown = ""; // the model that the limit is of
 
-const HEADS = ["Time", "Id", "Predicted", "Score over threshold", "Reason", "Deciding", "Passes", "Fingerprint", "Largest C_k"];
+// COLUMNS are shown if they differ between inputs, or always.
+const COLUMNS = [
+  { head: "Time", class: "at", always: true, cell: (i) => moment(i.at) },
+  { head: "Id", class: "id", always: true, cell: (i) => (i.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(i.id)) },
+  { head: "Predicted", class: "name", always: true, cell: (i) => named(i.predicted, i.predicted_critical) },
+  { head: "Score", class: "kind", value: (i) => i.score, said: (score) => ["the score is the ", SCORES[score] ?? score] },
+  { head: "Over its threshold", class: "score", always: true, cell: (i, end) => against(i, end) },
+  { head: "Reason", class: "reason", value: (i) => words(i.reason), said: (reason) => reason },
+  { head: "Passes", class: "number", value: (i) => count(i.passes), said: (passes) => `${passes} passes` },
+  { head: "Decided by class", class: "name deciding", always: true, cell: (i) => (i.deciding === "" ? h("span", { class: "quiet" }, "none") : named(i.deciding, i.deciding_critical)) },
+  { head: "Largest C_k", class: "prints", always: true, cell: (i, end, key) => fingerprint(i, key) },
+];
 
-// renderRecent shows the last deferred inputs of a model, or why there are none.
+// onRecent shows more inputs if that is asked for.
+export function onRecent(event, again) {
+  if (event.target.closest("button")?.dataset.act !== "more") return;
+  limit += 50;
+  again();
+}
+
+// renderRecent shows the last deferred inputs of a model, or why there are none. What is the same of all is said
+// once, above them.
 export function renderRecent(model) {
   const { recent } = model;
-  if (!recent) {
-    show(part("recent-note"));
-    show(part("recent"), h("p", { class: "empty", "data-why": model.recent_why }, WHY[model.recent_why] ?? "They are not shown."));
-    return;
-  }
-  const inputs = recent.inputs ?? [];
-  show(part("recent-note"), `the last ${count(recent.kept)} at most`);
+  if (shown !== model.name) [shown, limit] = [model.name, FIRST];
+  const inputs = recent?.inputs ?? [];
   if (inputs.length === 0) {
-    show(part("recent"), h("p", { class: "empty" }, recent.blind ? UNREAD : "No input was deferred yet."));
+    show(part("recent-note"));
+    const why = recent ? (recent.blind ? UNREAD : "No input was deferred yet.") : (WHY[model.recent_why] ?? "They are not shown.");
+    show(part("recent"), h("p", { class: "empty", "data-why": model.recent_why }, why));
     return;
   }
-  const unread = recent.blind ? h("p", { class: "quiet", id: "recent-unread" }, UNREAD) : null;
-  const seen = new Map();
+  const same = (c) => c.value && inputs.every((i) => c.value(i) === c.value(inputs[0]));
+  const columns = COLUMNS.filter((c) => !same(c));
+  const common = COLUMNS.filter(same).map((c, i) => [i ? ", " : null, c.said(c.value(inputs[0]))]);
+  show(part("recent-note"), common.length ? h("span", { id: "recent-common" }, inputs.length > 1 ? "all: " : null, common) : null);
+  const times = new Map();
   const ends = new Map(); // upper end of the scale, by score
   for (const { score, value: x, threshold } of inputs) ends.set(score, Math.max(ends.get(score) ?? 0, x, threshold ?? 0));
   show(
     part("recent"),
-    unread,
+    recent.blind ? h("p", { class: "quiet", id: "recent-unread" }, UNREAD) : null,
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "recent-h" },
       h(
         "table",
-        { class: "wide recent", role: "table" }, // keeps the roles when a phone shows cards
+        { class: "wide cards recent", role: "table" }, // keeps the roles when a phone shows cards
         h("caption", { class: "unseen" }, "The last deferred inputs, the last one first"),
-        h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, HEADS.map((t) => h("th", { scope: "col", role: "columnheader", class: t === "Passes" ? "number" : null }, headed(t))))),
+        h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { scope: "col", role: "columnheader", class: c.class === "number" ? "number" : null }, c.head)))),
         h(
           "tbody",
           { role: "rowgroup" },
-          inputs.map((input) => {
+          inputs.slice(0, limit).map((input) => {
             const key = `${input.at} ${input.id} ${input.value}`;
-            const again = seen.get(key) ?? 0;
-            seen.set(key, again + 1);
-            return body(model, input, `${key} ${again}`, ends.get(input.score));
+            times.set(key, (times.get(key) ?? 0) + 1);
+            return body(columns, input, `${key} ${times.get(key)}`, ends.get(input.score));
           }),
         ),
       ),
     ),
+    inputs.length > limit ? h("p", null, h("button", { type: "button", class: "toggle more", "data-act": "more" }, `Show more of ${count(inputs.length)}`)) : null,
   );
 }
 
-function body(model, input, key, end) {
-  const largest = input.fingerprint?.[0];
-  const cells = [
-    moment(input.at, whenBare(input.at)),
-    input.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(input.id),
-    named(input.predicted, input.predicted_critical),
-    against(input, end),
-    [words(input.reason), input.priority_percentile === null ? null : [h("span", { class: "quiet" }, ", priority "), data(share(input.priority_percentile), input.priority_percentile)]],
-    input.deciding ? named(input.deciding, input.deciding_critical) : h("span", { class: "quiet" }, "none"),
-    count(input.passes),
-    fingerprint(input, key),
-    largest ? named(largest.class, largest.critical) : h("span", { class: "quiet" }, "none"),
-  ];
-  return h(
+const body = (columns, input, key, end) =>
+  h(
     "tr",
     { "data-key": key, role: "row" },
-    cells.map((cell, i) =>
-      h(i === ID ? "th" : "td", { scope: i === ID ? "row" : null, role: i === ID ? "rowheader" : "cell", class: CLASSES[i], "data-head": headed(HEADS[i]) }, cell),
-    ),
+    columns.map((c) => {
+      const isID = c.class === "id";
+      return h(isID ? "th" : "td", { scope: isID ? "row" : null, role: isID ? "rowheader" : "cell", class: c.class, "data-head": c.head }, c.cell ? c.cell(input, end, key) : c.value(input));
+    }),
   );
-}
-
-const headed = (t) => (t === "Time" ? `Time, ${zone(Date.now())}` : t);
-const ID = HEADS.indexOf("Id");
-const CLASSES = ["at", "id", "name", "score", "reason", "name deciding", "number", "prints", "name largest"];
 
 const named = (name, critical) => [mark(critical), nameOf(name)];
 
 const mark = (critical) => (critical ? [h("span", { class: "mark", "aria-hidden": "true" }, "◆"), h("span", { class: "unseen" }, "critical: ")] : null);
 
 // against draws a score against its threshold, on one scale for all inputs.
-function against({ score, value: x, threshold }, end) {
-  if (threshold === null) return [h("span", { class: "quiet" }, `${score} `), data(value(x), x), h("span", { class: "quiet" }, ", no threshold")];
+function against({ value: x, threshold }, end) {
+  if (threshold === null) return [data(value(x), x), h("span", { class: "quiet" }, ", no threshold")];
   const percent = (v) => `${Math.min(100, Math.max(0, (v / (end || 1)) * 100)).toFixed(1)}%`;
   return [
-    h("span", { class: "score-text" }, h("span", { class: "quiet" }, `${score} `), data(value(x), x), h("span", { class: "quiet" }, " over "), data(value(threshold), threshold)),
+    h("span", { class: "score-text" }, data(value(x), x), h("span", { class: "quiet" }, " over "), data(value(threshold), threshold)),
     h("span", { class: "score-track", "aria-hidden": "true" }, h("span", { class: "score-bar", style: { width: percent(x) } }), h("span", { class: "score-threshold", style: { left: percent(threshold) } })),
   ];
 }
@@ -105,7 +111,8 @@ function fingerprint({ fingerprint: shares, rest }, key) {
       "summary",
       null,
       h("span", { class: "bars", "aria-hidden": "true" }, shares.map((s) => h("span", { class: `${s.critical ? "critical" : ""} ${s.unreliable ? "unreliable" : ""}`, style: { height: `${Math.max(4, (s.c / most) * 100).toFixed(0)}%` } }))),
-      h("span", { class: "unseen" }, "C_k of the classes"),
+      h("span", null, named(shares[0].class, shares[0].critical)),
+      h("span", { class: "unseen" }, ", C_k of the classes"),
     ),
     h(
       "ol",

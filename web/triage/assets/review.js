@@ -1,14 +1,14 @@
 // Shows the list to review, where outcomes are entered. It does not depend on the rest of the page: at
 // /review it stands alone.
 //
-// Rows stay where they are while somebody points at the list or has the focus in it, so that no click
-// meets another row than the one aimed at.
+// Nothing moves under the pointer: rows come and go only if the reader asks, a row that was entered keeps
+// its place and height, and what is said has a line of its own.
 import { h, nameOf, part, show, visible } from "./dom.js";
-import { count, moment, term, whenBare, words, zone } from "./format.js";
+import { count, moment, term, when, words, zone } from "./format.js";
 
 const EVERY = 3000; // ms
 const alone = /\/review$/.test(location.pathname);
-const PAGE = alone ? 25 : 8; // rows to begin with
+const PAGE = alone ? 25 : 5; // rows to begin with
 const BUTTONS = 8; // most classes with a button each; more are a list to choose from
 
 const WHY = {
@@ -19,7 +19,6 @@ const ENTER_WHY = {
   "no ledger": "Outcomes cannot be entered here: this daemon has no ledger (ledger or ledger-at).",
   "not allowed": "Outcomes cannot be entered by you: that takes the right outcomes, or on a daemon without access file an admin address on loopback.",
 };
-const STATES = { open: "to read", entered: "entered" };
 // The next reader may look at the same screen: no answer says that another reading is wanted.
 const ANSWERS = {
   counted: "Counted.",
@@ -39,6 +38,7 @@ let saw = false;
 let chosen = null; // {key, truth}: waits for the confirmation
 let sending = false;
 const echoes = new Map(); // by key: what came of outcomes that were entered here
+const heights = new Map(); // by key: how high its row was when it was entered
 const section = document.getElementById("review");
 const names = () => sessionStorage.getItem("ckd-source") ?? "";
 
@@ -53,25 +53,24 @@ async function ask() {
     const asked = names();
     const query = new URLSearchParams({ since: list?.version ?? "", source: asked });
     const response = await fetch(`triage/reviews?${query}`, { cache: "no-store" });
-    if (response.status === 204) return;
-    if (!response.ok) throw new Error(`the daemon answers ${response.status} ${(await response.text()).slice(0, 200)}`);
-    const found = await response.json();
-    if (asked !== names()) return; // it is for somebody else
-    list = found;
-    section.dataset.connection = "live";
-    arrange(held());
-    render();
+    if (response.status !== 204) {
+      if (!response.ok) throw new Error(`the daemon answers ${response.status} ${(await response.text()).slice(0, 200)}`);
+      const found = await response.json();
+      if (asked !== names()) return; // it is for somebody else
+      list = found;
+      arrange(held());
+      render();
+    }
+    show(part("review-connection"));
   } catch (error) {
-    section.dataset.connection = "lost";
     show(part("review-connection"), `No news of the list: ${error.message}`);
-    return;
   }
-  show(part("review-connection"));
 }
 
+// held reports whether rows stay where they are until the reader asks for others.
 const held = () => {
   const table = section.querySelector("table");
-  return Boolean(chosen) || Boolean(table && (table.matches(":hover") || table.contains(document.activeElement)));
+  return Boolean(table) && (alone || Boolean(chosen) || echoes.size > 0 || table.matches(":hover") || table.contains(document.activeElement));
 };
 
 // arrange brings the rows up to date. If they are held, none comes or goes.
@@ -82,12 +81,13 @@ function arrange(hold) {
 }
 
 const fits = (r) =>
-  (echoes.has(r.key) || state === "all" || (state === "entered") === (r.state === "entered")) &&
+  (state === "all" || (state === "entered") === (r.state === "entered" || echoes.has(r.key))) &&
   (model === "" || r.model === model) &&
   (search === "" || r.id.toLowerCase().includes(search.toLowerCase()));
 
 function again() {
   limit = PAGE;
+  echoes.clear();
   if (!list) return;
   arrange(false);
   render();
@@ -101,14 +101,12 @@ section.addEventListener("input", (event) => {
   else if (name === "review-source") return named(value.trim());
   else if (name === "review-saw") return (saw = event.target.checked);
   else return;
-  echoes.clear();
   again();
 });
 
 // named begins anew for another reader, who must not see what the one before was answered.
 function named(source) {
   sessionStorage.setItem("ckd-source", source);
-  echoes.clear();
   say("");
   again();
   ask();
@@ -129,7 +127,10 @@ section.addEventListener("click", (event) => {
   else if (act === "more") {
     limit += 50;
     render();
-  } else if (act === "fresh") again();
+  } else if (act === "fresh") {
+    again();
+    scrollTo(0, 0);
+  }
 });
 
 section.addEventListener("keydown", (event) => {
@@ -145,15 +146,19 @@ function choose(key, truth) {
   chosen = { key, truth };
   say("");
   render();
-  section.querySelector('[data-act="confirm"]')?.focus();
+  rowOf(key)?.querySelector('[data-act="confirm"]')?.focus({ preventScroll: true });
 }
+
+const rowOf = (key) => [...section.querySelectorAll("tr")].find((e) => e.dataset.key === key);
 
 function cancel() {
   const { key, truth } = chosen;
   chosen = null;
   render();
-  const inRow = [...section.querySelectorAll("[data-of]")].filter((e) => e.dataset.of === key);
-  (inRow.find((e) => e.dataset.truth === truth) ?? inRow.find((e) => e.matches("select")))?.focus();
+  const inRow = [...(rowOf(key)?.querySelectorAll("[data-of]") ?? [])];
+  const select = inRow.find((e) => e.matches("select"));
+  if (select) select.value = "";
+  (inRow.find((e) => e.dataset.truth === truth) ?? select)?.focus();
 }
 
 async function confirm() {
@@ -170,6 +175,7 @@ async function confirm() {
     });
     const text = await response.text();
     if (response.ok) {
+      heights.set(key, rowOf(key)?.querySelector(".what")?.getBoundingClientRect().height);
       echoes.set(key, { truth, ...JSON.parse(text) });
       chosen = null;
       say(`${of?.id ? `${visible(of.id)}: ` : ""}${echoed(echoes.get(key))}`);
@@ -181,14 +187,14 @@ async function confirm() {
   }
   sending = false;
   render();
-  const row = [...section.querySelectorAll("tr")].find((e) => e.dataset.key === key);
-  (row?.querySelector('[data-act="confirm"]') ?? row?.querySelector("[tabindex]"))?.focus();
+  const row = rowOf(key);
+  (row?.querySelector('[data-act="confirm"]') ?? row?.querySelector("[tabindex]"))?.focus({ preventScroll: true });
   await ask();
 }
 
 // echoed returns what the ledger answered, in words.
 function echoed(e) {
-  const at = e.decided ? ` at ${whenBare(e.decided)}` : "";
+  const at = e.decided ? ` at ${when(e.decided)}` : "";
   const model = e.predicted ? ` The model had said ${visible(e.predicted)}${at}.` : "";
   const status = term(e.status, "OUTCOME_STATUS");
   return `${ANSWERS[status] ?? words(status)}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
@@ -209,16 +215,19 @@ function render() {
     return;
   }
   const open = list.reviews.filter((r) => r.state !== "entered" && (model === "" || r.model === model)).length;
-  show(part("review-note"), `${count(open)} to read, of the last ${count(list.kept)} at most${list.models.length > 1 ? " of each model" : ""}`);
+  show(part("review-note"), `${count(open)} to read${alone ? `; times in ${zone()}` : ""}`);
   renderTools();
-  const fresh = list.reviews.filter(fits).filter((r) => !rows.some((x) => x.key === r.key)).length;
+  const fresh = list.reviews.filter((r) => fits(r) && !rows.some((x) => x.key === r.key)).length;
+  const done = rows.filter((r) => r.gone || !fits(r)).length;
   show(
     part("review"),
     list.enter ? null : h("p", { class: "quiet", "data-enter": list.enter_why }, ENTER_WHY[list.enter_why]),
-    h("p", { class: "fresh" }, fresh > 0 ? h("button", { type: "button", class: "toggle", "data-act": "fresh" }, `Show ${count(fresh)} new`) : null),
     rows.length === 0 ? h("p", { class: "empty" }, empty()) : table(),
-    rows.length > limit ? h("p", null, h("button", { type: "button", class: "toggle", "data-act": "more" }, `Show more of ${count(rows.length)}`)) : null,
+    rows.length > limit ? h("p", null, h("button", { type: "button", class: "toggle more", "data-act": "more" }, `Show more of ${count(rows.length)}`)) : null,
   );
+  const refresh = section.querySelector('[data-act="fresh"]');
+  refresh.classList.toggle("idle", fresh + done === 0);
+  refresh.textContent = fresh > 0 ? `Show ${count(fresh)} new` : "Put away what is done";
 }
 
 function empty() {
@@ -235,10 +244,6 @@ function renderTools() {
   const query = new URLSearchParams({ model, state: state === "all" ? "" : state, source: names() });
   part("review-export").setAttribute("href", `triage/reviews.csv?${query}`);
   part("review-enter").hidden = !list.enter;
-  renderSource();
-}
-
-function renderSource() {
   const input = section.querySelector('[name="review-source"]');
   input.closest("label").hidden = list.source !== "";
   if (document.activeElement !== input) input.value = names();
@@ -247,15 +252,15 @@ function renderSource() {
 
 function table() {
   const several = list.models.length > 1;
-  const heads = [`Decided, ${zone(Date.now())}`, "Id", several ? "Model" : null, "State", list.enter || state !== "open" ? "What is it?" : null].filter(Boolean);
+  const heads = ["Decided", "Id", several ? "Model" : null, "What is it?"].filter(Boolean);
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "review-h" },
     h(
       "table",
-      { class: "wide review", role: "table" },
+      { class: "wide cards review", role: "table" },
       h("caption", { class: "unseen" }, "Inputs to review, the latest first"),
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t) => h("th", { scope: "col", role: "columnheader" }, t)))),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t, i) => h("th", { scope: "col", role: "columnheader", class: i === heads.length - 1 ? "what-head" : null }, t)))),
       h("tbody", { role: "rowgroup" }, rows.slice(0, limit).map((r) => row(r, several, heads))),
     ),
   );
@@ -263,47 +268,45 @@ function table() {
 
 function row(r, several, heads) {
   const id = r.id === "" ? h("span", { class: "quiet" }, "none") : nameOf(r.id);
+  const height = heights.get(r.key);
   const cells = [
-    moment(r.at, whenBare(r.at)),
+    moment(r.at),
     r.url ? h("a", { href: r.url, target: "_blank", rel: "noopener noreferrer" }, id, h("span", { class: "unseen" }, " opens a new tab")) : id,
     several ? nameOf(r.model) : null,
-    r.gone ? "no longer kept" : STATES[r.state],
-    heads.length > (several ? 4 : 3) ? what(r) : null,
+    h("div", { class: "what", style: echoes.has(r.key) && height ? { height: `${height}px` } : {} }, what(r)),
   ].filter((cell) => cell !== null);
+  const classes = ["at", "id", several ? "model" : "entry", "entry"];
   return h(
     "tr",
-    { "data-key": r.key, "data-state": r.state, role: "row", class: chosen?.key === r.key ? "chosen" : null },
-    cells.map((cell, i) => h(i === 1 ? "th" : "td", { scope: i === 1 ? "row" : null, role: i === 1 ? "rowheader" : "cell", class: i === 1 ? "id" : null, "data-head": heads[i] }, cell)),
+    { "data-key": r.key, "data-state": echoes.has(r.key) ? "entered" : r.state, role: "row", class: chosen?.key === r.key ? "chosen" : null },
+    cells.map((cell, i) => h(i === 1 ? "th" : "td", { scope: i === 1 ? "row" : null, role: i === 1 ? "rowheader" : "cell", class: classes[i], "data-head": heads[i] }, cell)),
   );
 }
 
-// what shows the outcome of a row, or how to enter it.
+// what shows the outcome of a row, or how to enter it. The confirmation has its place before it is asked for.
 function what(r) {
   const echo = echoes.get(r.key);
   if (echo) return h("span", { class: "echo", tabindex: "-1" }, h("b", null, nameOf(echo.truth)), ` ${echoed(echo)}`);
-  if (r.outcome) return [h("b", null, nameOf(r.outcome.truth)), h("span", { class: "quiet" }, ", the model had said "), nameOf(r.outcome.predicted)];
-  if (!list.enter || r.gone || r.state === "entered") return null;
-  if (chosen?.key === r.key) {
-    return h(
-      "span",
-      { class: "confirming", role: "group", "aria-label": `Confirm ${visible(chosen.truth)}` },
-      h("button", { type: "button", class: "confirm", "data-act": "confirm", disabled: sending }, `Confirm ${visible(chosen.truth)}`),
-      h("button", { type: "button", class: "toggle", "data-act": "cancel", disabled: sending }, "Cancel"),
-    );
-  }
+  if (r.outcome) return h("span", { class: "echo" }, h("b", null, nameOf(r.outcome.truth)), h("span", { class: "quiet" }, ", the model had said "), nameOf(r.outcome.predicted));
+  if (!list.enter || r.gone || r.state === "entered") return h("span", { class: "quiet" }, r.gone ? "no longer kept" : r.state === "entered" ? "entered" : "to read");
+  const mine = chosen?.key === r.key ? chosen.truth : null;
   const classes = list.classes[r.policy] ?? [];
   const label = `Outcome of ${r.id ? visible(r.id) : "the input without an id"}`;
-  if (classes.length > BUTTONS) {
-    return h(
-      "select",
-      { name: "review-truth", "aria-label": label, "data-of": r.key },
-      h("option", { value: "" }, "choose"),
-      classes.map((name) => h("option", { value: name }, visible(name))),
-    );
-  }
-  return h(
-    "span",
-    { role: "group", class: "truths", "aria-label": label },
-    classes.map((name) => h("button", { type: "button", class: "toggle", "data-act": "choose", "data-of": r.key, "data-truth": name }, nameOf(name))),
-  );
+  const choice =
+    classes.length > BUTTONS
+      ? h("select", { name: "review-truth", "aria-label": label, "data-of": r.key }, h("option", { value: "" }, "choose"), classes.map((name) => h("option", { value: name }, visible(name))))
+      : h(
+          "span",
+          { role: "group", class: "truths", "aria-label": label },
+          classes.map((name) => h("button", { type: "button", class: "toggle", "data-act": "choose", "data-of": r.key, "data-truth": name, "aria-pressed": String(mine === name) }, nameOf(name))),
+        );
+  return [
+    choice,
+    h(
+      "span",
+      { class: mine === null ? "confirming idle" : "confirming", role: "group", "aria-label": "Confirm" },
+      h("button", { type: "button", class: "confirm", "data-act": "confirm", disabled: sending || mine === null }, "Confirm", h("span", { class: "which" }, mine === null ? "" : ` ${visible(mine)}`)),
+      h("button", { type: "button", class: "toggle", "data-act": "cancel", disabled: sending || mine === null }, "Cancel"),
+    ),
+  ];
 }

@@ -1,12 +1,12 @@
 // Shows traffic: how many inputs there are, how many are deferred, and why.
-import { part, h, show } from "./dom.js";
+import { h, part, show, tally } from "./dom.js";
 import { closed, draw, lines, series } from "./charts.js";
-import { bare, count, data, interval, lasting, of, plain, rate, share, words, zone } from "./format.js";
+import { count, data, interval, lasting, of, plain, rate, share, when, words } from "./format.js";
 
 // renderTraffic shows a span of a model, and its history.
 export function renderTraffic(model, span) {
   const young = span.seconds < span.minutes * 60 - 20;
-  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`, `; times in ${zone(Date.now())}`);
+  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`);
   renderRate(model, span);
   renderDeferral(model, span);
   renderShares(span);
@@ -40,16 +40,16 @@ function renderRate(model, span) {
       "p",
       { class: "quiet" },
       data(count(span.inputs), span.inputs, { id: "inputs" }),
-      " inputs decided; open now: ",
+      " inputs decided; ",
       data(count(model.inputs_open), model.inputs_open),
-      " inputs",
+      " open now",
     ),
   );
 }
 
 const VERDICTS = {
   observes: "The policy observes: it has no thresholds, and defers nothing.",
-  none: "The policy does not tell what coverage to expect.",
+  none: "The policy does not say what to expect.",
   changed: "The policy was changed since its calibration: what that expected does not hold.",
   idle: "No inputs to compare with what the calibration expects.",
   above: "Above what the calibration expects.",
@@ -136,82 +136,44 @@ function gauge(measured, expected) {
 
 function renderShares(span) {
   const offered = span.inputs + span.rejected;
-  const rows = [
-    ["fallback", "Fallback", span.fallback, span.inputs],
-    ["degenerate", "Degenerate", span.degenerate, span.inputs],
-    ["saturated", "Saturated, among them", span.saturated, span.inputs],
-    ["rejected", "Rejected", span.rejected, offered],
-    ["abandoned", "Abandoned by the client", span.abandoned, null],
-    ["late", "Late passes", span.late, null],
-    ["mismatched", "Unlike the calibration", span.mismatched, span.inputs],
-  ];
-  show(part("shares"), tally("Shares of the inputs", "What", rows));
+  show(
+    part("shares"),
+    tally("Shares of the inputs", ["What", "Share", "Count"], [
+      row("fallback", "Fallback", span.fallback, span.inputs),
+      row("degenerate", "Degenerate", span.degenerate, span.inputs),
+      row("saturated", "Saturated, among them", span.saturated, span.inputs),
+      row("rejected", "Rejected", span.rejected, offered),
+      row("abandoned", "Abandoned by the client", span.abandoned, null),
+      row("late", "Late passes", span.late, null),
+      row("mismatched", "Unlike the calibration", span.mismatched, span.inputs),
+    ]),
+  );
 }
 
 function renderReasons(span) {
-  const decided = (span.reasons ?? []).map((r) => [r.reason, words(r.reason), r.count, span.inputs]);
-  const refused = (span.rejections ?? []).map((r) => [r.reason, words(r.reason), r.count, span.rejected]);
+  const rows = (reasons, all) => (reasons ?? []).map((r) => row(r.reason, words(r.reason), r.count, all));
+  const [decided, refused] = [rows(span.reasons, span.inputs), rows(span.rejections, span.rejected)];
   show(
     part("reasons"),
-    decided.length
-      ? tally("Reasons of the decisions", "Decided because", decided)
-      : h("p", { class: "empty" }, "No inputs were decided."),
-    refused.length ? tally("Reasons of the refusals", "Rejected because", refused) : null,
+    decided.length ? tally("Reasons of the decisions", ["Decided because", "Share", "Count"], decided) : h("p", { class: "empty" }, "No inputs were decided."),
+    refused.length ? tally("Reasons of the refusals", ["Rejected because", "Share", "Count"], refused) : null,
   );
 }
 
-// tally returns a table of counts with their shares.
-function tally(caption, head, rows) {
-  return h(
-    "table",
-    { class: "tally" },
-    h("caption", { class: "unseen" }, caption),
-    h(
-      "thead",
-      null,
-      h("tr", null, h("th", { scope: "col" }, head), h("th", { scope: "col", class: "number" }, "Share"), h("th", { scope: "col", class: "number" }, "Count")),
-    ),
-    h(
-      "tbody",
-      null,
-      rows.map(([key, name, n, all]) => {
-        const s = all === null ? null : of(n, all);
-        return h(
-          "tr",
-          { "data-key": key, class: n === 0 ? "nothing" : null },
-          h("th", { scope: "row" }, name),
-          h("td", { class: "number meter", style: { "--share": s ?? 0 } }, all === null ? "" : data(share(s), s)),
-          h("td", { class: "number" }, data(count(n), n)),
-        );
-      }),
-    ),
-  );
+// row returns a row of a count and its share of all, if it is of them.
+function row(key, name, n, all) {
+  const s = all === null ? null : of(n, all);
+  return [key, name, h("td", { class: "number meter", style: { "--share": s ?? 0 } }, all === null ? "" : data(share(s), s)), data(count(n), n)];
 }
 
 function renderHistory(model) {
+  const steps = [...model.history].reverse();
   show(
     part("history"),
-    h(
-      "table",
-      { class: "wide" },
-      h("caption", { class: "unseen" }, "Traffic in steps of 15 seconds, the last one first"),
-      h(
-        "thead",
-        null,
-        h("tr", null, [`From, ${zone(Date.now())}`, "Inputs per s", "Deferral rate", "Fallback", "Degenerate", "Rejected"].map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t))),
-      ),
-      h(
-        "tbody",
-        null,
-        [...model.history].reverse().map((s) =>
-          h(
-            "tr",
-            { "data-key": s.at },
-            h("th", { scope: "row" }, bare(s.at)),
-            [rate(s.seconds > 0 ? s.inputs / s.seconds : null), share(of(s.deferred, s.retained + s.deferred)), share(of(s.fallback, s.inputs)), share(of(s.degenerate, s.inputs)), count(s.rejected)].map((t) => h("td", { class: "number" }, t)),
-          ),
-        ),
-      ),
+    tally(
+      "Traffic in steps of 15 seconds, the last one first",
+      ["From", "Inputs per s", "Deferral rate", "Fallback", "Degenerate", "Rejected"],
+      steps.map((s) => [s.at, when(s.at), rate(s.seconds > 0 ? s.inputs / s.seconds : null), share(of(s.deferred, s.retained + s.deferred)), share(of(s.fallback, s.inputs)), share(of(s.degenerate, s.inputs)), count(s.rejected)]),
     ),
   );
 }
@@ -223,7 +185,7 @@ const rateChart = lines(132, [series("line", { fill: "fill", steps: true }), ser
   format: plain,
   top: 1,
   readout: (i, [at, all, deferred]) =>
-    (readout("rate").textContent = i === null || at[i] === undefined ? "" : `${bare(at[i] * 1000)}: ${rate(all[i])}/s, ${rate(deferred[i])}/s deferred`),
+    (readout("rate").textContent = i === null || at[i] === undefined ? "" : `${when(at[i] * 1000)}: ${rate(all[i])}/s, ${rate(deferred[i])}/s deferred`),
 });
 
 const deferralChart = lines(
@@ -234,7 +196,7 @@ const deferralChart = lines(
     bands: [[1, 2, "band"]],
     top: 0.05,
     readout: (i, [at, , , value]) =>
-      (readout("deferral").textContent = i === null || at[i] === undefined ? "" : `${bare(at[i] * 1000)}: ${share(value[i])}`),
+      (readout("deferral").textContent = i === null || at[i] === undefined ? "" : `${when(at[i] * 1000)}: ${share(value[i])}`),
   },
 );
 
