@@ -134,7 +134,7 @@ func flagText(f *kong.Flag) string {
 	if f.Default != "" {
 		text, standard = strings.TrimSuffix(text, " ("+f.Default+")"), " ("+f.Default+")"
 	} else if m := stated.FindStringSubmatch(f.Help); m != nil {
-		standard = " ("+regexp.MustCompile(`([^.])\.$`).ReplaceAllString(m[1], "$1")+")"
+		standard = " (" + regexp.MustCompile(`([^.])\.$`).ReplaceAllString(m[1], "$1") + ")"
 	}
 	if f.Required && len(f.Xor) == 0 {
 		standard = " (needed)"
