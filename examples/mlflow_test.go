@@ -67,7 +67,8 @@ assert len(versions) == 2, versions
 version = client.get_model_version("fetal-health-policy", "1")
 assert version.tags["ckd.policy_hash"] == sys.argv[1] and version.tags["ckd.for_version"] == "7", version.tags
 folder = pathlib.Path(version.source.removeprefix("file://").removeprefix("file:"))
-assert {"policy.yaml", "report.json", "report.txt"} <= {path.name for path in folder.iterdir()}, list(folder.iterdir())
+assert {"policy.yaml", "report.json", "to-sign.html"} <= {path.name for path in folder.iterdir()}, list(folder.iterdir())
+assert sys.argv[1] in (folder / "to-sign.html").read_text(), "the page to sign has another policy"
 data = client.get_run(version.run_id).data
 assert data.metrics["target"] == 0.08 and data.metrics["critical"] == 471 and data.metrics["misses"] > 0, data.metrics
 assert data.params["objective"].startswith("max-critical-miss 0.08"), data.params

@@ -40,7 +40,7 @@ func TestLedgerBackup(t *testing.T) {
 	f.expectMissRate(t, d, reviewed)
 
 	text := outcomesOn(t, d, "figures")
-	for _, want := range []string{"fetal-health, version", "of all critical inputs", "called critical", "Outcomes are due 1s after"} {
+	for _, want := range []string{"fetal-health, version", "of all critical inputs", "called critical", "Outcomes are complete"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the figures lack %q:\n%s", want, text)
 		}

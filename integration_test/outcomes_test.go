@@ -41,12 +41,16 @@ const receiptKey = "00112233445566778899aabbccddeeff00112233445566778899aabbccdd
 type ledgered struct {
 	policy, keys, ledger string
 	opens                *receipt.Keys
+	clients              map[*daemon]*client.Client
 }
 
 func newLedgered(t *testing.T) *ledgered {
 	t.Helper()
 	dir := t.TempDir()
-	f := &ledgered{policy: filepath.Join(dir, "policy.yaml"), keys: filepath.Join(dir, "keys"), ledger: testbed.Ledger(t, ckd)}
+	f := &ledgered{
+		policy: filepath.Join(dir, "policy.yaml"), keys: filepath.Join(dir, "keys"), ledger: testbed.Ledger(t, ckd),
+		clients: map[*daemon]*client.Client{},
+	}
 	for path, text := range map[string]string{f.policy: auditedPolicy, f.keys: receiptKey + "\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -147,13 +151,19 @@ func (f *ledgered) stream(t *testing.T, d *daemon, prefix string, inputs int) []
 	return all
 }
 
+// dial returns the one client of a daemon. A client for each question of a long wait would use up the connections that a
+// daemon takes from one address.
 func (f *ledgered) dial(t *testing.T, d *daemon) *client.Client {
 	t.Helper()
+	if c := f.clients[d]; c != nil {
+		return c
+	}
 	c, err := client.Dial(d.GRPC[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
+	f.clients[d] = c
 	return c
 }
 
@@ -386,6 +396,11 @@ func TestFleetWithLedger(t *testing.T) {
 	}
 
 	keeper = withLedger()
+	// What is due after the alarm was cleared is evidence for another one.
+	eventually(t, "all outcomes are due", func() bool {
+		p, _ := f.figures(t, keeper)
+		return p.GetMature().GetDecided() == uint64(len(outcomes))
+	})
 	cleared := mustRun(t, "outcomes", "clear", "--addr", keeper.GRPC[0], "--model", "fetal-health", "--reason", "a test", "--by", "ann")
 	if !strings.Contains(cleared.Stdout, "cleared: --model fetal-health") {
 		t.Errorf("clear says %s", cleared.Stdout)

@@ -31,8 +31,8 @@ type outcomesFiguresCmd struct {
 
 // Help is the long text of ckd outcomes figures --help.
 func (*outcomesFiguresCmd) Help() string {
-	return `First one sentence for each policy and model version, the worst first; then their figures, as the triage page
-shows them, as far as 40 lines go.
+	return `First what outcomes say of each policy and model version, the worst first; then what to do where an alarm is up;
+then figures, as the triage page shows them, as far as 40 lines go.
 
     ckd outcomes figures --addr 127.0.0.1:8590 --model fetal-health
 
@@ -67,8 +67,8 @@ var badness = map[ckdv1.Verdict]int{
 	ckdv1.Verdict_VERDICT_VIOLATED: -4, ckdv1.Verdict_VERDICT_IN_DOUBT: -3, ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES: -2, ckdv1.Verdict_VERDICT_NO_LINE: -1,
 }
 
-// figuresText says of each promise whether it holds, and then prints figures, all of them or what mostLines
-// leave room for.
+// figuresText says of each promise whether it holds, what to do about alarms, and then prints figures, all of
+// them or what mostLines leave room for.
 func figuresText(all []*ckdv1.PromiseFigures, whole bool) string {
 	if len(all) == 0 {
 		return "Nothing is known: no daemon has told of a policy with audits or receipts, or the identity may use none of the models.\n"
@@ -79,13 +79,19 @@ func figuresText(all []*ckdv1.PromiseFigures, whole bool) string {
 	var b strings.Builder
 	stated := len(all)
 	if !whole {
-		stated = min(stated, mostLines-29) // a promise has 26 lines and a title
+		stated = min(stated, mostLines-30) // figures have 26 lines, and what is hidden and what to do one each
 	}
 	for _, p := range all[:stated] {
-		fmt.Fprintf(&b, "%s: %s\n", promiseTitle(p), p.GetPromise().GetStatement())
+		if len(all) > 1 {
+			b.WriteString(promiseTitle(p) + ": ")
+		}
+		b.WriteString(p.GetPromise().GetStatement() + "\n")
 	}
 	if stated < len(all) {
 		fmt.Fprintf(&b, "... and %d more: --all, or --model NAME\n", len(all)-stated)
+	}
+	if all[0].GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_VIOLATED {
+		fmt.Fprintf(&b, "What to do: %s\n", actsText(all[0]))
 	}
 	lines, hidden := strings.Count(b.String(), "\n")+1, 0
 	for i, p := range all {
@@ -103,6 +109,20 @@ func figuresText(all []*ckdv1.PromiseFigures, whole bool) string {
 	return b.String()
 }
 
+// actsText says what to do about an alarm, the first thing first.
+func actsText(p *ckdv1.PromiseFigures) string {
+	since := ""
+	for _, f := range figuresShown(p) {
+		if at := f.GetMonitor().GetSince(); at != nil {
+			since = " since " + moment(at.AsTime())
+			break
+		}
+	}
+	return fmt.Sprintf("defer everything called safe, where the policy does not do so already. Look again at what was retained%s. Find the "+
+		"cause. Then calibrate on current inputs, or end the alarm: ckd outcomes clear --model %s --reason WHY --by WHO",
+		since, p.GetPromise().GetPolicy().GetModel())
+}
+
 // promiseTitle names a promise by model, model version and policy.
 func promiseTitle(p *ckdv1.PromiseFigures) string {
 	promise := p.GetPromise()
@@ -114,7 +134,9 @@ func promiseText(p *ckdv1.PromiseFigures) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n", promiseTitle(p))
 	for _, why := range p.GetWhy()[:min(3, len(p.GetWhy()))] {
-		fmt.Fprintf(&b, "  not holding: %s\n", why)
+		if !strings.Contains(p.GetPromise().GetStatement(), why) {
+			fmt.Fprintf(&b, "  not holding: %s\n", why)
+		}
 	}
 	table(&b, riskRows(p))
 	if f := figuresShown(p); len(f) > 0 {
@@ -165,22 +187,15 @@ func riskRows(p *ckdv1.PromiseFigures) [][]string {
 				evidence += " ALARM"
 			}
 		}
-		rows = append(rows, []string{name, shareText(f.GetAverage()), shareText(f.GetLately().GetShare()), line, evidence, fmt.Sprint(f.GetOutcomes())})
+		rows = append(rows, []string{name, shareText(f.GetAverage()), shareText(f.GetLately().GetShare()), line, evidence, document.Count(float64(f.GetOutcomes()))})
 	}
 	return rows
 }
 
 // writeFirst says what else is known of the first figure.
 func writeFirst(b *strings.Builder, p *ckdv1.PromiseFigures, f *ckdv1.RiskFigure) {
-	if m := f.GetMonitor(); m.GetRaised() {
-		fmt.Fprintf(b, "  Alarm raised %s", moment(m.GetRaisedAt().AsTime()))
-		if since := m.GetSince(); since != nil {
-			fmt.Fprintf(b, "; the rise seems to begin %s, and since then the rate is %s (chosen by looking)", moment(since.AsTime()), shareText(m.GetSinceRate().GetShare()))
-		}
-		b.WriteString(".\n")
-	}
 	if f.GetOutcomesNeeded() > 0 && p.GetPromise().GetVerdict() == ckdv1.Verdict_VERDICT_TOO_FEW_OUTCOMES {
-		fmt.Fprintf(b, "  About %.0f more outcomes would do, if the risk is as it seems.\n", math.Ceil(f.GetOutcomesNeeded()))
+		fmt.Fprintf(b, "  About %s more outcomes would do, if the risk is as it seems.\n", document.Count(math.Ceil(f.GetOutcomesNeeded())))
 	}
 	if o := f.GetOverdue(); o != nil && o.GetHigh() > o.GetLow() {
 		fmt.Fprintf(b, "  If no overdue outcome were a miss it would be %s, if all were %s.\n", percent(o.GetLow()), percent(o.GetHigh()))
@@ -189,9 +204,9 @@ func writeFirst(b *strings.Builder, p *ckdv1.PromiseFigures, f *ckdv1.RiskFigure
 		fmt.Fprintf(b, "  Naive average of the outcomes (wrong): %s.\n", percent(f.GetUnweighted()))
 	}
 	if m := f.GetMonitor(); m.GetRunLength() > 0 {
-		fmt.Fprintf(b, "  At 100%% evidence the alarm sounds; a false one about once in %.3g outcomes", m.GetRunLength())
+		fmt.Fprintf(b, "  At 100%% evidence the alarm sounds. A false alarm: at most one in %s outcomes", threeDigits(m.GetRunLength()))
 		if m.RunLengthInputs != nil {
-			fmt.Fprintf(b, ", %.3g inputs", m.GetRunLengthInputs())
+			fmt.Fprintf(b, ", about %s inputs", threeDigits(m.GetRunLengthInputs()))
 		}
 		b.WriteString(".\n")
 	}
@@ -200,12 +215,13 @@ func writeFirst(b *strings.Builder, p *ckdv1.PromiseFigures, f *ckdv1.RiskFigure
 func strataRows(p *ckdv1.PromiseFigures) [][]string {
 	rows := [][]string{{"stratum", "inputs", "reviews", "due", "came", "overdue"}}
 	for _, s := range p.GetStrata() {
-		overdue := fmt.Sprint(s.GetOverdue())
+		count := func(n uint64) string { return document.Count(float64(n)) }
+		overdue := count(s.GetOverdue())
 		if late := s.GetLate().GetShare(); late != nil && s.GetOverdue() > 0 {
 			overdue += " (" + percent(late.GetValue()) + ")"
 		}
-		rows = append(rows, []string{strings.ReplaceAll(answer.Word("STRATUM_", s.GetStratum()), "_", " "), fmt.Sprint(s.GetDecisions()), fmt.Sprint(s.GetReviews()),
-			fmt.Sprint(s.GetDue()), fmt.Sprint(s.GetArrived()), overdue})
+		rows = append(rows, []string{strings.ReplaceAll(answer.Word("STRATUM_", s.GetStratum()), "_", " "), count(s.GetDecisions()), count(s.GetReviews()),
+			count(s.GetDue()), count(s.GetArrived()), overdue})
 	}
 	return rows
 }
@@ -242,6 +258,12 @@ func shareText(s *ckdv1.Share) string {
 
 func limits(s *ckdv1.Share) string {
 	return fmt.Sprintf("%s to %s", percent(s.GetLow()), percent(s.GetHigh()))
+}
+
+// threeDigits returns a large number with commas between thousands, rounded to three digits.
+func threeDigits(n float64) string {
+	scale := math.Pow(10, max(0, math.Floor(math.Log10(n))-2))
+	return document.Count(math.Round(n/scale) * scale)
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }

@@ -4,9 +4,9 @@
         --classes normal,suspect,pathologic --critical suspect,pathologic --name fetal-health --max-critical-miss 0.08
 
 What stands after -- are the flags of ckd calibrate. A run of MLflow gets the objective, the figures, the
-policy and both forms of the report; the registry gets a version whose source is the policy, with its hash
-and its certificate as tags. Where nothing certifies, the run is marked as failed with the reason, nothing is
-registered, and the exit code is that of ckd: 3, or 1 and 2 for faults.
+policy, the report and the page to sign; the registry gets a version whose source is the policy, with its
+hash and its certificate as tags. Where nothing certifies or nothing is gained, the run is marked as failed
+with the reason, nothing is registered, and the exit code is that of ckd: 3, or 1 and 2 for faults.
 """
 
 import argparse
@@ -22,19 +22,25 @@ from mlflow.exceptions import MlflowException
 
 
 def calibrate(flags, folder):
-    """Runs ckd calibrate, and returns its report and why there is no certified policy ("" if there is one)."""
-    command = [os.environ.get("CKD_BINARY", "ckd"), "calibrate", *flags, "--out", str(folder / "policy.yaml")]
-    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True)
+    """Runs ckd calibrate, and returns its report and why there is no certified policy ("" if there is one).
+
+    The folder gets the policy, the report and, where there is a policy, the page to sign.
+    """
+    command = [os.environ.get("CKD_BINARY", "ckd"), "calibrate", *flags]
+    done = subprocess.run([*command, "--out", str(folder / "policy.yaml"), "--format", "json"], capture_output=True, text=True)
     if done.returncode not in (0, 3):
         sys.stderr.write(done.stderr)
         sys.exit(done.returncode)
     (folder / "report.json").write_text(done.stdout)
-    (folder / "report.txt").write_text(subprocess.run(command, capture_output=True, text=True).stdout)
     report = json.loads(done.stdout)
     if done.returncode == 3:
-        refusal = report.get("refusal") or {}
-        why = refusal.get("reason") or "; ".join(sign["text"] for sign in report["signs"])
-        return report, "; ".join([why or done.stderr.strip(), *refusal.get("would", [])])
+        refusal = report["refusal"] or report["settle"]["refusal"]
+        return report, "; ".join([refusal["reason"], *(refusal.get("would") or [])])
+    with tempfile.TemporaryDirectory() as other:  # beside the policy it would count as a second attempt
+        page = subprocess.run(
+            [*command, "--out", str(pathlib.Path(other, "policy.yaml")), "--format", "html"], capture_output=True, text=True, check=True
+        )
+    (folder / "to-sign.html").write_text(page.stdout)
     certificate = report["certificate"]
     if certificate is None:
         return report, "the policy has no certificate: ask for a bound, such as --max-critical-miss 0.05"

@@ -18,11 +18,11 @@ from . import _binary
 from ._arrays import numeric, ordered
 from ._errors import CommandError
 
-_NOT_CERTIFIED = 3  # the exit code of ckd calibrate where nothing certifies
+_NO_POLICY = 3  # the exit code of ckd calibrate where nothing certifies or nothing is gained
 
 
 class NotCertifiedError(CommandError):
-    """Nothing certifies what was asked for. report says how far off it is."""
+    """No policy: nothing certifies what was asked for, or the recording shows no gain. report says why."""
 
     advice = "ask for less, or calibrate with more labelled inputs"
 
@@ -104,13 +104,13 @@ class Calibration(Report):
 
     @property
     def policy(self) -> str:
-        """The policy, for ckd serve; empty where nothing certifies."""
+        """The policy, for ckd serve; empty where nothing certifies or nothing is gained."""
         return str(self.sections.get("policy") or "")
 
     def write(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Writes the policy to a file, and returns its path, for ckd.Daemon."""
         if not self.policy:
-            raise ValueError("there is no policy to write: nothing certified")
+            raise ValueError(f"there is no policy to write: {self._refusal()[0]}")
         written = pathlib.Path(path)
         written.write_text(self.policy, encoding="utf-8")
         return written
@@ -122,10 +122,10 @@ class Calibration(Report):
         asked = f"{s['objective']}, scope {s['scope']}"
         if not self.policy:
             reached, would = self._refusal()
-            return "\n".join((
-                f"No policy: nothing certifies {asked}.", f"Reached: {reached}.", f"Would certify: {would}.",
-                f"Without review {s['missed']:,} critical inputs are missed.", f"Rests on {basis}.",
-            ))  # fmt: skip
+            why = (f"No policy: nothing certifies {asked}.", f"Reached: {reached}.", f"Would certify: {would}.")
+            if s.get("unsupported"):
+                why = (reached, f"Asked for: {asked}.")
+            return "\n".join((*why, f"Without review {s['missed']:,} critical inputs are missed.", f"Rests on {basis}."))
         certificate = s.get("certificate") or {}
         missed = f"Critical miss rate {_share(expected, 'critical_miss_rate')}"
         if certificate:
@@ -140,7 +140,7 @@ class Calibration(Report):
         ))  # fmt: skip
 
     def _refusal(self) -> tuple[str, str]:
-        """Returns what was reached where nothing certifies, and what would certify."""
+        """Returns why there is no policy, and what would certify."""
         refusal = self.sections.get("refusal") or {}
         return refusal.get("reason") or "not stated", "; ".join(refusal.get("would") or ()) or "nothing that was tried"
 
@@ -176,7 +176,7 @@ def calibrate(passes: Any, labels: Any, **settings: Any) -> Calibration:
     passes and labels are as for evaluate; the labels tell which axis of the passes is the inputs.
     settings are the flags of ckd calibrate, with an objective such as coverage=0.8 or
     max_critical_miss=0.05, or max_critical_miss={"pathologic": 0.02} for classes. Raises
-    NotCertifiedError where nothing certifies, or CommandError.
+    NotCertifiedError where nothing certifies or nothing is gained, or CommandError.
     """
     files = _Files()
     command = ["calibrate", *files.flags(passes=passes, labels=labels, **settings), "--format", "json"]
@@ -195,12 +195,14 @@ def decompose(passes: Any, **settings: Any) -> list[dict[str, Any]]:
 
 def _calibrated(command: list[str], files: _Files) -> Calibration:
     done = _call(command, files)
-    if done.returncode in (0, _NOT_CERTIFIED) and done.stdout.lstrip().startswith("{"):
+    if done.returncode in (0, _NO_POLICY) and done.stdout.lstrip().startswith("{"):
         report = Calibration(json.loads(done.stdout))
         if done.returncode == 0:
             return report
         reached, would = report._refusal()
         asked = report["objective"]
+        if report.get("unsupported"):
+            raise NotCertifiedError(f"asked {asked}: {reached.rstrip('.')}", report)
         raise NotCertifiedError(f"{_message(done)}: asked {asked}; reached: {reached}; would certify: {would}", report)
     raise CommandError(_message(done))
 

@@ -77,6 +77,17 @@ def test_what_does_not_certify(recording, tmp_path):
         raised.value.report.write(tmp_path / "policy.yaml")
 
 
+def test_what_gains_nothing(recording):
+    """The reason is the program's, and nothing is said of what would certify."""
+    passes = recording[0][:, :200]
+    right = passes.mean(axis=0).argmax(axis=1)  # a model that is always right misses nothing
+    with pytest.raises(ckd.NotCertifiedError) as raised:
+        ckd.calibrate(passes, right, coverage=0.8, **SETS)
+    unsupported = raised.value.report["unsupported"]
+    assert unsupported and unsupported.rstrip(".") in str(raised.value) and "certify" not in str(raised.value)
+    assert str(raised.value.report).splitlines()[0] == unsupported
+
+
 def test_faults_are_the_programs(recording):
     passes, labels = recording
     for settings, words in (

@@ -119,7 +119,7 @@ def test_names(data, labels, critical, names):
     """Policies had class-0 and the model's name model, which nobody could read, or serve beside another."""
     X, y = data
     y = np.array(labels)[np.searchsorted(["normal", "pathologic", "suspect"], y)]
-    pipeline = make_pipeline(StandardScaler(), RandomForestClassifier(10, max_depth=3, random_state=1))
+    pipeline = make_pipeline(StandardScaler(), RandomForestClassifier(30, random_state=1))
     classifier = ckd.sklearn.DeferringClassifier(pipeline, critical=critical).fit(X[:400], y[:400])
     classifier.calibrate(X[400:800], y[400:800])
     with tempfile.TemporaryDirectory() as folder:
