@@ -31,8 +31,8 @@ for (const query of ["(prefers-color-scheme: dark)", "print"]) {
   });
 }
 
-// draw shows columns of numbers over time in an element, and describes them in words. The kind of a
-// chart cannot change after its first draw.
+// draw shows columns of numbers over time in an element, and describes them in words. Of the kind of a
+// chart only the height can change after its first draw.
 export function draw(element, kind, columns, alternative) {
   element.setAttribute("aria-label", alternative);
   if (!uPlot || columns[0].length === 0) {
@@ -47,6 +47,10 @@ export function draw(element, kind, columns, alternative) {
     charts.set(element, chart);
     resized.observe(element);
     return;
+  }
+  if (chart.height !== kind.height) {
+    chart.height = kind.height;
+    chart.plot.setSize({ width: chart.plot.width, height: kind.height });
   }
   chart.plot.setData(columns);
 }
