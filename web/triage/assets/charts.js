@@ -96,9 +96,10 @@ const stepped = (u, i, from, to) => uPlot.paths.stepped({ align: 1 })(u, i, from
 const colour = (name) => () => colours[name];
 
 // lines returns a kind of chart: series on a scale from 0.
-// All of it is shown if it is whole, else the last 15 minutes. Marks are moments with a text.
-export function lines(height, series, { format, bands = [], readout, top = 0, whole = false, marks }) {
-  return { height, series, bands, format, readout, whole, marks, y: { range: (u, low, high) => [0, Math.max(high, top, 1e-9) * 1.1] } };
+// All of it is shown if it is whole, else the last 15 minutes. Marks are moments with a text. What is over the cap
+// is cut off.
+export function lines(height, series, { format, bands = [], readout, top = 0, cap = () => Infinity, whole = false, marks }) {
+  return { height, series, bands, format, readout, whole, marks, y: { range: (u, low, high) => [0, Math.max(Math.min(high, cap()), top, 1e-9) * 1.1] } };
 }
 
 // logarithmic returns a kind of chart: series on a logarithmic scale from low to high.

@@ -235,11 +235,12 @@ function renderYield(p) {
 }
 
 let marks = []; // moments on the curves
+let shareCap = Infinity; // the largest share drawn: intervals of the first outcomes would flatten the rest
 const curve = { whole: true, marks: () => marks };
 const shareCurve = lines(
   150,
   [series("quiet", { width: 2 }), series("fill", { width: 1 }), series("fill", { width: 1 }), series("ink", { dash: [4, 3] }), series("alarm", { width: 3 }), series("alarmfill", { width: 0 }), series("alarmfill", { width: 0 })],
-  { ...curve, format: (v) => `${plain(100 * v)}%`, bands: [[3, 2, "fill"], [7, 6, "alarmfill"]] },
+  { ...curve, cap: () => shareCap, format: (v) => `${plain(100 * v)}%`, bands: [[3, 2, "fill"], [7, 6, "alarmfill"]] },
 );
 const evidenceCurve = lines(110, [series("line2", { width: 2 }), series("ink", { dash: [4, 3] })], { ...curve, format: (v) => `${plain(v)}%`, top: 100 });
 
@@ -258,6 +259,8 @@ function renderCurves(p) {
   const at = points.map((x) => x.start / 1000);
   marks = [alarm.since ? { at: alarm.since, text: `began to rise ${when(alarm.since)}`, tone: "warn" } : null, alarm.raised_at ? { at: alarm.raised_at, text: `alarm ${when(alarm.raised_at)}`, tone: "alarm" } : null].filter(Boolean);
   const last = points.at(-1);
+  const shown = [column("value"), column("line"), since("high"), [last?.high]].flat().filter(Number.isFinite);
+  shareCap = shown.length ? 1.3 * Math.max(...shown) : Infinity;
   const moments = marks.length ? `; ${marks.map((m) => m.text).join(", ")}` : "";
   show(part("promise-curve"), h("b", null, lead ? ["Missed of ", inputsOf(lead)] : "Missed"));
   document.getElementById("since-key").hidden = onset === Infinity;
