@@ -77,10 +77,10 @@ func TestPageDegenerate(t *testing.T) {
 	b.until(`document.querySelectorAll("#attention li").length >= 2 && `+first+`.includes("softmax was taken twice")`, "it comes first")
 }
 
-// TestPageNotices checks that the page warns of a fallback score that decides most inputs, and
-// notes once that nothing certifies the thresholds. A policy that only observes has neither.
+// TestPageNotices checks that the page warns of a fallback score that decides most inputs unless the policy was
+// calibrated so, and notes once that nothing certifies the thresholds. A policy that only observes has neither.
 func TestPageNotices(t *testing.T) {
-	const fallback, uncertified = "The fallback score decided 95.0% of the inputs", "Nothing is certified"
+	const fallback, uncertified = "The fallback score decided 95.0% of the inputs", "No certificate"
 	d := serveState(t, acted("a", "b"))
 	b := open(t, d.Admin)
 	inputs := 1000.0 // differs by state, so that the test can wait for it
@@ -92,6 +92,11 @@ func TestPageNotices(t *testing.T) {
 	}{
 		"thresholds":      {func(*pagestate.Model) {}, 0.5, uncertified, "note"},
 		"mostly fallback": {func(*pagestate.Model) {}, 0.95, fallback + " " + uncertified, "warn"},
+		"calibrated so":   {func(m *pagestate.Model) { m.CalibratedFallback = &pagestate.Bounds{Low: 0.875, High: 1} }, 0.95, fallback + " " + uncertified, "note"},
+		"risen since":     {func(m *pagestate.Model) { m.CalibratedFallback = &pagestate.Bounds{Low: 0.6, High: 0.7} }, 0.95, fallback + " " + uncertified, "warn"},
+		"holding": {func(m *pagestate.Model) {
+			m.Promises = []json.RawMessage{json.RawMessage(`{"promise": {"verdict": "VERDICT_HOLDING"}, "strata": [], "history": []}`)}
+		}, 0.5, "", "none"},
 		"always fallback": {func(m *pagestate.Model) { m.Message = policyOf("ALWAYS", `, "threshold": 0.02`) }, 0.95, uncertified, "note"},
 		"certificate":     {func(m *pagestate.Model) { m.Certificate = "At most 5%." }, 0.95, fallback, "warn"},
 		"changed by hand": {func(m *pagestate.Model) { m.Changed = true }, 0, "", "alarm"},

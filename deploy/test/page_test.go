@@ -52,7 +52,7 @@ func TestPage(t *testing.T) {
 		b.equals(fmt.Sprintf(row, 9), metrics.Sum("ckd_class_dominant_total", "class", class)/inputs)
 		b.equals(fmt.Sprintf(row, 10), metrics.Sum("ckd_class_deciding_total", "class", class)/deferred)
 	}
-	if hash := b.text(`#policy .hash`); metrics.Sum("ckd_policy_info", "hash", hash) != 1 {
+	if hash := b.attribute(`#policy code[title]`, "title"); metrics.Sum("ckd_policy_info", "hash", hash) != 1 {
 		t.Errorf("the policy's hash is %q, not that of ckd_policy_info", hash)
 	}
 	if got := b.attribute(`[data-verdict]`, "data-verdict"); got != "agrees" {

@@ -74,6 +74,9 @@ type Policy struct {
 	Message  json.RawMessage `json:"policy"`
 	Pairs    string          `json:"pairs"`    // safe-critical or all
 	Warnings []string        `json:"warnings"` // as ckd check prints them
+	// CalibratedFallback bounds the share of the calibration's inputs that the fallback score would decide; null
+	// if the policy's reference does not tell.
+	CalibratedFallback *Bounds `json:"calibrated_fallback"`
 	// DefersOnAlarm says that all inputs called safe are deferred while outcomes raise the alarm.
 	DefersOnAlarm bool `json:"defers_on_alarm"`
 	// Inputs and CriticalInputs are those of the calibration's recording; 0 if unknown.
@@ -91,6 +94,12 @@ type Interval struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
+}
+
+// Bounds are the least and the most that a share can be.
+type Bounds struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
 }
 
 // Suggested is a share of critical inputs that live priorities suggest, without labels.

@@ -259,6 +259,38 @@ func (g gauges) checkedShare(inputs string) pagestate.CheckedShare {
 	return pagestate.CheckedShare{Low: bound("low"), High: bound("high")}
 }
 
+// calibratedFallback bounds the share of the calibration's inputs whose skewness of some critical class is over
+// the reliability threshold: at least the largest share of a class, at most the sum. It returns nil where no
+// fallback score waits for that, or where a critical class has no reference.
+func calibratedFallback(p *policy.Policy) *pagestate.Bounds {
+	if p.Gate != policy.AnyCritical || p.Calibration.Reference == nil {
+		return nil
+	}
+	var b pagestate.Bounds
+	classes := 0
+	for _, c := range p.Calibration.Reference.Classes {
+		if !slices.Contains(p.Critical, c.Class) {
+			continue
+		}
+		classes++
+		// A 64th of the inputs lies between two quantiles.
+		over := 0
+		for _, q := range c.Skewness {
+			if q > p.ReliabilityThreshold {
+				over++
+			}
+		}
+		const parts = policy.Levels - 1
+		b.Low = max(b.Low, float64(over-1)/parts)
+		b.High += float64(min(over, parts)) / parts
+	}
+	if classes == 0 || classes < len(p.Critical) {
+		return nil
+	}
+	b.High = min(b.High, 1)
+	return &b
+}
+
 func has(ascending []int, k int) bool {
 	_, ok := slices.BinarySearch(ascending, k)
 	return ok
@@ -275,6 +307,7 @@ func describe(p *policy.Policy, message *ckdv1.Model) pagestate.Policy {
 	if c := p.Calibration; c != nil {
 		d.Inputs, d.CriticalInputs = c.Recording.Inputs, c.Recording.CriticalInputs
 		d.Changed = p.ChangedSinceCalibration()
+		d.CalibratedFallback = calibratedFallback(p)
 		if c.Certificate != nil {
 			if d.Certificate = c.Certificate.Statement; d.Certificate == "" && !d.Changed {
 				d.Certificate = c.Certificate.Explain()

@@ -48,6 +48,7 @@ critical: [suspect, pathologic]
 safe: [normal, artefact, other]
 passes: {fewest: 5, expected: 6}
 pairs: all
+reliability_threshold: 0.00005
 primary: {score: c_crit_max, threshold: 0.002}
 fallback: {score: cbec, threshold: 0.003}
 audit: {rate: 0.1, on_breach: defer, surge: 100}
@@ -58,7 +59,7 @@ audit: {rate: 0.1, on_breach: defer, surge: 100}
   expected_coverage: {value: 0.8, low: 0.75, high: 0.85}
   expected_critical_miss_rate: {value: 0.03, low: 0.01, high: 0.05}
   certificate: {kind: learn-then-test, bounds: critical-miss-rate, target: 0.05, confidence: 0.9, statement: At most 5% are missed.}`+
-		reference([]string{"suspect"}, 500, 0.0001)))
+		reference([]string{"suspect", "pathologic"}, 500, 0.0001)))
 	d.page.options.Promises = func() []*ckdv1.PromiseFigures { return []*ckdv1.PromiseFigures{promiseOf(d.models["m"].policy)} }
 	w := d.watch(t, "m")
 	w.Add(fullpass.SameRetain)
@@ -163,7 +164,7 @@ func TestEmpty(t *testing.T) {
 	}
 	d = newDaemon(t, Options{Inputs: NewInputs(1)}, 0, manyClasses("m", 3, 1))
 	got := d.get(t, "/triage/state").Body.String()
-	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+5 { // in spans: share, expected misses, early stopping, quantiles; then drift, prevalence, early stopping, promises, certificate
+	if strings.Count(got, "null") != len(spanMinutes)*(1+1+1+3)+6 { // in spans: share, expected misses, early stopping, quantiles; then fallback, drift, prevalence, early stopping, promises, certificate
 		t.Errorf("%s", got)
 	}
 }

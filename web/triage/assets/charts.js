@@ -31,8 +31,8 @@ for (const query of ["(prefers-color-scheme: dark)", "print"]) {
   });
 }
 
-// draw shows columns of numbers over time in an element, and describes them in words. The kind of a
-// chart cannot change after its first draw.
+// draw shows columns of numbers over time in an element, and describes them in words. Of the kind of a
+// chart only the height can change after its first draw.
 export function draw(element, kind, columns, alternative) {
   element.setAttribute("aria-label", alternative);
   if (!uPlot || columns[0].length === 0) {
@@ -47,6 +47,10 @@ export function draw(element, kind, columns, alternative) {
     charts.set(element, chart);
     resized.observe(element);
     return;
+  }
+  if (chart.height !== kind.height) {
+    chart.height = kind.height;
+    chart.plot.setSize({ width: chart.plot.width, height: kind.height });
   }
   chart.plot.setData(columns);
 }
@@ -92,9 +96,10 @@ const stepped = (u, i, from, to) => uPlot.paths.stepped({ align: 1 })(u, i, from
 const colour = (name) => () => colours[name];
 
 // lines returns a kind of chart: series on a scale from 0.
-// All of it is shown if it is whole, else the last 15 minutes. Marks are moments with a text.
-export function lines(height, series, { format, bands = [], readout, top = 0, whole = false, marks }) {
-  return { height, series, bands, format, readout, whole, marks, y: { range: (u, low, high) => [0, Math.max(high, top, 1e-9) * 1.1] } };
+// All of it is shown if it is whole, else the last 15 minutes. Marks are moments with a text. What is over the cap
+// is cut off.
+export function lines(height, series, { format, bands = [], readout, top = 0, cap = () => Infinity, whole = false, marks }) {
+  return { height, series, bands, format, readout, whole, marks, y: { range: (u, low, high) => [0, Math.max(Math.min(high, cap()), top, 1e-9) * 1.1] } };
 }
 
 // logarithmic returns a kind of chart: series on a logarithmic scale from low to high.

@@ -1,11 +1,12 @@
 // Collects what needs attention: all that somebody should act on, in one place: what is wrong, what to do,
 // and where the page or the runbook says more.
 import { h, part, show, visible } from "./dom.js";
-import { count, docs, known, lasting, of, share, term, when, words } from "./format.js";
+import { count, docs, interval, known, lasting, of, share, term, when, words } from "./format.js";
 import { headline, mainPromise, stratumOf, verdictOf } from "./promise.js";
 import { judge } from "./traffic.js";
 
 const DAY = 86400;
+const MEASURED = ["holding", "in_doubt", "violated"]; // verdicts by outcomes, which say more than a certificate
 
 // notices returns what to say about a state, given the requested model, alarms first. The key of
 // each notice stays while its numbers change. What the promise says of itself is not repeated in the list.
@@ -67,10 +68,14 @@ export function notices(state, span, asked) {
   if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were refused with an error, and not cleared.`, "Look at the reasons.", "ckdinputsrejected");
   const fallback = of(span.fallback, span.inputs);
   if (!policy.observes && term(policy.gate, "GATE") !== "always" && fallback > 0.5) {
-    say("fallback", "warn", "traffic", `The fallback score decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them.`, "Ask the owner of the policy whether that is meant.", "ckdfallbackshareup");
+    const text = `The fallback score decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them.`;
+    const calibrated = model.calibrated_fallback;
+    if (!model.changed && calibrated?.low > 0.5 && fallback <= calibrated.high) say("fallback", "note", "traffic", `${text} The policy was calibrated so: ${calibrated.high < 1 ? interval(calibrated) : `at least ${share(calibrated.low)}`}.`);
+    else say("fallback", "warn", "traffic", text, "Ask the owner of the policy whether that is meant.", "ckdfallbackshareup");
   }
-  if (!policy.observes && !model.certificate && !model.changed) {
-    say("uncertified", "note", "policy", "Nothing is certified: no test stands behind the thresholds, so nobody can say how many critical inputs go unseen.", "Have ckd calibrate certify a target.");
+  if (!policy.observes && !model.certificate && !model.changed && !MEASURED.includes(verdict)) {
+    const expected = policy.calibration?.expected_critical_miss_rate;
+    say("uncertified", "note", "policy", `No certificate: ${expected ? `by its calibration the policy misses ${share(expected.value)} (${interval(expected)}) of all critical inputs, which is expected, not guaranteed.` : "how many critical inputs the policy misses is not guaranteed."}`, "If you need a guarantee, have ckd calibrate certify one.");
   }
   return all.sort(alarmsFirst);
 }
@@ -82,13 +87,15 @@ const alarmsFirst = (a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level);
 
 const PARTS = { policy: "Policy", traffic: "Deferred", review: "To review", settling: "Early stopping", drift: "Drift" };
 
-// renderNotices shows the notices, and puts the promise before them if it is what matters most.
-export function renderNotices(all, quiet) {
+// renderNotices shows the notices, and puts the promise before them if it is what matters most: it is in
+// alarm, or it holds and nothing but notes is left to say.
+export function renderNotices(all, quiet, model) {
   const [attention, promise] = ["attention", "promise"].map((id) => document.getElementById(id));
   const [own] = all.filter((n) => n.own);
   const listed = all.filter((n) => !n.own);
   const leads = own && (listed.length === 0 || (ORDER.indexOf(own.level) <= ORDER.indexOf(listed[0].level) && listed[0].key !== "degenerate"));
-  const first = leads ? promise : attention;
+  const calm = listed[0]?.level === "note" && Boolean(model && mainPromise(model));
+  const first = leads || calm ? promise : attention;
   if (first.parentElement.firstElementChild !== first) first.parentElement.prepend(first);
   attention.dataset.level = listed[0]?.level ?? "none"; // the first is the most urgent
   attention.hidden = listed.length === 0 && Boolean(own);

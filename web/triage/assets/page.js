@@ -112,7 +112,7 @@ function render() {
   const all = notices(state, now, chosen.model);
   alarmed = all.some((n) => n.level === "alarm");
   renderTitle();
-  renderNotices(all, now?.inputs > 0 ? "Nothing needs attention." : "Nothing needs attention, but no inputs came either.");
+  renderNotices(all, now?.inputs > 0 ? "Nothing needs attention." : "Nothing needs attention, but no inputs came either.", model);
   announce(all);
   if (!model) return;
   renderPromise(model);

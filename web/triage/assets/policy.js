@@ -20,7 +20,7 @@ export function renderPolicy(model) {
       policy.risk_prevalence === undefined ? null : ["Risk", [`for traffic of which ${share(policy.risk_prevalence)} is critical`, suggestion(policy.risk_prevalence, model.suggested_prevalence)]],
       ["Passes", policy.kind === "KIND_DIRICHLET" ? "concentrations of a Dirichlet" : passes > 0 ? `${passes} expected, ${fewest} at least` : `${fewest} at least`],
       ["Pairs", pairsOf(model)],
-      ["Hash", h("code", { class: "hash" }, policy.policy.hash)],
+      ["Hash", h("code", { title: policy.policy.hash }, policy.policy.hash.slice(0, 12))],
     ),
     model.warnings?.length ? h("details", null, h("summary", null, `Warnings (${model.warnings.length})`), h("ul", { class: "warnings" }, model.warnings.map((w) => h("li", null, w)))) : null,
   );
@@ -75,7 +75,7 @@ function renderCalibration({ policy: { calibration }, changed, certificate, inpu
   show(
     part("calibration"),
     changed ? h("div", { class: "notice alarm" }, h("span", { class: "sign", "aria-hidden": "true" }, "■"), h("div", null, h("p", null, h("b", null, "The policy was changed since it was calibrated. "), "Nothing of the following holds."))) : null,
-    certificate ? h("blockquote", { class: changed ? "void" : null, cite: null }, certificate) : h("p", { class: "quiet" }, "No certificate."),
+    certificate ? h("blockquote", { class: changed ? "void" : null, cite: null }, certificate) : h("p", { class: "quiet" }, "No certificate: what follows is expected, not guaranteed."),
     pairs(
       calibration.objective ? ["Objective", calibration.objective] : null,
       ["Coverage", expected(calibration.expected_coverage)],
@@ -87,10 +87,10 @@ function renderCalibration({ policy: { calibration }, changed, certificate, inpu
   );
 }
 
-// rule returns a score with its threshold.
+// rule returns what a score measures with its threshold, and the name of the score.
 function rule({ score, threshold }) {
   const name = term(score, "SCORE");
-  return [h("b", null, name), " ", threshold === undefined ? h("span", { class: "quiet" }, "no threshold") : ["> ", data(value(threshold), threshold)], SCORES[name] ? h("small", null, SCORES[name]) : null];
+  return [SCORES[name] ?? name, threshold === undefined ? h("span", { class: "quiet" }, ", no threshold") : [" over ", h("b", null, data(value(threshold), threshold))], SCORES[name] ? h("small", null, h("code", null, name)) : null];
 }
 
 const pairs = (...rows) => h("dl", { class: "pairs" }, rows.filter(Boolean).map(([name, said]) => h("div", null, h("dt", null, name), h("dd", null, said))));

@@ -95,6 +95,7 @@ export function renderPromise(model) {
   const p = mainPromise(model);
   section.dataset.tone = (p && TONES[verdictOf(p)]) ?? "";
   for (const where of ["promise-charts", "promise-all"]) document.getElementById(where).hidden = !p;
+  placeEvidence(p);
   if (!p) {
     section.querySelectorAll("[data-chart]").forEach(drop);
     show(part("promise-verdict"), off ? null : h("p", { class: "empty" }, "No outcome of this policy is known yet: nobody can say how many critical inputs it misses."));
@@ -105,6 +106,15 @@ export function renderPromise(model) {
   renderFigures(p, model.promises.length);
   renderDue(p);
   renderYield(p);
+}
+
+// placeEvidence puts the curve of the evidence beside that of the share missed where the promise is in doubt
+// or violated, else among the details.
+function placeEvidence(p) {
+  const evidence = document.getElementById("promise-evidence");
+  const open = p && ["violated", "in_doubt"].includes(verdictOf(p));
+  const [where, before] = open ? [document.getElementById("promise-charts"), null] : [document.getElementById("promise-all"), part("promise-notes")];
+  if (evidence.parentElement !== where) where.insertBefore(evidence, before);
 }
 
 function renderVerdict(p, model) {
@@ -140,7 +150,7 @@ function figuresLine(p) {
   if (known.length === 0) return ["No critical input was read yet", line, "."];
   return known.map((f, i) => [
     i ? " " : "On average ",
-    h("b", null, data(share(f.average.value), f.average.value)), " of ", inputsOf(f), i ? "" : ` ${known.length > 1 || f.line === undefined ? "are " : ""}missed (${counted(f.misses, f.critical)})`, f.line === undefined ? null : [", line ", lineOf(f)], ".",
+    h("b", null, data(share(f.average.value), f.average.value)), ` (95%: ${interval(f.average)}) of `, inputsOf(f), i ? "" : ` ${known.length > 1 || f.line === undefined ? "are " : ""}missed (${counted(f.misses, f.critical)})`, f.line === undefined ? null : [", line ", lineOf(f)], ".",
   ]);
 }
 
@@ -225,11 +235,12 @@ function renderYield(p) {
 }
 
 let marks = []; // moments on the curves
+let shareCap = Infinity; // the largest share drawn: intervals of the first outcomes would flatten the rest
 const curve = { whole: true, marks: () => marks };
 const shareCurve = lines(
   150,
   [series("quiet", { width: 2 }), series("fill", { width: 1 }), series("fill", { width: 1 }), series("ink", { dash: [4, 3] }), series("alarm", { width: 3 }), series("alarmfill", { width: 0 }), series("alarmfill", { width: 0 })],
-  { ...curve, format: (v) => `${plain(100 * v)}%`, bands: [[3, 2, "fill"], [7, 6, "alarmfill"]] },
+  { ...curve, cap: () => shareCap, format: (v) => `${plain(100 * v)}%`, bands: [[3, 2, "fill"], [7, 6, "alarmfill"]] },
 );
 const evidenceCurve = lines(110, [series("line2", { width: 2 }), series("ink", { dash: [4, 3] })], { ...curve, format: (v) => `${plain(v)}%`, top: 100 });
 
@@ -248,12 +259,14 @@ function renderCurves(p) {
   const at = points.map((x) => x.start / 1000);
   marks = [alarm.since ? { at: alarm.since, text: `began to rise ${when(alarm.since)}`, tone: "warn" } : null, alarm.raised_at ? { at: alarm.raised_at, text: `alarm ${when(alarm.raised_at)}`, tone: "alarm" } : null].filter(Boolean);
   const last = points.at(-1);
+  const shown = [column("value"), column("line"), since("high"), [last?.high]].flat().filter(Number.isFinite);
+  shareCap = shown.length ? 1.3 * Math.max(...shown) : Infinity;
   const moments = marks.length ? `; ${marks.map((m) => m.text).join(", ")}` : "";
   show(part("promise-curve"), h("b", null, lead ? ["Missed of ", inputsOf(lead)] : "Missed"));
   document.getElementById("since-key").hidden = onset === Infinity;
   draw(
     chart,
-    shareCurve,
+    marks.length ? shareCurve : { ...shareCurve, height: 110 },
     [at, column("value"), column("low"), column("high"), column("line"), since("value"), since("low"), since("high")],
     last ? `Share missed: the last average ${share(last.value)}, from ${share(last.low)} to ${share(last.high)}, line ${share(last.line)}${onset < Infinity ? `, since it began to rise ${share(alarm.since_rate.share.value)}` : ""}${moments}` : "No outcome is due yet",
   );
