@@ -127,9 +127,9 @@ func TestCalibrateSheet(t *testing.T) {
 			if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			print := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+folder,
+			printing := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+folder,
 				"--no-pdf-header-footer", "--print-to-pdf="+pdf, "file://"+file)
-			if said, err := print.CombinedOutput(); err != nil {
+			if said, err := printing.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, said)
 			}
 			printed, err := os.ReadFile(pdf)

@@ -130,9 +130,9 @@ func TestStatement(t *testing.T) {
 		},
 		"missing": {
 			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {
-				f.Verdict, p.Why = promise.Holding, []string{"9 of 90 outcomes of stratum called_safe are overdue, at most 5% may be"}
+				f.Verdict, p.Why = promise.Holding, []string{"9 of 90 outcomes of inputs called safe are overdue, at most 5% may be"}
 			}),
-			"Whether the promise holds is not known: 9 of 90 outcomes of stratum called_safe are overdue, at most 5% may be." + average + "; the line is 10%, certified.",
+			"Whether the promise holds is not known: 9 of 90 outcomes of inputs called safe are overdue, at most 5% may be." + average + "; the line is 10%, certified.",
 		},
 		"expected of a new policy": {
 			said(promise.TooFew, func(p *promise.Promise, f *promise.Figure) {

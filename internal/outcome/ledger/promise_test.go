@@ -198,7 +198,7 @@ func TestHolding(t *testing.T) {
 	t.Run("too many overdue", func(t *testing.T) {
 		b.issue(0, receipt.CalledSafe, 10_001, 212, 212/.02)
 		s := b.state()
-		if s.Verdict != promise.TooFew || !strings.Contains(fmt.Sprint(s.Why), "12 of 212 outcomes of stratum called_safe are overdue") {
+		if s.Verdict != promise.TooFew || !strings.Contains(fmt.Sprint(s.Why), "12 of 212 outcomes of inputs called safe are overdue") {
 			t.Errorf("%v: %q", s.Verdict, s.Why)
 		}
 		// 12 overdue audits stand for 600 inputs: all missed, or none.
@@ -611,7 +611,7 @@ func TestUntold(t *testing.T) {
 			b.issue(day, receipt.CalledSafe, 500, 10, 10/.02)
 			if day == 1 {
 				b.mature(1)
-				if s := b.state(); s.Verdict == promise.Holding || !strings.Contains(fmt.Sprint(s.Why), "5 of 15 outcomes due of stratum called_safe") {
+				if s := b.state(); s.Verdict == promise.Holding || !strings.Contains(fmt.Sprint(s.Why), "5 of 15 outcomes due of inputs called safe") {
 					t.Errorf("while it weighs: %v, %q", s.Verdict, s.Why)
 				}
 			}

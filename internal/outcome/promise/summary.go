@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -485,8 +486,8 @@ func (b *summariser) missing(s *Promise, settled *pooled) (why []string) {
 			why = append(why, b.untold(k, settled.tally.Missing))
 		}
 		if k.Late.Value > mostMissing || k.Lately.Value > mostMissing {
-			why = append(why, fmt.Sprintf("%d of %d outcomes of stratum %s are overdue, at most %v%% may be", k.Overdue, k.Due,
-				k.Stratum, mostMissing*100))
+			why = append(why, fmt.Sprintf("%d of %d outcomes of %s are overdue, at most %v%% may be", k.Overdue, k.Due,
+				inputsOf(k.Stratum), mostMissing*100))
 			if k.Free {
 				why = append(why, "inputs called critical count without a review only where 95% of their outcomes arrive: send them "+
 					"whatever they say, or audit them (predicted-critical: audited)")
@@ -503,10 +504,18 @@ func (b *summariser) missing(s *Promise, settled *pooled) (why []string) {
 	return why
 }
 
+// inputsOf names the inputs of a stratum.
+func inputsOf(s receipt.Stratum) string {
+	if s == receipt.Deferred {
+		return "deferred inputs"
+	}
+	return "inputs " + strings.ReplaceAll(s.String(), "_", " ")
+}
+
 // untold says that too many decisions of a stratum were not told of.
 func (b *summariser) untold(k *Stratum, missing uint64) string {
-	why := fmt.Sprintf("%d of %d outcomes due of stratum %s are of decisions that no daemon has told of, at most %v%% may be",
-		k.Untold, k.Due, k.Stratum, mostMissing*100)
+	why := fmt.Sprintf("%d of %d outcomes due of %s are of decisions that no daemon has told of, at most %v%% may be",
+		k.Untold, k.Due, inputsOf(k.Stratum), mostMissing*100)
 	if missing > 0 {
 		why += fmt.Sprintf("; at least %d more receipts were issued beside them", missing)
 	}

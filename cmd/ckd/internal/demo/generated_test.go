@@ -110,7 +110,6 @@ func tune(t *testing.T, r *recordings.Recording, tuning []int) *policy.Policy {
 		low, high := binomial.Interval(events, total, 0.95)
 		return &policy.Interval{Value: float64(events) / float64(total), Low: low, High: high}
 	}
-	const line = 0.08
 	described := *p
 	described.Calibration = &policy.Calibration{
 		Software: "ckd demo", PolicyHash: p.Hash, Posterior: "mc-dropout",
