@@ -64,7 +64,7 @@ func TestPageDemo(t *testing.T) {
 	b := open(t, d.Admin+"/?span=1")
 	b.until(`document.querySelector("#promise-state")?.dataset.verdict === "holding" && Number(document.querySelector("#inputs")?.value) > 0 &&
 		document.querySelectorAll('[data-part="recent"] tbody tr').length === 10`, "the promise holds, and inputs are deferred")
-	b.window(1400, 1070, false)
+	b.window(1400, 780, false)
 	b.fits("demo", false)
 	b.picture("looks-demo.png")
 	b.clean(d)
