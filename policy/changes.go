@@ -90,7 +90,7 @@ func (p *Policy) verdict() string {
 	if p.Observes() {
 		return "observes, and defers no input"
 	}
-	return "defers an input when " + p.when()
+	return "defers an input when " + p.Condition()
 }
 
 // aspect is what one sentence says of a policy, by some of its fields.

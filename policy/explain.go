@@ -11,7 +11,7 @@ func (p *Policy) Summary() string {
 	if p.Observes() {
 		return fmt.Sprintf("Policy %s observes: every input is answered, none is deferred.", p.Name)
 	}
-	return fmt.Sprintf("Policy %s: defer when %s. %s", p.Name, p.when(), p.expectation())
+	return fmt.Sprintf("Policy %s: defer when %s. %s", p.Name, p.Condition(), p.expectation())
 }
 
 // Explain returns what the summary rests on and what else the policy means, a point each, those that
@@ -37,8 +37,8 @@ func (p *Policy) Explain() []string {
 	return points
 }
 
-// when says which inputs are deferred, as a clause.
-func (p *Policy) when() string {
+// Condition says which inputs the thresholds defer, as a clause: "the risk is above 5.7%".
+func (p *Policy) Condition() string {
 	limit := func(r Rule) string { return r.Score.Above(r.Threshold) }
 	switch p.Gate {
 	case Never:

@@ -21,7 +21,7 @@ var scoreWords = map[Score]struct{ sentence, table, unit string }{
 	CCritSum:           {"sum of C_k over the critical classes", "sum of critical C_k", "nats"},
 	CCritMax:           {"largest C_k of a critical class", "largest critical C_k", "nats"},
 	CBEC:               {"confusion between safe and critical classes", "safe-critical confusion", "nats"},
-	PCritical:          {"probability of the critical classes together", "probability of critical", "%"},
+	PCritical:          {"probability of the critical classes", "probability of critical", "%"},
 	RiskScore:          {"risk", "risk", "%"},
 }
 
@@ -68,6 +68,14 @@ func (s Score) Value(v float64) string {
 	default:
 		return strconv.FormatFloat(v, 'g', 3, 64) + " " + unit
 	}
+}
+
+// Words says which inputs the scope lets go to people.
+func (s Scope) Words() string {
+	if s == PredictedSafe {
+		return "only inputs called safe"
+	}
+	return "any input"
 }
 
 // percent returns a share in percent: with one decimal, or two digits of what it is away from 0 or from 100%
