@@ -67,12 +67,12 @@ func TestNotes(t *testing.T) {
 					table.Scores[3][i] = 0.25 * (1 + 1e-12*float64(i%7))
 				}
 			},
-			want: []string{"eu_var is the same for all inputs"},
+			want: []string{"variance of all classes together is the same for all inputs"},
 		},
 		{
 			name: "no safe class", base: []string{`safe: []`},
 			change: func(table *eval.Table, _ []int) { table.Scores[9] = nil },
-			want:   []string{"cbec is not defined without the sets that it needs"},
+			want:   []string{"confusion between safe and critical classes is not defined without the sets that it needs"},
 		},
 		{
 			name: "two passes", made: func(m *made) { m.passes = 2 },
@@ -97,7 +97,7 @@ func TestNotes(t *testing.T) {
 		},
 		{
 			name: "identical passes that are deferred", made: func(m *made) { m.identical = 0.5 },
-			want: []string{"hardly differ: the policy defers them", "coverage 0.7 cannot be had: ", "are deferred whatever their score"},
+			want: []string{"hardly differ: the policy defers them", "coverage of 70% cannot be had: ", "are deferred whatever their score"},
 		},
 		{
 			name: "a scope that retains too many", made: func(m *made) { m.share = 1 }, scope: policy.PredictedSafe,
@@ -106,7 +106,7 @@ func TestNotes(t *testing.T) {
 					table.Predicted[i] = 1
 				}
 			},
-			want: []string{"coverage 0.7 cannot be had: 9", "of the inputs are retained whatever their score"},
+			want: []string{"coverage of 70% cannot be had: 9", "of the inputs are retained whatever their score"},
 		},
 		{
 			name: "one score for most inputs",
@@ -119,7 +119,7 @@ func TestNotes(t *testing.T) {
 					}
 				}
 			},
-			want: []string{"coverage 0.7 cannot be had: the policy retains 8"},
+			want: []string{"coverage of 70% cannot be had: the policy retains 8"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestComparison(t *testing.T) {
 					}
 				}
 			}
-			if none := found.Comparison[0]; none.Rule != noDeferral || none.Deferred != 0 {
+			if none := found.Comparison[0]; none.Rule != noReview || none.Deferred != 0 {
 				t.Errorf("%s: the first row is %+v", objective, none)
 			}
 			first := found.Comparison[1]

@@ -94,11 +94,11 @@ func (r candidate) String() string {
 func (r candidate) inWords() string {
 	switch {
 	case r.guarded:
-		return fmt.Sprintf("%s with a guard on %s", nameOfScore(r.primary), policy.MI)
+		return fmt.Sprintf("the %s with a guard on %s", nameOfScore(r.primary).Words(), policy.MI.Words())
 	case r.gate == policy.Never:
-		return fmt.Sprintf("the score %s alone", nameOfScore(r.primary))
+		return fmt.Sprintf("the %s alone", nameOfScore(r.primary).Words())
 	}
-	return fmt.Sprintf("gate %s with primary score %s and fallback score %s", r.gate, r.primary, r.fallback)
+	return "the paper's rule"
 }
 
 // fewestOfSide is the smallest number of inputs on a side of a gate that can place a threshold of
@@ -116,12 +116,12 @@ func candidatesFor(s *sample, p part, scope policy.Scope, reliability float64) (
 	var usable [numScores]bool
 	for score := range decomp.Score(numScores) {
 		values := s.values(score)
-		switch name := nameOfScore(score); {
+		switch name := nameOfScore(score).Words(); {
 		case values == nil && score == riskScore: // run.choose says why
 		case values == nil:
-			leaveOut("%s is not defined without the sets that it needs", name)
+			leaveOut("the %s is not defined without the sets that it needs", name)
 		case s.constant(p, values):
-			leaveOut("%s is the same for all inputs%s, no threshold can tell them apart", name, among)
+			leaveOut("the %s is the same for all inputs%s, no threshold can tell them apart", name, among)
 		default:
 			rule := single(score)
 			rule.guarded = rule.blind() && s.hasGuard()

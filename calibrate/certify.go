@@ -44,8 +44,8 @@ func (r *run) newLimitTest() *limitTest {
 // certified returns the last point that passes; nil if nothing certifies, which the report then says.
 func (l *limitTest) certified() (*choice, error) {
 	l.total = 2
-	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose, each rule at the largest coverage that it promised "+
-		"on the others, the calibrated one where it is certified; guaranteed is only what a certificate says", l.certifies.n)
+	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose the rule; each rule stands at the largest coverage that it promised "+
+		"on the others, this policy where it is certified", l.certifies.n)
 	l.compareNone(l.certifies)
 	var ranked []*ranking
 	for _, scope := range bothScopes(l.Scope) {
@@ -258,11 +258,11 @@ func (l *limitTest) refuse(all tested) {
 	}
 	f := shareOf(float64(worst.Misses), float64(worst.Cases))
 	refusal := &Refusal{Cases: worst.Cases, Misses: worst.Misses, PValue: worst.pValue, SmallestCases: worst.enough(l.alpha)}
-	figure := figureWords[worst.figure]
+	figure := worst.figure.Words()
 	interval := worst.Interval()
-	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%.3g, 95%% interval %.3g to %.3g), which a %s of %v would "+
-		"bring about with chance %.3g, and at most %.3g is allowed", worst.Misses, worst.Cases, worst.population(), f, interval[0], interval[1], figure, worst.target,
-		worst.pValue, l.alpha)
+	refusal.Reason = fmt.Sprintf("where the rule should be safest it misses %d of %d %s (%s, 95%%: %.1f to %.1f); with a true %s of %s the chance of so few "+
+		"is %s, expected at most %s", worst.Misses, worst.Cases, worst.population(), percent(f), 100*interval[0], 100*interval[1], figure, percent(worst.target),
+		percent(worst.pValue), percent(l.alpha))
 	switch {
 	case worst.Cases == 0:
 		verb := "are among those that certify"
@@ -271,7 +271,7 @@ func (l *limitTest) refuse(all tested) {
 		}
 		refusal.Reason = fmt.Sprintf("no %s %s; without a miss, %d %s could certify", worst.inputs(), verb, refusal.SmallestCases, worst.population())
 	case f >= worst.target:
-		refusal.Reason += fmt.Sprintf("; a share of %.3g cannot be certified as at most %v by any number of inputs", f, worst.target)
+		refusal.Reason += fmt.Sprintf("; no number of inputs certifies a share of %s as at most %s", percent(f), percent(worst.target))
 	case refusal.SmallestCases == 0:
 		refusal.Reason += fmt.Sprintf("; at that share more than %d %s would be needed", mostCases, worst.population())
 	default:
@@ -300,7 +300,7 @@ func (l *limitTest) wouldCertify(ranked []*ranking) {
 			if got.Retained == 0 || all.fails(l.alpha) != nil {
 				continue
 			}
-			*would = append(*would, fmt.Sprintf("coverage %.2g in scope %s, by %s: it misses %d of %d %s", got.Coverage(), own.scope,
+			*would = append(*would, fmt.Sprintf("%s retained, of %s, by %s: it misses %d of %d %s", percent(got.Coverage()), own.scope.Words(),
 				own.chosen.inWords(), all[0].Misses, all[0].Cases, all[0].population()))
 			break
 		}

@@ -165,7 +165,7 @@ func TestFirstFailureStops(t *testing.T) {
 		smallest     int     // cases that could certify
 		reason       string
 	}{
-		{"at the start", [4]int{100, 100}, [4]int{15}, [3]bool{false, true, true}, -1, 115, 15, 0, "cannot be certified as at most 0.1"},
+		{"at the start", [4]int{100, 100}, [4]int{15}, [3]bool{false, true, true}, -1, 115, 15, 0, "no number of inputs certifies"},
 		{"after one that passes", [4]int{100, 0, 100}, [4]int{2, 12}, [3]bool{true, false, true}, 0, 102, 2, 0, ""},
 		{"nowhere", [4]int{200}, [4]int{2, 2, 2}, [3]bool{true, true, true}, 2, 206, 6, 0, ""},
 		// log(0.1)/log(0.9) is 21.9.

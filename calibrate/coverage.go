@@ -125,12 +125,12 @@ func (r *run) noteCoverage(c *choice) {
 	got, asked := own.Coverage(), r.Objective.Coverage
 	switch least, most := c.path(c.part, c.scope, c.rule).reach(); {
 	case asked < least:
-		r.report.note("coverage %v cannot be had: %.3g%% of the inputs are retained whatever their score", asked, 100*least)
+		r.report.note("a coverage of %s cannot be had: %.3g%% of the inputs are retained whatever their score", percent(asked), 100*least)
 	case asked > most:
-		r.report.note("coverage %v cannot be had: %.3g%% of the inputs are deferred whatever their score", asked, 100*(1-most))
+		r.report.note("a coverage of %s cannot be had: %.3g%% of the inputs are deferred whatever their score", percent(asked), 100*(1-most))
 	case math.Abs(got-asked) > off+1/float64(r.n):
-		r.report.note("coverage %v cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
-			"one score or are decided by something else; expect that rather than the figure of the folds", asked, 100*got)
+		r.report.note("a coverage of %s cannot be had: the policy retains %.3g%% of the inputs that it was calibrated on, because many share "+
+			"one score or are decided by something else; expect that rather than the figure of the folds", percent(asked), 100*got)
 	}
 }
 
@@ -138,8 +138,8 @@ func (r *run) noteCoverage(c *choice) {
 func (r *run) noteReviews(own eval.Selective) {
 	called, budget := count(r.predictedCritical), r.Objective.Reviews
 	safe := own.Inputs - own.Retained - (called - own.Called)
-	r.report.note("of %v reviews per 1,000 inputs in all, %.1f are of critical calls, deferred or kept; the policy has %.1f left for inputs "+
-		"called safe, and defers %.1f of these", perMille(budget), per1000(called, r.report.Inputs),
+	r.report.note("of %v reviews per 1,000 inputs in all, %.0f are of critical calls, deferred or kept; the policy has %.0f left for inputs "+
+		"called safe, and defers %.0f of these", perMille(budget), per1000(called, r.report.Inputs),
 		1000*budget-per1000(called, r.report.Inputs), per1000(safe, r.report.Inputs))
 }
 
@@ -147,7 +147,7 @@ func (r *run) noteReviews(own eval.Selective) {
 func (r *run) explainCoverage(c *choice) {
 	first := "the best of the paper's scores"
 	if r.keepsCalls(r.Scope) {
-		first = string(policy.PCritical)
+		first = "the " + policy.PCritical.Words()
 	}
 	r.report.why("Of %d rules, %s is chosen for missing few critical inputs around %s on all %d inputs. The simplest rule, %s, is kept unless "+
 		"another misses fewer by more than one standard error.", len(c.candidates), c.rule.inWords(), r.Objective.budget(), r.report.Inputs, first)

@@ -338,13 +338,13 @@ func (c *stopping) learn(ctx context.Context, r eval.Recording) error {
 		among = ", in groups like these,"
 	}
 	if len(certifies) < least {
-		return refuse(fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show that at most %v are decided otherwise with "+
-			"confidence %v: about %d in the whole recording", len(certifies), least, among, s.Epsilon, s.Confidence, 2*least))
+		return refuse(fmt.Sprintf("%d inputs are left to certify on, and at least %d%s are needed to show with %s confidence that at most %s are "+
+			"decided otherwise: about %d in the whole recording", len(certifies), least, among, percent(s.Confidence), percent(s.Epsilon), 2*least))
 	}
 	if deferred := d.Deferred(certifies); deferred < leastDeferred {
-		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d%s are needed to show that "+
-			"at most %v of them are retained instead with confidence %v: about %s in the whole recording, or a larger --max-released",
-			deferred, len(certifies), leastDeferred, among, s.Released, s.Confidence, wholeRecording(leastDeferred, deferred, len(certifies))))
+		return refuse(fmt.Sprintf("%d of the %d inputs left to certify on are deferred by all passes, and at least %d%s are needed to show with "+
+			"%s confidence that at most %s of them are retained instead: about %s in the whole recording, or a larger --max-released",
+			deferred, len(certifies), leastDeferred, among, percent(s.Confidence), percent(s.Released), wholeRecording(leastDeferred, deferred, len(certifies))))
 	}
 	sequence, err := learn.Learn(ctx, d, learns, orders(recording.Passes, len(learns)), c.Seed)
 	if few := (*learn.RefusedError)(nil); errors.As(err, &few) {
@@ -444,9 +444,9 @@ func (s *EarlyStop) fill(rule *earlystop.Rule, got *learn.Certificate, labelled 
 	if n.Grouped() {
 		drawn = fmt.Sprintf("groups of at most %d inputs", n.Most)
 	}
-	r.Statement = fmt.Sprintf("With confidence %v, at most %v of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
-		"those of the recording were; %d of %d were. With the same confidence, at most %v of the inputs that all passes defer are retained "+
-		"instead; %d of %d were.", s.Confidence, s.Epsilon, s.Passes, drawn, n.Misses, n.Cases, s.Released, released.Misses, released.Cases)
+	r.Statement = fmt.Sprintf("With %s confidence, at most %s of the inputs are decided otherwise than by all %d passes, for %s drawn as "+
+		"those of the recording were; %d of %d were. With the same confidence, at most %s of the inputs that all passes defer are retained "+
+		"instead; %d of %d were.", percent(s.Confidence), percent(s.Epsilon), s.Passes, drawn, n.Misses, n.Cases, percent(s.Released), released.Misses, released.Cases)
 	if labelled {
 		critical := got.Tally(learn.CriticalReleased)
 		r.CriticalReleased = &BoundedShare{critical.Cases, critical.Misses, roundedUp(got.CriticalReleasedUpper)}

@@ -43,8 +43,8 @@ func (r *Report) judge(g eval.Gain, critical int, needless bool) {
 			g.Missed, critical)
 	default:
 		r.Unsupported = cannot + fmt.Sprintf("its rule misses %d of %d critical inputs instead of %d, by reviewing %d of %d inputs; "+
-			"as many reviews drawn at random would do as well with a chance of %.2g (expected at most %v).",
-			g.Missed, critical, g.Without, g.Deferred, g.Eligible, g.P, eval.GainLevel)
+			"as many reviews drawn at random would do as well with a chance of %s (expected at most %s).",
+			g.Missed, critical, g.Without, g.Deferred, g.Eligible, percent(g.P), percent(eval.GainLevel))
 	}
 }
 
@@ -56,7 +56,7 @@ func inPercent(c *Certificate) string {
 		if l.Class != "" {
 			of = " of " + l.Class
 		}
-		all = append(all, fmt.Sprintf("a %s%s of at most %.3g%%", figureWords[l.Bounds], of, 100*l.Target))
+		all = append(all, fmt.Sprintf("a %s%s of at most %s", l.Bounds.Words(), of, percent(l.Target)))
 	}
 	return strings.Join(all, " and ")
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/ckd-project/ckd/internal/binomial"
@@ -23,9 +24,6 @@ type limit struct {
 
 // allClasses stands for all critical classes.
 const allClasses = -1
-
-// figureWords name figures in sentences.
-var figureWords = map[policy.Figure]string{policy.CriticalFNR: "critical FNR", policy.CriticalMissRate: "critical miss rate"}
 
 // population says in words which inputs the limit is a share of.
 func (l limit) population() string {
@@ -198,12 +196,12 @@ func (all tested) boundsInWords(confidence float64) string {
 		if e.figure == policy.CriticalFNR {
 			verb = "are called safe"
 		}
-		bounds = append(bounds, fmt.Sprintf("at most %v of the %s %s (%d of %d were)", e.target, e.population(), verb, e.Misses, e.Cases))
+		bounds = append(bounds, fmt.Sprintf("at most %s of the %s %s (%d of %d were)", percent(e.target), e.population(), verb, e.Misses, e.Cases))
 	}
-	s := fmt.Sprintf("With confidence %v, ", confidence)
+	s := fmt.Sprintf("With %s confidence, ", percent(confidence))
 	if len(all) > 1 {
-		s = fmt.Sprintf("With confidence %v that all %d bounds hold (it is not split among them: each was tested at %v, and all had to pass), ",
-			confidence, len(all), confidence)
+		s = fmt.Sprintf("With %s confidence that all %d bounds hold (it is not split among them: each was tested at %[1]s, and all had to pass), ",
+			percent(confidence), len(all))
 	}
 	return s + strings.Join(bounds, ", and ")
 }
@@ -244,7 +242,7 @@ func (all tested) largerBounds(alpha float64) string {
 		if a >= 1 {
 			return ""
 		}
-		larger = append(larger, fmt.Sprintf("a %s of at most %v of %s, instead of %v", figureWords[e.figure], a, e.inputs(), e.target))
+		larger = append(larger, fmt.Sprintf("a %s of at most %s of %s, instead of %s", e.figure.Words(), percent(a), e.inputs(), percent(e.target)))
 	}
 	return strings.Join(larger, " and ")
 }
@@ -278,3 +276,6 @@ func smallestCases(f, a, alpha float64) int {
 	}
 	return 0
 }
+
+// percent returns a share in percent, with all that was asked for of it and four digits of any other.
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 4, 64) + "%" }

@@ -269,7 +269,7 @@ func TestBudgetOfReviews(t *testing.T) {
 		}
 		missed := map[policy.Scope]map[string]int{policy.AllInputs: {}, policy.PredictedSafe: {}}
 		for _, row := range found.Comparison {
-			if row.Rule != "no deferral" {
+			if row.Rule != "no review" {
 				missed[row.Scope][row.Rule] = row.Missed
 			}
 			if row.Reviews != row.Deferred+row.CriticalKept {

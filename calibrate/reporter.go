@@ -30,11 +30,11 @@ func (r *run) compare(rows ...Row) { r.report.Comparison = append(r.report.Compa
 // Rows of the comparison that are no candidates.
 const (
 	calibratedRule = "calibrated"
-	noDeferral     = "no deferral"
+	noReview       = "no review"
 )
 
-// compareNone adds the row of no deferral, on a part.
-func (r *run) compareNone(p part) { r.compare(r.row(noDeferral, policy.AllInputs, p, p.holds)) }
+// compareNone adds the row of no review, on a part.
+func (r *run) compareNone(p part) { r.compare(r.row(noReview, policy.AllInputs, p, p.holds)) }
 
 // choose reports what was chosen, after everything that it is compared with.
 func (r *run) choose(c *choice) {

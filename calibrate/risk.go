@@ -86,7 +86,7 @@ func (c *stopping) renewRiskCertificate(got *learn.Certificate) {
 		drawn = fmt.Sprintf("for groups drawn as those of the recording were, of at most %d critical inputs each (%d groups with critical inputs "+
 			"certified)", critical.Most, renewed.Groups)
 	}
-	renewed.Statement = fmt.Sprintf("With confidence %v, at most %v of the %s called safe with the rule in force that decides inputs early "+
-		"(%d of %d were), %s.", was.Confidence, was.Target, bounded, renewed.Misses, renewed.Cases, drawn)
+	renewed.Statement = fmt.Sprintf("With %s confidence, at most %s of the %s called safe with the rule in force that decides inputs early "+
+		"(%d of %d were), %s.", percent(was.Confidence), percent(was.Target), bounded, renewed.Misses, renewed.Cases, drawn)
 	in.Certificate, c.report.Certificate = &renewed, &Certificate{Certificate: renewed}
 }

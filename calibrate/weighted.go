@@ -236,8 +236,8 @@ func (t *outcomeTest) refuse(p *plannedTest, reason string) {
 		e = &all[0]
 	}
 	if reason == "" {
-		reason = fmt.Sprintf("with weights, %d of %d %s missed do not show a %s of at most %v (p %.3g, expected at most %.3g)", e.Misses, e.Cases, e.population(),
-			figureWords[e.figure], e.target, e.pValue, t.alpha)
+		reason = fmt.Sprintf("with weights, %d of %d %s missed do not show a %s of at most %s (p = %.3g, expected at most %.3g)", e.Misses, e.Cases, e.population(),
+			e.figure.Words(), percent(e.target), e.pValue, t.alpha)
 	}
 	t.report.Refusal = &Refusal{Reason: reason, Cases: e.Cases, Misses: e.Misses, PValue: e.pValue}
 }

@@ -121,10 +121,10 @@ func (e *evaluation) wobbles() (upTo float64) {
 func (e *evaluation) notesOnScores() {
 	spec := e.t.Spec
 	if len(spec.Critical) > 0 && len(spec.Safe) == 0 {
-		e.note("No safe classes were given: there is no cross-boundary confusion, and no rule of the paper.")
+		e.note("No safe classes were given: there is no confusion between safe and critical classes, and no rule of the paper.")
 	}
 	if len(spec.Critical) > 0 && len(spec.Safe) > 0 && e.t.K == 2 {
-		e.note("With two classes cross-boundary confusion is the geometric mean of both C_k: it does not know which of them is critical.")
+		e.note("With two classes the confusion between safe and critical classes is the geometric mean of both C_k: it does not know which of them is critical.")
 	}
 	var constant, tied []string
 	for s, column := range e.t.Scores {

@@ -61,7 +61,7 @@ func deciding(before, after *Policy) string {
 			effect = "fewer"
 		}
 		score := was[i].Score
-		a, b := score.threshold(from), score.threshold(to)
+		a, b := score.Value(from), score.Value(to)
 		if a == b { // the difference is in later digits
 			a, b = strconv.FormatFloat(from, 'g', -1, 64), strconv.FormatFloat(to, 'g', -1, 64)
 		}
@@ -90,7 +90,7 @@ func (p *Policy) verdict() string {
 	if p.Observes() {
 		return "observes, and defers no input"
 	}
-	return "defers an input when " + p.when()
+	return "defers an input when " + p.Condition()
 }
 
 // aspect is what one sentence says of a policy, by some of its fields.

@@ -11,7 +11,7 @@ func (p *Policy) Summary() string {
 	if p.Observes() {
 		return fmt.Sprintf("Policy %s observes: every input is answered, none is deferred.", p.Name)
 	}
-	return fmt.Sprintf("Policy %s: defer when %s. %s", p.Name, p.when(), p.expectation())
+	return fmt.Sprintf("Policy %s: defer when %s. %s", p.Name, p.Condition(), p.expectation())
 }
 
 // Explain returns what the summary rests on and what else the policy means, a point each, those that
@@ -37,11 +37,9 @@ func (p *Policy) Explain() []string {
 	return points
 }
 
-// when says which inputs are deferred, as a clause.
-func (p *Policy) when() string {
-	limit := func(r Rule) string {
-		return fmt.Sprintf("the %s is above %s", r.Score.Words(), r.Score.threshold(r.Threshold))
-	}
+// Condition says which inputs the thresholds defer, as a clause: "the risk is above 5.7%".
+func (p *Policy) Condition() string {
+	limit := func(r Rule) string { return r.Score.Above(r.Threshold) }
 	switch p.Gate {
 	case Never:
 		return limit(p.Primary)
@@ -112,8 +110,8 @@ func (p *Policy) explainGuard() string {
 	if p.Guard == nil || p.Observes() {
 		return ""
 	}
-	return fmt.Sprintf("Inputs whose %s is above %s are unlike those of the calibration: they are deferred, even if they are called "+
-		"critical. This finds some unfamiliar inputs, not all.", p.Guard.Score.Words(), p.Guard.Score.threshold(p.Guard.Threshold))
+	return fmt.Sprintf("Inputs are unlike those of the calibration where %s: they are deferred, even if they are called "+
+		"critical. This finds some unfamiliar inputs, not all.", p.Guard.Score.Above(p.Guard.Threshold))
 }
 
 func (p *Policy) explainRisk() string {
@@ -180,35 +178,6 @@ func (h Handling) explain() string {
 	return "are deferred"
 }
 
-// Words returns the score in words, as prose names it.
-func (s Score) Words() string {
-	return map[Score]string{
-		Entropy:   "predictive entropy",
-		MI:        "mutual information",
-		MaxProb:   "probability of all classes but the likeliest",
-		EUVar:     "variance of all classes together",
-		VarCrit:   "largest variance of a critical class",
-		EUVarCrit: "variance of the critical classes together",
-		OvAMI:     "mutual information of each critical class against the rest, summed,",
-		CCritSum:  "C_k of the critical classes together",
-		CCritMax:  "largest C_k of a critical class",
-		CBEC:      "confusion between safe and critical classes",
-		PCritical: "probability of the critical classes together",
-		RiskScore: "risk",
-	}[s]
-}
-
-// threshold returns a threshold of the score with its unit.
-func (s Score) threshold(v float64) string {
-	switch s {
-	case MaxProb, PCritical, RiskScore:
-		return percent(v)
-	case EUVar, VarCrit, EUVarCrit:
-		return strconv.FormatFloat(v, 'g', 3, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64) + " nats"
-}
-
 // maxListed bounds the characters of a list in a sentence.
 const maxListed = 160
 
@@ -236,16 +205,6 @@ func listed(names []string) string {
 		return names[0]
 	}
 	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
-
-// percent returns a share in percent: with one decimal, or two digits where that would show none.
-func percent(share float64) string { return hundredths(share) + "%" }
-
-func hundredths(share float64) string {
-	if share > 0 && share < 0.0005 {
-		return strconv.FormatFloat(100*share, 'g', 2, 64)
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0")
 }
 
 // count returns a number with commas between thousands.

@@ -147,7 +147,7 @@ func (p *Policy) explainEarlyStopping() []string {
 	when += fmt.Sprintf(". With confidence %s, at most %s of the inputs are then decided otherwise than by all passes", percent(c.Confidence),
 		percent(c.Disagreement))
 	if c.Inputs > 0 {
-		when += fmt.Sprintf(" (%d of %d were)", c.Disagreements, c.Inputs)
+		when += fmt.Sprintf(" (%s of %s were)", count(c.Disagreements), count(c.Inputs))
 	}
 	released := c.Released.explain("the inputs that all passes defer")
 	if c.CriticalReleased != nil {
@@ -172,7 +172,7 @@ func (r ReleasedShare) explain(inputs string) string {
 	}
 	s := fmt.Sprintf("at most %s of %s", percent(r.AtMost), inputs)
 	if r.Deferred > 0 {
-		s += fmt.Sprintf(" (%d of %d)", r.Released, r.Deferred)
+		s += fmt.Sprintf(" (%s of %s)", count(r.Released), count(r.Deferred))
 	}
 	return s
 }

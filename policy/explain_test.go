@@ -34,7 +34,7 @@ func TestSummary(t *testing.T) {
 			"not known: the policy was changed after",
 		}},
 		"never": {"models: [{name: m, classes: [a, b], gate: never, primary: {score: maxprob, threshold: 0.057}}]", []string{
-			"defer when the probability of all classes but the likeliest is above 5.7%. ",
+			"defer when the largest probability is below 94.3%. ",
 		}},
 		"always": {threeClassesText + "  kind: dirichlet\n  fallback: {threshold: 0.1}\n", []string{"defer when the confusion between safe and critical classes is above 0.1 nats."}},
 	} {

@@ -56,7 +56,7 @@ def test_calibrate_then_serve(recording, tmp_path):
     lines = str(calibrated).splitlines()
     assert len(lines) == 5 and "coverage 0.8" in lines[0] and " above 0.0" in lines[0] and lines[1].startswith("Coverage ")
     page = calibrated._repr_html_()
-    assert "no deferral" in page and "fetal-health" in page
+    assert "no review" in page and "fetal-health" in page
     with ckd.Daemon(calibrated.write(tmp_path / "policy.yaml")) as daemon, daemon.client() as client:
         results = client.decompose("fetal-health", passes)
     retained = np.mean([r.retained for r in results])

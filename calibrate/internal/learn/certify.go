@@ -129,8 +129,8 @@ func (q *Request) test(e Evidence, rules int) (*Certificate, error) {
 	}{{Disagreements, q.Epsilon, "inputs disagree"}, {Released, q.Released, "inputs deferred by all passes are retained"}} {
 		t := e.Tally(bound.of)
 		if upper := t.Upper(q.Confidence); upper > bound.most {
-			return nil, &RefusedError{Reason: fmt.Sprintf("%d of %d %s under the most cautious rule, so that the share is at most %.3g with "+
-				"confidence %v: expected at most %v", t.Misses, t.Cases, bound.what, upper, q.Confidence, bound.most)}
+			return nil, &RefusedError{Reason: fmt.Sprintf("%d of %d %s under the most cautious rule, so that with %.4g%% confidence the share is "+
+				"at most %.4g%%: expected at most %.4g%%", t.Misses, t.Cases, bound.what, 100*q.Confidence, 100*upper, 100*bound.most)}
 		}
 	}
 	critical := e.Tally(CriticalReleased)

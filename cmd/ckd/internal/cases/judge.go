@@ -84,14 +84,10 @@ func found(p *policy.Policy, o *engine.Outcome) string {
 	s := fmt.Sprintf("%s, called %s", done[d.Action], p.Classes[o.Predicted])
 	switch d.Reason {
 	case policy.AboveThreshold, policy.UnderThreshold:
-		value, than := d.Value, "above"
-		if d.Reason == policy.UnderThreshold {
-			than = "at most"
-		}
-		if math.IsNaN(value) {
+		if math.IsNaN(d.Value) {
 			return fmt.Sprintf("%s, since its %s cannot be computed", s, d.Score.Words())
 		}
-		return fmt.Sprintf("%s, since its %s is %.3g, %s %.3g", s, d.Score.Words(), value, than, d.Threshold)
+		return fmt.Sprintf("%s, since its %s", s, d.Score.Compare(d.Value, d.Threshold))
 	}
 	return s + ", since " + because[d.Reason]
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ckd-project/ckd/eval"
 	"github.com/ckd-project/ckd/internal/binomial"
 	"github.com/ckd-project/ckd/internal/recordings"
+	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 )
 
@@ -47,9 +48,9 @@ func (r *Report) screen() document.Screen {
 	low, high := binomial.Interval(ours.Missed, critical, 0.95)
 	reviews := 1000 * (1 - ours.Coverage())
 	s := document.Screen{
-		Lead: fmt.Sprintf("With %.0f reviews per 1,000 inputs this policy misses %d of %d critical inputs (%s, 95%%: %s); with as many by mutual "+
+		Lead: fmt.Sprintf("With %.0f reviews per 1,000 inputs this policy misses %d of %d critical inputs (%s, %s); with as many by mutual "+
 			"information %d are missed, without review %d.%s", reviews, ours.Missed, critical, document.Percent(float64(ours.Missed)/float64(critical)),
-			document.PercentRange(low, high), mi.Missed, none.Missed, r.outcomes.shift.lead()),
+			document.Interval95(low, high), mi.Missed, none.Missed, r.outcomes.shift.lead()),
 		Table: &document.Table{TextColumns: 1, Head: []string{"rule", "missed of critical", "critical miss rate", "95% interval", "reviews per 1,000", "accuracy of retained"}},
 	}
 	for _, rule := range rules {
@@ -66,10 +67,10 @@ func (r *Report) screen() document.Screen {
 	s.Rests = []string{
 		fmt.Sprintf("%s fetal heart recordings, %d passes each of a network with MC dropout, streamed through a daemon's sockets and decided in %.2f s. "+
 			"The thresholds were set on %s others, without labels.", document.Count(len(r.results)), r.recording.Passes.S, r.took.Seconds(), document.Count(r.tuned)),
-		fmt.Sprintf("For %s of the inputs the skewness says that C_k of a critical class is not to be trusted: the fallback decided them, by the confusion "+
-			"between safe and critical classes.", document.Percent(float64(byFallback)/float64(len(r.results)))),
-		fmt.Sprintf("This gain is one where critical calls are reviewed too. Where these are acted on anyway, and only inputs called safe are reviewed, the plain largest "+
-			"probability misses %d with as many reviews: there C_k only says which class it is about.", r.safeOnly()),
+		fmt.Sprintf("For %s of the inputs the skewness says that C_k of a critical class is not to be trusted: the fallback decided them, by the "+
+			"%s.", document.Percent(float64(byFallback)/float64(len(r.results))), policy.CBEC.Words()),
+		fmt.Sprintf("This gain is one where critical calls are reviewed too. Where these are acted on anyway, and only inputs called safe are reviewed, the largest "+
+			"probability alone misses %d with as many reviews: there C_k only says which class is in doubt.", r.safeOnly()),
 		r.example(),
 		r.outcomes.says(),
 	}
@@ -104,8 +105,8 @@ func (r *Report) rules() []rule {
 		return rule{name, eval.Select(labels, predicted, retained, r.recording.Critical)}
 	}
 	return []rule{
-		judge("no review", all), judge("mutual information", eval.Lowest(mi, kept)), judge("predictive entropy", eval.Lowest(entropy, kept)),
-		judge("largest probability", eval.Lowest(maxprob, kept)), judge("ckd", byPolicy),
+		judge("no review", all), judge(policy.MI.Short(), eval.Lowest(mi, kept)), judge(policy.Entropy.Short(), eval.Lowest(entropy, kept)),
+		judge(policy.MaxProb.Short(), eval.Lowest(maxprob, kept)), judge("this policy", byPolicy),
 	}
 }
 

@@ -97,11 +97,11 @@ func (c *calibration) rereadSection() document.Section {
 func (c *calibration) rereadTable(most int) *document.Table {
 	name := "risk"
 	if c.Risk == nil {
-		name = scoreNames["p_critical"].short
+		name = policy.PCritical.Short()
 	}
 	t := &document.Table{Caption: "Critical inputs of least " + name, Head: []string{"label", "predicted", "input", name}, TextColumns: 2}
 	for _, input := range c.Reread[:min(most, len(c.Reread))] {
-		t.Add(document.Label(input.Label), document.Label(input.Predicted), strconv.Itoa(input.Input), percentOf(input.Risk))
+		t.Add(document.Label(input.Label), document.Label(input.Predicted), strconv.Itoa(input.Input), policy.RiskScore.Value(input.Risk))
 	}
 	return t
 }
@@ -193,7 +193,7 @@ func (c *calibration) comparisonSection() document.Section {
 			byScope[row.Scope] = t
 			s.Parts = append(s.Parts, t)
 		}
-		name := ruleWords(row.Rule)
+		name := short(row.Rule)
 		if row.Calibrated && row.Scope == c.Scope {
 			name = "* this policy"
 		}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -23,14 +22,14 @@ type calibration struct {
 func newCalibration(r *calibrate.Report, policyFile string) *calibration {
 	c := &calibration{Report: r, file: policyFile}
 	c.own = c.row(func(row *calibrate.Row) bool { return row.Calibrated })
-	c.none = c.row(func(row *calibrate.Row) bool { return row.Rule == "no deferral" })
+	c.none = c.row(func(row *calibrate.Row) bool { return row.Rule == noReview })
 	return c
 }
 
 // row returns the first row of the policy's scope that suits, and has figures.
 func (c *calibration) row(suits func(*calibrate.Row) bool) *calibrate.Row {
 	for i := range c.Comparison {
-		if row := &c.Comparison[i]; !row.Nothing && (row.Scope == c.Scope || row.Rule == "no deferral") && suits(row) {
+		if row := &c.Comparison[i]; !row.Nothing && (row.Scope == c.Scope || row.Rule == noReview) && suits(row) {
 			return row
 		}
 	}
@@ -96,8 +95,7 @@ func (c *calibration) misses() string {
 func missedOfCritical(row *calibrate.Row) string {
 	text := fmt.Sprintf("%s of %s", document.Count(row.Missed), document.Noun(row.CriticalInputs, "critical input"))
 	if row.CriticalMissRate != nil && row.CriticalMissRateInterval != nil {
-		i := row.CriticalMissRateInterval
-		text += fmt.Sprintf(" (%s, 95%%: %.1f to %.1f)", document.Percent(*row.CriticalMissRate), 100*i[0], 100*i[1])
+		text += " " + within95(*row.CriticalMissRate, row.CriticalMissRateInterval[0], row.CriticalMissRateInterval[1])
 	}
 	return text
 }
@@ -140,16 +138,18 @@ func (c *calibration) certified() string {
 
 // calls says what becomes of inputs called critical.
 func (c *calibration) calls() string {
-	kept := fmt.Sprintf("%s such calls, %s of them false,", document.Count(c.own.CriticalKept), document.Count(c.own.FalseKept))
+	unreviewed := ": " + callsUnreviewed(float64(c.own.CriticalKept), float64(c.own.FalseKept)) + "."
 	switch {
 	case c.CriticalCalls == eval.Reviewed:
-		return "People review inputs called critical anyway: " + kept + " that are not deferred count as reviews."
+		return "People review inputs called critical anyway, which count among the reviews."
 	case c.keepsCalls() && c.Chosen != nil && c.Chosen.Guard != nil:
-		return "It sends inputs called critical only where they are unfamiliar: " + kept + " go unreviewed."
+		return "It sends inputs called critical only where they are unfamiliar" + unreviewed
 	case c.keepsCalls():
-		return "It never sends inputs called critical: " + kept + " go unreviewed."
+		return "It never sends inputs called critical" + unreviewed
+	case c.own.CriticalKept == 0:
+		return "It sends every input called critical too."
 	}
-	return "It sends inputs called critical too: " + kept + " go unreviewed."
+	return "It sends inputs called critical too" + unreviewed
 }
 
 // fiveRows shows the rules that matter, on the same inputs.
@@ -167,11 +167,11 @@ func (c *calibration) fiveRows() *document.Table {
 		t.Add(name, document.Of{row.Missed, row.CriticalInputs}, rate, interval, perThousand(1000*share(row.Reviews, row.Inputs)),
 			row.CriticalKept-reviewedCalls(c.Report, row), row.FalseKept*oneIf(c.CriticalCalls != eval.Reviewed))
 	}
-	add("without review", c.none)
-	add("mutual information", c.rule("mi"))
-	add("the paper's rule", c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) }))
+	add(noReview, c.none)
+	add(short(mi), c.rule(mi))
+	add(short(string(policy.AnyCritical)), c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) }))
 	if plain := c.plain(c.Scope); len(plain) > 0 {
-		add(ruleWords(plain[0].Rule), plain[0])
+		add(short(plain[0].Rule), plain[0])
 	}
 	if c.own != nil && !c.Refused() {
 		add("this policy", c.own)
@@ -246,16 +246,8 @@ func (c *calibration) gain() string {
 	if g == nil || c.Unsupported != "" || g.Eligible == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Gain over chance: it saves %s of the %s missed without review; as many reviews drawn at random would save about %s (chance to do as well: %s).",
-		document.Count(g.Without-g.Missed), document.Count(g.Without), perThousand(float64(g.Without)*share(g.Deferred, g.Eligible)), chance(g.P))
-}
-
-// chance returns a probability in few digits.
-func chance(p float64) string {
-	if p < 1e-4 {
-		return "under 1 in 10,000"
-	}
-	return document.Digits(p)
+	return fmt.Sprintf("Gain over chance: it saves %s of the %s missed without review; as many reviews drawn at random would save about %.0f (%s).",
+		document.Count(g.Without-g.Missed), document.Count(g.Without), float64(g.Without)*share(g.Deferred, g.Eligible), chanceOf(g.P))
 }
 
 // plainSays says whether scores without any decomposition do as well, with the recording's numbers.
@@ -264,29 +256,36 @@ func (c *calibration) plainSays() string {
 	if c.own == nil || len(plain) == 0 || c.Unsupported != "" {
 		return ""
 	}
-	own := c.own.Missed
-	var each []string
-	few := 0
-	for _, row := range plain {
-		text := fmt.Sprintf("%s (%s", document.Count(row.Missed), ruleWords(row.Rule))
-		if c.Certificate != nil { // each at its own number of reviews
-			text += fmt.Sprintf(", with %s reviews", perThousand(1000*share(row.Reviews, row.Inputs)))
+	own, few := float64(c.own.Missed), plain[0]
+	clearlyMore := clearlyFewer(own, float64(few.Missed))
+	if c.Certificate != nil { // each at its own number of reviews
+		var each []string
+		for _, row := range plain {
+			each = append(each, fmt.Sprintf("%s %s with %s", short(row.Rule), document.Count(row.Missed), perThousand(1000*share(row.Reviews, row.Inputs))))
 		}
-		each = append(each, text+")")
-		few += oneIf(float64(row.Missed-own) <= math.Sqrt(float64(row.Missed+own))) // a standard error at most
+		return fmt.Sprintf("Missed by plain scores, which defer only inputs called safe here, and reviews per 1,000 inputs that they need: %s; this policy %s with %s.",
+			strings.Join(each, ", "), document.Count(own), perThousand(1000*share(c.own.Reviews, c.own.Inputs)))
 	}
-	text := "Plain scores, which defer only inputs called safe here, miss " + document.List(each)
+	var rules []missedBy
+	for _, row := range plain {
+		rules = append(rules, missedBy{row.Rule, float64(row.Missed)})
+	}
+	text := "Missed by plain scores, which defer only inputs called safe here: " + missesOf(rules)
 	switch {
-	case c.Certificate != nil:
-		return text + fmt.Sprintf("; this policy %s with %s.", document.Count(own), perThousand(1000*share(c.own.Reviews, c.own.Inputs)))
-	case few == 0:
-		return text + ": clearly more than this policy."
+	case clearlyMore:
+		return text + "; clearly more than by this policy."
+	case clearlyFewer(float64(few.Missed), own):
+		text += "; clearly fewer than by this policy."
 	case c.keepsCalls():
-		return text + ": about as few as this policy. The gain is in deferring only inputs called safe; C_k says which class is in doubt."
+		return text + "; about as few as by this policy. The gain is in deferring only inputs called safe; C_k says which class is in doubt."
+	default:
+		text += "; about as many as by this policy."
 	}
-	row := plain[0]
-	return text + fmt.Sprintf(". They leave %s critical calls, %s of them false, unreviewed: choose --scope %s where each of these is acted on.",
-		document.Count(row.CriticalKept), document.Count(row.FalseKept), policy.PredictedSafe)
+	if c.CriticalCalls == eval.Reviewed || c.keepsCalls() {
+		return text
+	}
+	return text + fmt.Sprintf(" They leave %s critical calls, %s of them false, unreviewed: choose --scope %s where each of these is acted on.",
+		document.Count(few.CriticalKept), document.Count(few.FalseKept), policy.PredictedSafe)
 }
 
 // guarantee says what is certified, or that nothing is.
@@ -311,8 +310,8 @@ func (c *calibration) heldOut() string {
 	}
 	text := "Figures are of " + c.ComparisonBasis + "."
 	if e := c.Expected; e != nil {
-		text += fmt.Sprintf(" Expected of unseen inputs: %s retained (95%%: %.1f to %.1f).", document.Percent(e.Coverage), 100*e.CoverageInterval[0],
-			100*e.CoverageInterval[1])
+		text += fmt.Sprintf(" Expected of unseen inputs: %s retained (%s).", document.Percent(e.Coverage),
+			document.Interval95(e.CoverageInterval[0], e.CoverageInterval[1]))
 	}
 	return text
 }
@@ -365,7 +364,7 @@ func (c *calibration) earlyStopLead() string {
 	if e.Rule == nil {
 		return "No rule to stop early: " + sentence(e.Refusal.Reason)
 	}
-	return fmt.Sprintf("Inputs are answered after %.3g of %d passes on average, %.3g times fewer. With %s confidence each, at most %s of all inputs are "+
+	return fmt.Sprintf("Inputs are answered after %.3g of %d passes on average, %.3g times fewer. With %s confidence each: at most %s of all inputs are "+
 		"decided otherwise than by all passes, and at most %s of those that all passes defer are retained instead.", e.Rule.MeanPasses, e.Passes,
 		e.Rule.Saving, document.RoundPercent(e.Confidence), document.RoundPercent(e.Epsilon), document.RoundPercent(e.Released))
 }
@@ -376,8 +375,8 @@ func (c *calibration) halves() string {
 		return ""
 	}
 	h := c.EarlyStop.HalvesDiffer
-	return fmt.Sprintf("Two halves of the passes decide %s of inputs differently (95%%: %.1f to %.1f): that much chance is in the decision by all passes.",
-		document.Percent(h.Share), 100*h.Interval[0], 100*h.Interval[1])
+	return fmt.Sprintf("Two halves of the passes decide %s of inputs differently (%s): that much chance is in the decision by all passes.",
+		document.Percent(h.Share), document.Interval95(h.Interval[0], h.Interval[1]))
 }
 
 // ruleSays says by what the policy defers, in words.
@@ -385,71 +384,15 @@ func ruleSays(c *calibrate.Chosen) string {
 	if c == nil {
 		return ""
 	}
-	text := "Policy: defer when " + above(c.Primary)
-	if c.Fallback != nil {
-		text += fmt.Sprintf("; where the contribution of a critical class cannot be trusted (skewness above %v), when %s", c.ReliabilityThreshold, above(*c.Fallback))
+	p := policy.Policy{Gate: policy.Never, ReliabilityThreshold: c.ReliabilityThreshold, Primary: policy.Rule{Score: policy.Score(c.Primary.Score), Threshold: c.Primary.Threshold}}
+	if f := c.Fallback; f != nil {
+		p.Gate, p.Fallback = c.Gate, policy.Rule{Score: policy.Score(f.Score), Threshold: f.Threshold}
 	}
+	text := "Policy: defer when " + p.Condition()
 	if c.Guard != nil {
-		text += fmt.Sprintf(", and whatever is unfamiliar (mutual information above %.3g nats)", c.Guard.Threshold)
+		text += ", or the input is unfamiliar: " + policy.Score(c.Guard.Score).Above(c.Guard.Threshold)
 	}
 	return text + "."
-}
-
-// scoreNames has the words for a score: in a sentence, its unit, and in a table.
-var scoreNames = map[string]struct{ says, unit, short string }{
-	"entropy":     {"the entropy", " nats", "entropy"},
-	"mi":          {"the mutual information", " nats", "mutual information"},
-	"maxprob":     {"the largest probability", "%", "largest probability"},
-	"eu_var":      {"the variance over all classes", "", "variance, all classes"},
-	"var_crit":    {"the largest variance of a critical class", "", "largest critical variance"},
-	"eu_var_crit": {"the variance over the critical classes", "", "variance, critical classes"},
-	"ova_mi":      {"the information on critical classes, each against the rest,", " nats", "critical against rest"},
-	"sum_c":       {"the contribution of all classes", " nats", "sum of C_k"},
-	"c_crit_sum":  {"the contribution of the critical classes", " nats", "sum of critical C_k"},
-	"c_crit_max":  {"the largest contribution of a critical class", " nats", "largest critical C_k"},
-	"cbec":        {"the confusion between safe and critical classes", " nats", "safe-critical confusion"},
-	"p_critical":  {"the probability of the critical classes", "%", "probability of critical"},
-	"risk":        {"the risk", "%", "risk"},
-}
-
-// above returns the condition of a threshold: "the risk is above 5.7%".
-func above(t calibrate.Threshold) string {
-	name, known := scoreNames[t.Score]
-	switch {
-	case !known:
-		return fmt.Sprintf("%s is above %.3g", t.Score, t.Threshold)
-	case t.Score == "maxprob":
-		return fmt.Sprintf("%s is below %s", name.says, percentOf(1-t.Threshold))
-	case name.unit == "%":
-		return fmt.Sprintf("%s is above %s", name.says, percentOf(t.Threshold))
-	}
-	return fmt.Sprintf("%s is above %.3g%s", name.says, t.Threshold, name.unit)
-}
-
-// percentOf returns a share as a percentage, with more digits where it is small.
-func percentOf(x float64) string {
-	if x < 0.01 {
-		return fmt.Sprintf("%.2g%%", 100*x)
-	}
-	return document.Percent(x)
-}
-
-// ruleWords returns the words for a row of the comparison.
-func ruleWords(rule string) string {
-	score, guarded := strings.CutSuffix(rule, " with guard")
-	switch name, known := scoreNames[score]; {
-	case known && guarded:
-		return name.short + ", guarded"
-	case known:
-		return name.short
-	case rule == "no deferral":
-		return "without review"
-	case rule == "calibrated":
-		return "this procedure"
-	case strings.HasPrefix(rule, string(policy.AnyCritical)):
-		return "the paper's rule"
-	}
-	return rule
 }
 
 // capital returns a text that begins with a capital letter.

@@ -29,7 +29,7 @@ func calibrationByHand() *calibrate.Report {
 			{Bounds: policy.CriticalFNR, Class: "rare", Above: 0.21, From: policy.StatedLine, By: "ann", On: "2026-11-03"},
 		},
 		Comparison: []calibrate.Row{
-			{Rule: "no deferral", Scope: policy.AllInputs, Inputs: 2000, CriticalInputs: 471, Missed: 58, CriticalKept: 440, FalseKept: 61,
+			{Rule: "no review", Scope: policy.AllInputs, Inputs: 2000, CriticalInputs: 471, Missed: 58, CriticalKept: 440, FalseKept: 61,
 				CriticalMissRate: &rateNone, CriticalMissRateInterval: &[2]float64{0.095, 0.156}},
 			{Rule: "calibrated", Scope: policy.PredictedSafe, Calibrated: true, Inputs: 2000, Deferred: 396, Reviews: 396, Coverage: 0.802,
 				Accuracy: &accuracy, CriticalFNR: &rowFNR, CriticalFNRInterval: &[2]float64{0.052, 0.141}, CriticalRetained: 316, Missed: 30,
@@ -56,7 +56,7 @@ func TestCalibrationPage(t *testing.T) {
 	t.Parallel()
 	d := writePage(t, Calibration(calibrationByHand(), "policy.yaml"))
 	d.expect(t, "Calibration: p.npy", "coverage 0.8, scope predicted-safe", "2,000 inputs, 30 passes each", "471 of them critical, of which the model misses 58",
-		"A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes", "above 0.0123 nats", "(skewness above 0.3), when", "above 0.02 nats",
+		"A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes", "above 0.0123 nats", "skewness of a critical class is above 0.3", "above 0.02 nats",
 		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
 	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
 	d.expectRows(t, "Critical inputs of least probability of critical", "label|predicted|input|probability of critical", "suspect|normal|1234|1.2%")
@@ -71,7 +71,7 @@ func TestCalibrationPage(t *testing.T) {
 		"critical FNR with the rule in force|21 of 160|13.1%|6.6% to 26.2%",
 		"critical FNR of all passes|20 of 161|12.4%|6.2% to 24.8%")
 	d.expectRows(t, "Where all inputs may be deferred", "rule|missed|critical miss rate|95% interval (exact)|reviews per 1,000|critical calls kept|of these false",
-		"without review|58 of 471|12.3%|9.5% to 15.6%|0|440|61", "none retained|0 of 0|n/a||1,000|0|0", "mutual information|none|||||")
+		"no review|58 of 471|12.3%|9.5% to 15.6%|0|440|61", "none retained|0 of 0|n/a||1,000|0|0", "mutual information|none|||||")
 	d.expectRows(t, "Where only inputs called safe may be deferred", "rule|missed|critical miss rate|95% interval (exact)|reviews per 1,000|critical calls kept|of these false",
 		"* this policy|30 of 471|6.4%|4.3% to 9.0%|198|300|14")
 	d.expectRows(t, "The paper's figures", "rule|coverage|accuracy|critical FNR|95% interval (exact)|missed",

@@ -13,7 +13,7 @@ import (
 // riskFigure draws the risk over coverage, and below it the inputs that the risk is a share of.
 func (d *deferral) riskFigure() *document.Figure {
 	f := &document.Figure{
-		Title: fmt.Sprintf("Critical inputs missed, as a share of those retained, at every coverage (%s)", inputsOf(d.scope)),
+		Title: fmt.Sprintf("Critical inputs missed, as a share of those retained, at every coverage (%s)", d.scope.Words()),
 		Says:  d.riskSays(),
 		How: "Coverage is the share of inputs that the model decides alone: at the right end nobody reviews, towards the " +
 			"left more goes to people. Lower is better. Where the lower panel is near zero, the curve above it rests on a " +
@@ -22,7 +22,7 @@ func (d *deferral) riskFigure() *document.Figure {
 	}
 	above, below := "missed of retained critical", "critical retained"
 	if !d.byRisk {
-		f.Title = fmt.Sprintf("Errors, as a share of the inputs retained, at every coverage (%s)", inputsOf(d.scope))
+		f.Title = fmt.Sprintf("Errors, as a share of the inputs retained, at every coverage (%s)", d.scope.Words())
 		above, below = "errors of retained", "retained"
 	}
 	steady, most := 0.0, 1.0 // the highest risk of enough inputs, and the most inputs
@@ -90,11 +90,11 @@ func (d *deferral) riskSays() string {
 	if first == nil {
 		first = best
 	}
-	text += fmt.Sprintf("%s retains %s and misses %s (%s)", alone(first.Name),
+	text += fmt.Sprintf("%s retains %s and misses %s (%s)", plain(first.Name),
 		document.Noun(first.CriticalRetained, "critical input"), document.Count(first.CriticalMissed),
 		document.Percent(first.CriticalFNR))
 	if miRow != nil && miRow != first {
-		text += "; " + alone(mi) + " misses " + missedOf(miRow.At)
+		text += "; " + plain(mi) + " misses " + missedOf(miRow.At)
 	}
 	text += "."
 	if best == first || best == miRow {
@@ -109,7 +109,7 @@ func (d *deferral) riskSays() string {
 }
 
 func errorsOf(row *eval.Row) string {
-	return fmt.Sprintf("%s retains %s with %s errors", alone(row.Name), document.Noun(row.Retained, "input"),
+	return fmt.Sprintf("%s retains %s with %s errors", plain(row.Name), document.Noun(row.Retained, "input"),
 		document.Percent(1-row.Accuracy))
 }
 

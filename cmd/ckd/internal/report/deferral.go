@@ -108,8 +108,6 @@ var errorStrokes = map[string]document.Stroke{
 	decomp.EUVar.String():   {Ink: document.Purple, Dash: document.MarkDashDot, Width: 1.6},
 }
 
-var mi = decomp.MI.String()
-
 func isScore(name string) bool {
 	_, ok := decomp.ParseScore(name)
 	return ok
@@ -141,31 +139,6 @@ func (e *evaluation) lineName(row *eval.Row) string {
 		text += " (" + e.report.Policy.Model + ")"
 	}
 	return text
-}
-
-// plain returns the name of a ranking for sentences.
-func plain(name string) string { return cmp.Or(plainNames[name], name) }
-
-var plainNames = map[string]string{
-	mi:                         "mutual information",
-	"maxprob":                  "largest probability",
-	"p_critical":               "summed critical probability",
-	"c_crit_max":               "the largest critical C_k",
-	"c_crit_sum":               "the sum of critical C_k",
-	"cbec":                     "cross-boundary confusion",
-	"ova_mi":                   "one-against-rest mutual information",
-	"eu_var":                   "total variance",
-	"var_crit":                 "the largest critical variance",
-	"eu_var_crit":              "total critical variance",
-	string(policy.AnyCritical): "the paper's rule",
-}
-
-// alone returns the name of a ranking for sentences that hold it against mutual information.
-func alone(name string) string {
-	if name == mi {
-		return "mutual information alone"
-	}
-	return plain(name)
 }
 
 // missedOf returns the critical inputs missed of those retained: "32 of 364 (8.8%)".

@@ -92,7 +92,7 @@ func (e *evaluation) missesLines() []namedLine {
 	if p := e.report.Policy; p != nil {
 		add(e.row(p.Scope, "policy"), document.Stroke{Ink: document.Vermillion, Dash: document.MarkSolid, Width: widest})
 	}
-	add(e.simplest(), document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2})
+	add(e.simplest(policy.PredictedSafe), document.Stroke{Ink: document.Sky, Dash: document.MarkSolid, Width: 2.2})
 	add(e.row(e.budgetScope(), mi), document.Stroke{Ink: document.Grey, Dash: document.MarkDashed, Width: 1.6})
 	add(e.row(e.budgetScope(), string(policy.AnyCritical)), document.Stroke{Ink: document.Green, Dash: document.MarkDotted, Width: 1.8})
 	add(e.fewest(e.budgetScope()), document.Stroke{Ink: document.Blue, Dash: document.MarkSolid, Width: 1.2})
@@ -123,7 +123,7 @@ func noun(x float64, singular string) string { return perThousand(x) + " " + sin
 // then the others, the fewest missed first.
 func (d *deferral) missesTable() *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("Every ranking at %s (%s)", d.deferrals(), inputsOf(d.scope)),
+		Caption: fmt.Sprintf("Every ranking at %s (%s)", d.deferrals(), d.scope.Words()),
 		Says:    "Critical miss rate: missed and not reviewed, of all critical inputs. Critical calls kept, and false ones among them: per 1,000 inputs.",
 	}
 	reviewed := d.report.Source.CriticalCalls == eval.Reviewed
@@ -134,7 +134,7 @@ func (d *deferral) missesTable() *document.Table {
 		t.Says += " The policy is ranked at this number of deferrals; at its own thresholds it defers " + perThousand(d.report.Policy.Per1000.Deferred) + "."
 	}
 	all := d.report.Summary.Critical
-	rows := append([]*eval.Row{{Name: "no review", Scope: d.scope, At: d.report.Summary.WithoutDeferral}},
+	rows := append([]*eval.Row{{Name: noReview, Scope: d.scope, At: d.report.Summary.WithoutDeferral}},
 		sorted(d.rankings(d.scope), func(x, y *eval.Row) int { return cmp.Or(cmp.Compare(rank(x), rank(y)), d.byMisses(x, y)) })...)
 	return fill(t, rows, d.names, []column{
 		{"missed", true, func(r *eval.Row) any { return document.Of{r.CriticalMissed, all} }},
@@ -157,14 +157,6 @@ func rank(row *eval.Row) int {
 		return 0
 	}
 	return 1
-}
-
-// inputsOf says in words which inputs a scope lets go to people.
-func inputsOf(scope policy.Scope) string {
-	if scope == policy.PredictedSafe {
-		return "inputs called safe"
-	}
-	return "any input"
 }
 
 // errorsTable shows every ranking at the coverage where no input is critical.

@@ -28,11 +28,11 @@ func TestNoCurveHidesAnother(t *testing.T) {
 	f := d.Sections[0].Parts[0].(*document.Figure)
 	var shared []string
 	for _, key := range f.Legend {
-		if strings.Contains(key.Text, "cbec") {
+		if strings.Contains(key.Text, "safe-critical confusion") {
 			shared = append(shared, key.Text)
 		}
 	}
-	if len(shared) != 1 || !strings.Contains(shared[0], "the same curve: mi, any input") {
+	if len(shared) != 1 || !strings.Contains(shared[0], "the same curve: mutual information, any input") {
 		t.Errorf("the legend says %q, expected one line for cbec and mi", shared)
 	}
 	if lines := len(f.Plots[0].Lines) - 1; lines != len(f.Legend)-1 { // one is the coverage

@@ -53,7 +53,7 @@ func sorted(rows []*eval.Row, compare func(x, y *eval.Row) int) []*eval.Row {
 // policyTable shows every ranking at the coverage of the report, by the paper's figures.
 func (d *deferral) policyTable() *document.Table {
 	t := &document.Table{Caption: fmt.Sprintf("The paper's figures at %s coverage (%s)",
-		document.RoundPercent(d.report.Source.Coverage), inputsOf(d.scope))}
+		document.RoundPercent(d.report.Source.Coverage), d.scope.Words())}
 	t.Says = "Critical FNR: missed of the critical inputs retained; it falls when correctly called critical inputs are kept from " +
 		"people, so that a lower one can miss more. Critical error: of those retained, not given their own class."
 	resampled := d.resampled()
@@ -80,7 +80,7 @@ func (d *deferral) areaTable() *document.Table {
 		return nil
 	}
 	t := &document.Table{
-		Caption: fmt.Sprintf("AUSC of critical FNR over all coverages (%s)", inputsOf(d.scope)),
+		Caption: fmt.Sprintf("AUSC of critical FNR over all coverages (%s)", d.scope.Words()),
 		Says: "Area under critical FNR over coverage, trapezoids over 200 coverages; lower is better. The risk is 0 where no critical " +
 			"input is retained, as in the paper; the area where defined leaves these coverages out for all rankings: " + d.definedRange() + ".",
 		Closed: true,
@@ -103,7 +103,7 @@ func (d *deferral) areaTable() *document.Table {
 // errorAreaTable shows the areas of errors over all coverages.
 func (d *deferral) errorAreaTable() *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("Areas of errors over all coverages (%s)", inputsOf(d.scope)),
+		Caption: fmt.Sprintf("Areas of errors over all coverages (%s)", d.scope.Words()),
 		Says: "Lower is better. AUSC as above; AURC and AUGRC are of the error rate, in expectation over ties. Joint: under the critical " +
 			"miss rate.",
 		Closed: true,
@@ -125,7 +125,7 @@ func (d *deferral) coverageTable() *document.Table {
 	}
 	all := d.report.Summary.Critical
 	t := &document.Table{
-		Caption: fmt.Sprintf("Critical inputs missed / retained, by coverage (%s)", inputsOf(d.scope)),
+		Caption: fmt.Sprintf("Critical inputs missed / retained, by coverage (%s)", d.scope.Words()),
 		Says: fmt.Sprintf("Their quotient is critical FNR, n/a where none is retained; what is missed over all %s is the critical "+
 			"miss rate.", document.Noun(all, "critical input")),
 		Head: []string{"ranking"}, TextColumns: 1, Closed: true,
@@ -164,7 +164,7 @@ func nearest(values []float64, x float64) int {
 // resamples.
 func (d *deferral) pairwiseTable() *document.Table {
 	t := &document.Table{
-		Caption: fmt.Sprintf("How often the row's AUSC of critical FNR is lower than the column's (%s)", inputsOf(d.scope)),
+		Caption: fmt.Sprintf("How often the row's AUSC of critical FNR is lower than the column's (%s)", d.scope.Words()),
 		Says: "The share of resamples, in percent, over the coverages where both are defined. Near 100, the row is the better one " +
 			"whatever the draw of inputs; near 50, the recording cannot tell.",
 		Head: []string{"row lower than"}, TextColumns: 1, Closed: true,

@@ -33,11 +33,11 @@ func TestTables(t *testing.T) {
 		"policy|16.7%|6.1% to 28.2%|2 of 12|30.0%|85.1%|0.6020",
 		"mi|27.3%|9.1% to 45.2%|3 of 11|31.0%|86.1%|0.6120",
 	)
-	d.expectRows(t, "AUSC of critical FNR over all coverages (inputs called safe)",
+	d.expectRows(t, "AUSC of critical FNR over all coverages (only inputs called safe)",
 		"ranking|AUSC|mean|sd|95% bootstrap interval|where defined|95% bootstrap interval|wins",
 		"mi|0.5310|0.5410|0.0090|0.5120 to 0.5510|0.0300|0.0120 to 0.0510|100.0%",
 	)
-	d.expectRows(t, "Areas of errors over all coverages (inputs called safe)",
+	d.expectRows(t, "Areas of errors over all coverages (only inputs called safe)",
 		"ranking|AUSC critical error|AUSC error rate|AURC|AUGRC|joint", "mi|0.5410|0.0510|0.0610|0.0710|0.0810")
 	d.expectRows(t, "Every ranking at 300 deferrals per 1,000 inputs (any input)", // the model alone, simple scores, the others
 		"ranking|missed|critical miss rate|exact 95% interval|critical calls kept|false ones|accuracy",
@@ -48,7 +48,7 @@ func TestTables(t *testing.T) {
 		"policy|2 of 20|10.0%|2.0% to 24.0%|100|25|85.1%",
 	)
 	d.expectRows(t, "Missed of each critical class at 325 reviews per 1,000 inputs",
-		"class|inputs|without review|missed by this policy|rate|exact 95% interval|missed by mi, any input|rate|exact 95% interval",
+		"class|inputs|without review|missed by this policy|rate|exact 95% interval|missed by mutual information, any input|rate|exact 95% interval",
 		"suspect|112|3|1|0.9%|0.3% to 5.8%|3|2.7%|0.3% to 5.8%",
 		"pathologic|8|1|1|||0||", // too few for more than counts
 	)
@@ -270,7 +270,7 @@ func TestRecording(t *testing.T) {
 	d := write(t, r, table, recording.Labels)
 	d.expect(t,
 		"The model is right on 1,951 of 2,126 inputs (91.8%).",
-		"retains 306 critical inputs and misses 34 (11.1%); mutual information alone misses 35 of 245 (14.3%).", "24 of 273 (8.8%)",
+		"retains 306 critical inputs and misses 34 (11.1%); mutual information misses 35 of 245 (14.3%).", "24 of 273 (8.8%)",
 	)
 	want := []string{
 		"Critical inputs missed against reviews",
@@ -279,7 +279,7 @@ func TestRecording(t *testing.T) {
 		"Epistemic profiles: about which classes the model is ignorant, by true class",
 		"Epistemic confusion: between which classes the model cannot decide",
 	}
-	for _, scope := range []string{"any input", "inputs called safe"} {
+	for _, scope := range []string{"any input", "only inputs called safe"} {
 		want = append(want, "Critical inputs missed, as a share of those retained, at every coverage ("+scope+")")
 	}
 	if d := cmp.Diff(want, d.figures()); d != "" {

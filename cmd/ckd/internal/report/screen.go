@@ -83,16 +83,37 @@ func (e *evaluation) missesLead() string {
 	case !r.gain.Supports:
 		return lead + fmt.Sprintf("This recording cannot support a policy: with %s %s of %s %s missed %s, without review %s, and with as many "+
 			"reviews drawn at random about %s.", reviews(r.at), document.Count(r.at.CriticalMissed), all, isAre(s.Critical), e.rate(r.at),
-			document.Count(s.Missed), document.Count(round1(r.gain.ByChance())))
+			document.Count(s.Missed), document.Count(int(math.Round(r.gain.ByChance()))))
 	case r.name == "this policy":
 		lead += fmt.Sprintf("With %s per 1,000 inputs%s this policy misses %s of %s %s; without review %s.",
 			noun(r.at.Per1000.Reviews, "review"), e.callsAmong(), document.Count(r.at.CriticalMissed), all, e.rate(r.at), document.Count(s.Missed))
 	default:
 		lead += fmt.Sprintf("With %s per 1,000 inputs%s a plain rule misses %s of %s %s; without review %s. It sends the inputs called safe "+
 			"whose %s.", noun(r.at.Per1000.Reviews, "review"), e.callsAmong(), document.Count(r.at.CriticalMissed), all, e.rate(r.at),
-			document.Count(s.Missed), first[r.gain.Rule])
+			document.Count(s.Missed), puts(r.gain.Rule))
 	}
-	return strings.TrimSpace(lead + " " + e.unreviewed(r))
+	return strings.TrimSpace(strings.Join([]string{lead, e.plainIsBetter(r), e.unreviewed(r)}, " "))
+}
+
+// plainIsBetter says by which plain score clearly fewer critical inputs are missed than by the given policy, with as
+// many reviews: one that may send the same inputs, or else one that sends only inputs called safe.
+func (e *evaluation) plainIsBetter(r rule) string {
+	p := e.report.Policy
+	if r.name != "this policy" || math.Abs(p.Per1000.Deferred-1000*(1-e.report.Source.Coverage)) > 0.5 {
+		return ""
+	}
+	for _, scope := range []policy.Scope{p.Scope, policy.PredictedSafe} {
+		row := e.simplest(scope)
+		if row == nil || !clearlyFewer(row.CriticalMissed, r.at.CriticalMissed) {
+			continue
+		}
+		text := fmt.Sprintf("A plain score misses clearly fewer with as many reviews: %s by %s", document.Count(row.CriticalMissed), plain(row.Name))
+		if scope != p.Scope {
+			text += ", sending only inputs called safe, which is right only where each critical call is acted on"
+		}
+		return text + "."
+	}
+	return ""
 }
 
 func isAre(n int) string {
@@ -102,10 +123,13 @@ func isAre(n int) string {
 	return "are"
 }
 
-// first says of simple scores which inputs they put first.
-var first = map[string]string{
-	"maxprob": "largest probability is lowest", "entropy": "entropy is highest", "p_critical": "summed critical probability is highest",
-	mi: "mutual information is highest",
+// puts says which inputs a score puts first: "entropy is highest".
+func puts(score string) string {
+	side := "highest"
+	if score == decomp.MaxProb.String() {
+		side = "lowest"
+	}
+	return policy.Score(score).Words() + " is " + side
 }
 
 // callsAmong says that reviews include the critical calls, where people review them.
@@ -119,10 +143,7 @@ func (e *evaluation) callsAmong() string {
 // unreviewed says which critical calls nobody looks at.
 func (e *evaluation) unreviewed(r rule) string {
 	without := e.report.Summary.WithoutDeferral.CalledCritical
-	calls := fmt.Sprintf("%s such calls, %s of them false, go unreviewed", document.Count(r.at.CalledCritical), document.Count(r.at.FalseCalls))
-	if r.at.CalledCritical == 1 {
-		calls = fmt.Sprintf("1 such call, %s of them false, goes unreviewed", document.Count(r.at.FalseCalls))
-	}
+	calls := callsUnreviewed(r.at.CalledCritical, r.at.FalseCalls)
 	switch {
 	case e.report.Source.CriticalCalls == eval.Reviewed:
 		return ""
@@ -147,11 +168,7 @@ func (e *evaluation) rate(at eval.At) string {
 	if i == nil {
 		return "(" + document.Percent(at.CriticalMissRate) + ")"
 	}
-	by := "95%"
-	if e.byGroup() {
-		by = "95% by group"
-	}
-	return fmt.Sprintf("(%s, %s: %.1f to %.1f)", document.Percent(at.CriticalMissRate), by, 100*i[0], 100*i[1])
+	return within95(float64(at.CriticalMissRate), i[0], i[1])
 }
 
 func reviews(at eval.At) string { return noun(at.Per1000.Reviews, "review") + " per 1,000 inputs" }
@@ -187,14 +204,14 @@ func (e *evaluation) fiveByMisses() *document.Table {
 	if reviewed {
 		add("critical calls alone", without)
 	} else {
-		add("no review", without)
+		add(noReview, without)
 	}
 	r, scope := e.rule(), e.budgetScope()
 	last := e.fewest(scope)
 	if r.name == "this policy" {
 		last = nil
 	}
-	for _, row := range distinct(e.row(scope, mi), e.row(scope, string(policy.AnyCritical)), last, e.simplest()) {
+	for _, row := range distinct(e.row(scope, mi), e.row(scope, string(policy.AnyCritical)), last, e.simplest(policy.PredictedSafe)) {
 		add(e.rowName(row), row.At)
 	}
 	if r.name == "this policy" {
@@ -213,11 +230,11 @@ func (e *evaluation) budgetScope() policy.Scope {
 	return policy.AllInputs
 }
 
-// simplest returns the simple score of the fewest misses among inputs called safe, nil for none.
-func (e *evaluation) simplest() *eval.Row {
+// simplest returns the simple score of the fewest misses in a scope, nil for none.
+func (e *evaluation) simplest(scope policy.Scope) *eval.Row {
 	var best *eval.Row
 	for _, score := range eval.SimpleScores {
-		if row := e.row(policy.PredictedSafe, score.String()); row != nil && (best == nil || row.CriticalMissed < best.CriticalMissed) {
+		if row := e.row(scope, score.String()); row != nil && (best == nil || row.CriticalMissed < best.CriticalMissed) {
 			best = row
 		}
 	}
@@ -236,27 +253,14 @@ func distinct(rows ...*eval.Row) (all []*eval.Row) {
 
 // rowName names a ranking with the inputs that it may send.
 func (e *evaluation) rowName(row *eval.Row) string {
-	name := ruleName(row.Name)
-	for _, other := range e.rows(row.Scope) {
-		if other.SameAs == row.Name && !isPolicy(other.Name) {
-			name += " = " + ruleName(other.Name)
-		}
-	}
-	if !e.byRisk || e.budgetScope() == policy.PredictedSafe {
+	name := short(row.Name)
+	switch {
+	case !e.byRisk || e.budgetScope() == policy.PredictedSafe:
 		return name
-	}
-	if row.Scope == policy.PredictedSafe {
-		return name + ", called safe"
+	case row.Scope == policy.PredictedSafe:
+		return name + ", only called safe"
 	}
 	return name + ", any input"
-}
-
-// ruleName returns the name of a ranking for tables and legends.
-func ruleName(name string) string {
-	if name == string(policy.AnyCritical) {
-		return plain(name)
-	}
-	return name
 }
 
 // rests says what the lead rests on, the most important first: what does not fit is left out.
@@ -304,7 +308,7 @@ func (e *evaluation) chance(r rule) string {
 		test += fmt.Sprintf(" of the best of %d scores", g.Compared)
 	}
 	return fmt.Sprintf("As many reviews drawn at random would save about %s of the %s; %s saves %s (%s, %s).",
-		document.Count(round1(float64(g.Without)-g.ByChance())), document.Noun(g.Without, "miss"), r.name,
+		document.Count(int(math.Round(float64(g.Without)-g.ByChance()))), document.Noun(g.Without, "miss"), r.name,
 		document.Count(float64(g.Without)-r.at.CriticalMissed), chanceOf(g.P), test)
 }
 
@@ -319,44 +323,27 @@ func chanceOf(p float64) string {
 // gainSays says which part of the gain comes from the scope and which from the score, by this
 // recording's numbers.
 func (e *evaluation) gainSays() string {
-	safe := e.missesBy(policy.PredictedSafe, decomp.MaxProb, decomp.Entropy, decomp.PCritical)
-	contributions := e.missesBy(policy.PredictedSafe, decomp.CCritMax, decomp.CBEC)
-	sent := e.missesBy(policy.AllInputs, decomp.CBEC, decomp.CCritMax, decomp.MI, decomp.Entropy)
-	if safe == "" || contributions == "" {
+	safe := e.missesBy(policy.PredictedSafe, decomp.MaxProb, decomp.Entropy, decomp.PCritical, decomp.CCritMax, decomp.CBEC)
+	if safe == "" {
 		return ""
 	}
-	text := fmt.Sprintf("Where the gain comes from: among inputs called safe %s, and %s: C_k says which class is in doubt.", safe, contributions)
+	text := "Where the gain comes from: critical inputs missed among inputs called safe: " + safe
 	if e.budgetScope() == policy.AllInputs {
-		text += " Where critical calls are sent too, " + sent + "."
+		text = fmt.Sprintf("Where the gain comes from: critical inputs missed where critical calls are sent too: %s; and where only inputs called safe are sent: %s",
+			e.missesBy(policy.AllInputs, decomp.CBEC, decomp.CCritMax, decomp.MI, decomp.Entropy), safe)
 	}
-	return text
+	return text + "."
 }
 
-// missesBy says what each of some scores misses, the fewest first.
+// missesBy lists what each of some scores misses, the fewest first.
 func (e *evaluation) missesBy(scope policy.Scope, scores ...decomp.Score) string {
-	type misses struct {
-		name string
-		n    float64
-	}
-	var all []misses
+	var all []missedBy
 	for _, score := range scores {
 		if row := e.row(scope, score.String()); row != nil {
-			all = append(all, misses{plain(score.String()), row.CriticalMissed})
+			all = append(all, missedBy{score.String(), row.CriticalMissed})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y misses) int { return cmp.Compare(x.n, y.n) })
-	var names, counts []string
-	for i, m := range all {
-		verb := " "
-		if i == 0 {
-			verb = " misses "
-		}
-		names, counts = append(names, m.name), append(counts, m.name+verb+document.Count(m.n))
-	}
-	if len(all) > 1 && all[0].n == all[len(all)-1].n {
-		return document.List(names) + " each miss " + document.Count(all[0].n)
-	}
-	return document.List(counts)
+	return missesOf(all)
 }
 
 // fallbackSays says for how many inputs the contributions cannot be trusted.
@@ -471,11 +458,11 @@ func (e *evaluation) fiveByErrors() *document.Table {
 	add := func(name string, at eval.At, interval any) {
 		t.Add([]any{name, perThousand(at.Per1000.Deferred), document.Of{wrongOf(at), at.Retained}, document.Share(1 - at.Accuracy), interval}[:len(t.Head)]...)
 	}
-	add("no review", e.report.Summary.WithoutDeferral, nil)
+	add(noReview, e.report.Summary.WithoutDeferral, nil)
 	for _, row := range distinct(e.row(policy.AllInputs, mi), e.row(policy.AllInputs, decomp.Entropy.String()),
 		e.row(policy.AllInputs, decomp.MaxProb.String()), e.fewest(policy.AllInputs)) {
 		low, high := 1-row.BootstrapAt.Accuracy.High, 1-row.BootstrapAt.Accuracy.Low
-		add(e.names(row), row.At, document.ShareInterval{float64(low), float64(high)})
+		add(e.rowName(row), row.At, document.ShareInterval{float64(low), float64(high)})
 	}
 	return t
 }

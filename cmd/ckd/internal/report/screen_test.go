@@ -77,7 +77,7 @@ func TestLead(t *testing.T) {
 		{"a policy", "325 1,000 2 20 10.0% 95% 1.2 31.7 4 10 6", func(*eval.Report) {}},
 		{"reviewed calls", "325 1,000 2 20 10.0% 95% 1.2 31.7 4", func(r *eval.Report) { r.Source.CriticalCalls = eval.Reviewed }},
 		{"a score", "300 1,000 2 20 10.0% 95% 2.0 24.0 4 3 0", func(r *eval.Report) { r.Gain.Rule, r.Policy = mi, nil }},
-		{"no gain", "325 1,000 2 20 10.0% 95% 1.2 31.7 4 1.8", func(r *eval.Report) { r.Gain.P, r.Gain.Supports = 0.06, false }},
+		{"no gain", "325 1,000 2 20 10.0% 95% 1.2 31.7 4 2", func(r *eval.Report) { r.Gain.P, r.Gain.Supports = 0.06, false }},
 		{"nothing is missed", "0 20", func(r *eval.Report) { r.Summary.Missed = 0 }},
 		{"nothing is sent", "2 20 10.0% 95% 1.2 31.7", func(r *eval.Report) { r.Gain.Deferred, r.Gain.Supports = 0, false }},
 		{"no critical input", "40", func(r *eval.Report) { r.Summary.Critical = 0 }},
@@ -116,11 +116,11 @@ func TestFiveRows(t *testing.T) {
 		}
 		return names
 	}
-	if got, want := names(), []string{"no review", "mi, any input", "mi, called safe", "this policy"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"no review", "mutual information, any input", "mutual information, only called safe", "this policy"}; !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 	r.Policy.At = r.Policies[4].At
-	if got, want := names(), []string{"no review", "mi, any input", "this policy; mi, called safe"}; !slices.Equal(got, want) {
+	if got, want := names(), []string{"no review", "mutual information, any input", "this policy; mutual information, only called safe"}; !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/eval"
 )
 
@@ -47,14 +48,22 @@ func oodScreen(r *eval.OODReport) document.Screen {
 	for _, name := range eval.OODScores {
 		f := r.Scores[name].OODFigures
 		sd, spread := spreader(r.Scores[name].SD)
-		t.Add(name, spread(f.AUROC, sd.AUROC), document.Short(f.MeanID), document.Short(f.MeanOOD))
+		known, foreign := float64(f.MeanID), float64(f.MeanOOD)
+		if name == decomp.MaxProb.String() { // the score is one less the largest probability
+			known, foreign = 1-known, 1-foreign
+		}
+		t.Add(short(name), spread(f.AUROC, sd.AUROC), document.Short(known), document.Short(foreign))
+	}
+	higher := "higher"
+	if best == decomp.MaxProb.String() {
+		higher = "lower"
 	}
 	s := document.Screen{
-		Lead: fmt.Sprintf("Of a foreign and a known input, %s is higher for the foreign one with a chance of %s (AUROC %.3f; 0.5 is chance): "+
-			"it %s. It is the best of five scores on these %s known and %s foreign inputs.", plain(best), document.Percent(auroc),
+		Lead: fmt.Sprintf("Of a foreign and a known input, %s is %s for the foreign one with a chance of %s (AUROC %.3f; 0.5 is chance): "+
+			"it %s. It is the best of five scores on these %s known and %s foreign inputs.", plain(best), higher, document.Percent(auroc),
 			float64(auroc), says, document.Count(known), document.Count(foreign)),
 		Table: t,
-		Rests: []string{fmt.Sprintf("The foreign inputs are those given: others may look less foreign. %s each; scores in nats or probabilities.",
+		Rests: []string{fmt.Sprintf("The foreign inputs are those given: others may look less foreign. %s each; probabilities and variances have no unit, all else is in nats.",
 			document.Noun(r.Summary.ID[0].Passes, "pass"))},
 		Next: []string{"To send unfamiliar inputs to people, calibrate a guard on mutual information: ckd calibrate --guard 0.02.",
 			"C_k and skewness of every class: --full."},
@@ -215,7 +224,7 @@ func Disentanglement(r *eval.DisentangleReport) *document.Document {
 func noiseScreen(r *eval.DisentangleReport, lower int) document.Screen {
 	last := r.Levels[len(r.Levels)-1]
 	s := document.Screen{
-		Table: &document.Table{Head: []string{"level", "aleatoric (nats)", "MI (nats)", "sum_c (nats)", "rel. MI", "rel. sum_c"}, TextColumns: 1},
+		Table: &document.Table{Head: []string{"label noise", "aleatoric (nats)", "mutual information (nats)", "sum of C_k (nats)", "relative, mutual information", "relative, sum of C_k"}, TextColumns: 1},
 		Rests: []string{
 			fmt.Sprintf("Relative: the change of epistemic uncertainty over that of aleatoric, each as a share of its value at level %v. 0 is "+
 				"disentangled, 1 entangled; above %v, marked *, is substantial.", r.Levels[0].Level, entangled),
@@ -223,7 +232,7 @@ func noiseScreen(r *eval.DisentangleReport, lower int) document.Screen {
 		},
 		Next: []string{"Absolute ratios and rank correlations: --full."},
 	}
-	s.Lead = fmt.Sprintf("The sum of contributions follows label noise less than mutual information does at %d of %s.", lower,
+	s.Lead = fmt.Sprintf("The sum of C_k over all classes follows label noise less than mutual information does at %d of %s.", lower,
 		document.Noun(len(r.Levels)-1, "level"))
 	if last.RRel != nil {
 		s.Lead += fmt.Sprintf(" At level %v, for each percent that aleatoric uncertainty changes, the sum changes by %s%% and mutual information "+

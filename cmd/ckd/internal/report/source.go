@@ -6,6 +6,7 @@ import (
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/policy"
 )
 
 // setting is something that a report was computed from, as a row of text.
@@ -73,23 +74,9 @@ func words(e *evaluation) []document.Word {
 		)
 	}
 	for _, row := range e.report.Policies {
-		if meaning, ok := scoreWords[row.Name]; ok && row.Scope == e.report.Policies[0].Scope {
-			words = append(words, document.Word{row.Name, meaning})
+		if meaning := policy.Score(row.Name).Words(); meaning != "" && row.Scope == e.report.Policies[0].Scope {
+			words = append(words, document.Word{row.Name, sentence(capital(meaning))})
 		}
 	}
 	return words
-}
-
-var scoreWords = map[string]string{
-	"entropy":     "Predictive entropy: unsureness of any kind, in the mean of the passes.",
-	"mi":          "Mutual information: how much the passes disagree, over all classes at once.",
-	"maxprob":     "One less the largest mean probability.",
-	"eu_var":      "Sum of the variances of all classes.",
-	"var_crit":    "Largest variance of a critical class.",
-	"eu_var_crit": "Sum of the variances of the critical classes.",
-	"ova_mi":      "Sum of the mutual information of each critical class against the rest.",
-	"c_crit_sum":  "Sum of the contributions of the critical classes.",
-	"c_crit_max":  "Largest contribution of a critical class.",
-	"cbec":        "Confusion across the boundary of safe and critical classes (cross-boundary epistemic confusion).",
-	"p_critical":  "Sum of the mean predictions of the critical classes: how probable the model thinks any of them.",
 }

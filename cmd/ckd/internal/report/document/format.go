@@ -142,6 +142,11 @@ func PercentRange[F ~float64](low, high F) string {
 	return Percent(low) + " to " + Percent(high)
 }
 
+// Interval95 returns the ends of a 95% interval of shares, in percent, for sentences: "95%: 0.9 to 3.6".
+func Interval95[F ~float64](low, high F) string {
+	return fmt.Sprintf("95%%: %.1f to %.1f", 100*float64(low), 100*float64(high))
+}
+
 // Decimal returns a number with four decimals, or with two digits where four decimals would show
 // none of them.
 func Decimal[F ~float64](value F) string {
