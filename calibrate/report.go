@@ -14,7 +14,7 @@ type Report struct {
 	// Signs say in which ways the recording is not what it seems. Where one of them voids it, nothing
 	// certifies.
 	Signs []passcheck.Sign `json:"signs"`
-	// Software, PassesFile and LabelsFile repeat Options.Source.
+	// Software is the version that computed this, from these files.
 	Software   string    `json:"software"`
 	PassesFile eval.File `json:"passes_file"`
 	LabelsFile eval.File `json:"labels_file"`

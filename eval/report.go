@@ -87,7 +87,7 @@ type Summary struct {
 	// WithoutDeferral has the figures of a model that decides every input alone.
 	WithoutDeferral At `json:"without_deferral"`
 
-	// Pearson and Spearman correlate sum_c with MI over the inputs; Inflation is the ratio of their
+	// Pearson is the correlation of sum_c with MI, and Spearman that of their ranks; Inflation is the ratio of their
 	// means. Factor is the part of the ratio that comes from the divisor of variances: S/(S-1) with
 	// the sample variance, 1 with the population variance.
 	Pearson   Figure  `json:"pearson"`
@@ -139,15 +139,15 @@ type Row struct {
 	// AUSCPaper is taken over all 200 coverages, with a risk of 0 where no critical input is
 	// retained. It equals AUSC where critical inputs are retained everywhere.
 	AUSCPaper AUSC `json:"ausc_paper"`
-	// AURC and AUGRC are areas of the error rate, in expectation over the order within ties.
+	// AURC is the area of the error rate, and AUGRC the generalised one, in expectation over the order within ties.
 	AURC  float64 `json:"aurc"`
 	AUGRC float64 `json:"augrc"`
 	// JointArea is the area under the share of all critical inputs that are retained and missed.
 	// Unlike that of AUSC.CriticalFNR, its denominator does not shrink with the coverage.
 	JointArea Figure `json:"joint_area"`
 
-	Bootstrap      Bootstrap `json:"bootstrap"`       // of AUSC.CriticalFNR
-	BootstrapPaper Interval  `json:"bootstrap_paper"` // of AUSCPaper.CriticalFNR
+	Bootstrap      Bootstrap `json:"bootstrap"`       // the AUSC of critical FNR over resamples
+	BootstrapPaper Interval  `json:"bootstrap_paper"` // the same over all 200 coverages
 	// BootstrapAt resamples the figures at the coverage.
 	BootstrapAt BootstrapAt `json:"bootstrap_at_coverage"`
 }
@@ -226,8 +226,8 @@ type AUSC struct {
 	ErrorRate     Figure `json:"error_rate"`
 }
 
-// Interval describes a figure over the resamples in which it is defined, by its mean, its standard
-// deviation and its 95% percentile interval. All are null where there are none.
+// Interval has a figure over resamples: its mean, standard deviation and 95% percentile interval, of
+// the resamples in which it is defined. All are null where there are none.
 type Interval struct {
 	Mean Figure `json:"mean"`
 	SD   Figure `json:"sd"`
@@ -238,8 +238,7 @@ type Interval struct {
 // Bootstrap describes the AUSC of critical FNR over resamples of the inputs, or of the groups.
 type Bootstrap struct {
 	Interval
-	// WinShare is the share of resamples in which the ranking has the lowest AUSC of the paper's
-	// scores of its scope; several at once share the win. A ranking that is none of them wins where
+	// WinShare is the share of resamples with the lowest AUSC of the paper's scores; several at once share the win. A ranking that is none of them wins where
 	// it is lower than all. Resamples without any AUSC do not count. Null without critical inputs.
 	WinShare Figure `json:"win_share"`
 	// Samples has the AUSC of each resample, over the coverages where every row of the scope
@@ -444,8 +443,8 @@ type Confusion struct {
 	CrossBoundary  Figure      `json:"cross_boundary"`
 	WithinSafe     Figure      `json:"within_safe"`
 	WithinCritical Figure      `json:"within_critical"`
-	// CrossToSafe and CrossToCritical divide CrossBoundary by the other two means; null where those
-	// are 0.
+	// CrossToSafe is cross_boundary/within_safe, and CrossToCritical likewise; null where the divisor
+	// is 0.
 	CrossToSafe     Figure `json:"cross_to_safe"`
 	CrossToCritical Figure `json:"cross_to_critical"`
 }
