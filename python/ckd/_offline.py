@@ -122,7 +122,7 @@ class Calibration(Report):
         asked = f"{s['objective']}, scope {s['scope']}"
         if not self.policy:
             reached, would = self._refusal()
-            why = (f"No policy: nothing certifies {asked}.", f"Reached: {reached}.", f"Would certify: {would}.")
+            why: tuple[str, ...] = (f"No policy: nothing certifies {asked}.", f"Reached: {reached}.", f"Would certify: {would}.")
             if s.get("unsupported"):
                 why = (reached, f"Asked for: {asked}.")
             return "\n".join((*why, f"Without review {s['missed']:,} critical inputs are missed.", f"Rests on {basis}."))

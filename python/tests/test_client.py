@@ -375,7 +375,7 @@ def test_no_proxy_reads_plaintext(monkeypatch, passes):
             proxy.accept()
         # To a daemon elsewhere, TLS goes through it as with any client of grpc.
         proxy.settimeout(60)
-        with ckd.Client("ckd.invalid:8590", tls=True, patience=0.5) as client:
+        with ckd.Client("ckd.invalid:8590", tls=True, patience=3) as client:
             client.decompose("fetal-health", passes)
         asked, _ = proxy.accept()
         with asked:
