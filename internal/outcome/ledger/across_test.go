@@ -290,6 +290,17 @@ func TestSince(t *testing.T) {
 	if got, want := m.Since.Rate.Value, 27*50./(900+27*50); math.Abs(got-want) > .02 {
 		t.Errorf("the rate since then is %v, expected %v", got, want)
 	}
+
+	const good = 150 // days that pass before anybody looks
+	b.now = day0.Add((14 + good) * oneDay)
+	for day := 13; day < 13+good; day++ {
+		b.decide(day, 300, free(), "a")
+	}
+	b.mature(13 + good)
+	m = b.state().Mature.MissRate.Monitor
+	if !m.Raised || !m.Since.Start.Equal(day0.Add(10*oneDay)) {
+		t.Errorf("after good days the onset is %v, expected day 10 as before", m.Since.Start)
+	}
 }
 
 // TestRecall lets daemons remember an alarm that an older copy of the ledger lacks: it is up, also for a

@@ -310,7 +310,8 @@ type Since struct {
 }
 
 // since returns the onset of an alarm that is up: the begin of the cohort from which on the product of
-// the bets is largest, on average over the bets.
+// the bets, up to the cohort that raised it, is largest, on average over the bets. What comes after the
+// alarm moves the rate since then, not the onset: what is to be looked at again stays the same.
 func (m *Model) since(w Watch) (*Since, error) {
 	watched := m.Alarms.byWatch[w]
 	var (
@@ -328,13 +329,16 @@ func (m *Model) since(w Watch) (*Since, error) {
 		if !held || !known || s.Place().Compare(watched.began) <= 0 {
 			continue
 		}
+		sum.add(&s.Cohort.Count.tally)
+		if s.Cohort.Start > watched.raisedBy {
+			continue
+		}
 		err := s.Cohort.Count.steps.each(func(bool, uint64) {}, func(critical *step) {
 			gains.Add(w.Risk, line, s.Cohort.Bets.Hit, critical.Observation(class, false))
 		})
 		if err != nil {
 			return nil, err
 		}
-		sum.add(&s.Cohort.Count.tally)
 		if now := gains.LogMean(); now > most && s.Cohort.Outcomes {
 			most = now
 			best = &Since{Start: time.UnixMicro(s.Cohort.Start).UTC(), Rate: sum.rate(w, class)}
