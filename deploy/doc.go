@@ -7,4 +7,4 @@ package deploy
 //go:generate go test -run ^TestChartFiles$ -update .
 
 // The manifests need helm, which is a tool of the module of tests.
-//go:generate go -C test test -run ^TestManifests$ -update .
+//go:generate go -C test test -run ^TestManifest -update .

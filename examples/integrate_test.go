@@ -66,7 +66,7 @@ func newPage(t *testing.T) *page {
 // writeAccess writes the access file that the page shows.
 func (p *page) writeAccess(text string) {
 	p.t.Helper()
-	shown := regexp.MustCompile("(?s)with `access.yaml`:\n\n```yaml\n(.*?)```").FindStringSubmatch(text)
+	shown := regexp.MustCompile("(?s)Begin with `access.yaml`:\n\n```yaml\n(.*?)```").FindStringSubmatch(text)
 	if shown == nil {
 		p.t.Fatal("the page shows no access.yaml")
 	}

@@ -2,6 +2,7 @@ package deploytest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -463,29 +464,25 @@ func TestChartServes(t *testing.T) {
 	}
 }
 
-// TestChartInAnother includes the chart in a model server's chart as docs/kubernetes.md describes.
+// TestChartInAnother renders examples/helm, a model server's chart that includes this one.
 func TestChartInAnother(t *testing.T) {
 	t.Parallel()
 	helm := helmProgram(t)
 	folder := t.TempDir()
-	parent := filepath.Join(folder, "heart")
+	parent := filepath.Join(folder, "examples/helm")
 	ours, err := filepath.Abs(chart)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(ours, filepath.Join(folder, "ckd")); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "deploy/helm"), 0o755), os.Symlink(ours, filepath.Join(folder, "deploy/helm/ckd"))); err != nil {
 		t.Fatal(err)
 	}
-	blocks := kubernetesDocs(t)
 	for _, file := range []string{"Chart.yaml", "values.yaml", "templates/deployment.yaml"} {
-		if blocks[file] == "" {
-			t.Fatalf("docs/kubernetes.md has no %s", file)
-		}
-		putFile(t, filepath.Join(parent, file), blocks[file])
+		putFile(t, filepath.Join(parent, file), getFile(t, filepath.Join("../../examples/helm", file)))
 	}
-	build := exec.Command(helm, "dependency", "build", "heart")
+	build := exec.Command(helm, "dependency", "build", "examples/helm")
 	build.Dir = folder
-	if r := testbed.Run(t, build); r.Code != 0 || !strings.Contains(blocks["sh"], "helm dependency build heart\n") {
+	if r := testbed.Run(t, build); r.Code != 0 || !strings.Contains(kubernetesDocs(t)["sh"], "helm dependency build examples/helm\n") {
 		t.Fatal(r.Stderr)
 	}
 	result := testbed.Run(t, exec.Command(helm, "template", "heart", parent, "--namespace", "grading", "--kube-version", kubeVersion))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 )
 
@@ -52,13 +53,62 @@ data:
         classes: [normal, suspect, pathologic]
         critical: [suspect, pathologic]
         passes: {fewest: 10, expected: 30}
-        # Without thresholds this policy observes: it counts and decides nothing. ckd calibrate writes them.
+        # Without thresholds this policy observes: the action is observe, nothing is retained, all is counted.
+        # Keep your own rule until ckd calibrate writes thresholds.
 `
 
 // helmsOwn matches what a rendering says of Helm and its chart, and the checksum by which an upgrade
 // restarts pods.
 var helmsOwn = regexp.MustCompile(`(?m)^(# Source: .*| +app\.kubernetes\.io/(managed-by|version): .*| +helm\.sh/chart: .*` +
 	`| +annotations:\n +# Only changed settings.*\n +checksum/settings: .*| +# Without the versions of chart and app.*)\n`)
+
+// TestManifestOfMetrics checks that deploy/kubernetes/podmonitor.yaml is what the chart renders, and finds the
+// port of the sidecar.
+func TestManifestOfMetrics(t *testing.T) {
+	r := helmTemplate(t, manifestForms["sidecar.yaml"].values+"podMonitor: {enabled: true}\n", "--show-only", "templates/monitors.yaml")
+	if r.Code != 0 {
+		t.Fatal(r.Stderr)
+	}
+	got := checkManifest(t, "podmonitor.yaml", `# The Prometheus operator finds the sidecars of the namespace by their label, and sets the label namespace that
+# the rules need. Add the label by which your Prometheus selects.
+`+helmsOwn.ReplaceAllString(r.Stdout, ""))
+	all := append(decodeManifests(t, getFile(t, "../kubernetes/sidecar.yaml")), decodeManifests(t, got)...)
+	checkMonitors(t, all, podsOf(all))
+	if len(objectsOf[*monitoring.PodMonitor](all)) != 1 {
+		t.Error("no PodMonitor")
+	}
+}
+
+// checkManifest compares a file of deploy/kubernetes with what it should be, and returns the file.
+func checkManifest(t *testing.T, file, want string) string {
+	t.Helper()
+	want = "# Rendered from the chart by go generate ./deploy.\n" + want
+	path := filepath.Join("../kubernetes", file)
+	if *update {
+		putFile(t, path, want)
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := getFile(t, path)
+	if got != want {
+		t.Errorf("%s is not what the chart renders: run go generate ./deploy", path)
+	}
+	if strings.Contains(strings.ToLower(got), "helm") {
+		t.Error("it speaks of Helm")
+	}
+	return got
+}
+
+// TestSidecarWithoutReadiness renders a pod whose model server stays in its Service while ckd is not ready.
+func TestSidecarWithoutReadiness(t *testing.T) {
+	t.Parallel()
+	r := renderChart(t, manifestForms["sidecar.yaml"].values+"readinessProbe: null\n")
+	c := onlyObject[*apps.Deployment](t, r).Spec.Template.Spec.InitContainers[0]
+	if c.ReadinessProbe != nil || c.StartupProbe == nil || c.LivenessProbe == nil {
+		t.Errorf("probes %v, %v, %v, expected no readiness, startup and liveness", c.ReadinessProbe, c.StartupProbe, c.LivenessProbe)
+	}
+}
 
 // TestManifests checks the manifests of deploy/kubernetes like the chart, and that they are what it
 // renders. `go generate ./deploy` renders them anew.
@@ -69,23 +119,8 @@ func TestManifests(t *testing.T) {
 			if r.Code != 0 {
 				t.Fatal(r.Stderr)
 			}
-			want := "# Rendered from the chart by go generate ./deploy.\n" + form.head +
-				"# Settings are read at the start: after a change of them, kubectl rollout restart.\n" +
-				helmsOwn.ReplaceAllString(r.Stdout, "") + manifestPolicy
-			path := filepath.Join("../kubernetes", file)
-			if *update {
-				putFile(t, path, want)
-				if err := os.Chmod(path, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			got := getFile(t, path)
-			if got != want {
-				t.Errorf("%s is not what the chart renders: run go generate ./deploy", path)
-			}
-			if strings.Contains(strings.ToLower(got), "helm") {
-				t.Error("it speaks of Helm")
-			}
+			got := checkManifest(t, file, form.head+"# Settings are read at the start: after a change of them, kubectl rollout restart.\n"+
+				helmsOwn.ReplaceAllString(r.Stdout, "")+manifestPolicy)
 			all := decodeManifests(t, got)
 			pods := podsOf(all)
 			for _, p := range pods {

@@ -195,6 +195,23 @@ func TestAlertsAreTested(t *testing.T) {
 
 const runbookURL = "https://github.com/ckd-project/ckd/blob/main/docs/runbook.md"
 
+// TestAlertsThatPage checks that docs/operate.md names the alerts that page: those of severity critical.
+func TestAlertsThatPage(t *testing.T) {
+	_, text, _ := strings.Cut(getFile(t, "../../docs/operate.md"), "**Page on these seven**")
+	text, _, _ = strings.Cut(text, "For sidecars")
+	got := regexp.MustCompile(`Ckd\w+`).FindAllString(text, -1)
+	var want []string
+	for _, r := range readRules(t, "alerts.yaml") {
+		if r.Labels["severity"] == "critical" {
+			want = append(want, r.Alert)
+		}
+	}
+	slices.Sort(want)
+	if !slices.Equal(got, want) || len(want) != 7 {
+		t.Errorf("docs/operate.md pages on %v, expected %v", got, want)
+	}
+}
+
 // TestRunbook checks that the runbook has an entry for every alert, in their order, that entries begin
 // with what to do, that links to entries resolve, and that its queries are of existing metrics.
 func TestRunbook(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/ckd-project/ckd/client"
 )
@@ -60,6 +61,8 @@ func run(args []string) error {
 	// The session lives in this context: when it ends, its inputs are abandoned.
 	session, err := c.Session(ctx, client.SessionConfig{
 		Model: *model, Posterior: "mc-dropout", Passes: *passes, AcceptSettled: true,
+		// While ckd is down a batch waits this long, and the next as long again: stay below your requests' deadline.
+		Reconnect: client.Reconnect{Limit: 2 * time.Second},
 	})
 	if err != nil {
 		return err

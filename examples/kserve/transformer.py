@@ -19,7 +19,7 @@ OUTPUTS = ("decision", "defer", "error")
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ckd is in this pod
 
 
-def decide(url, passes, timeout=5.0):
+def decide(url, passes, timeout=2.0):
     """The outputs of ckd for passes [inputs, passes, classes], by name.
 
     The passes go as bytes, after the JSON: a NaN, which JSON does not have, is then a

@@ -61,6 +61,9 @@ def main():
     parser.add_argument("--samples", type=int, default=30, help="passes of every input")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--limit", type=int, default=sys.maxsize, help="number of inputs at most")
+    parser.add_argument(
+        "--patience", type=float, default=2, help="seconds that a batch waits for ckd: below your requests' deadline"
+    )
     parser.add_argument("--ca", help="certificates of the daemon's authority: TLS")
     parser.add_argument("--token-file", help="file with a bearer token")
     args = parser.parse_args()
@@ -70,7 +73,7 @@ def main():
     inputs, passes, decide = recording(args) if args.passes else model(args)
     total = min(inputs, args.limit)
     retained = errors = used = 0
-    client = ckd.Client(args.addr, ca=args.ca, token_file=args.token_file)
+    client = ckd.Client(args.addr, ca=args.ca, token_file=args.token_file, patience=args.patience)
     with client, client.session(args.model, accept_settled=True) as session:
         for at in range(0, total, args.batch):
             to = min(at + args.batch, total)

@@ -24,9 +24,11 @@ ports:
 startupProbe:
   httpGet: {{- include "ckd.probe" (list . "/readyz") | nindent 4 }}
   {{- toYaml .Values.startupProbe | nindent 2 }}
+{{- with .Values.readinessProbe }}
 readinessProbe:
-  httpGet: {{- include "ckd.probe" (list . "/readyz") | nindent 4 }}
-  {{- toYaml .Values.readinessProbe | nindent 2 }}
+  httpGet: {{- include "ckd.probe" (list $ "/readyz") | nindent 4 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 livenessProbe:
   httpGet: {{- include "ckd.probe" (list . "/livez") | nindent 4 }}
   {{- toYaml .Values.livenessProbe | nindent 2 }}
