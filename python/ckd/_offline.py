@@ -203,7 +203,7 @@ def _calibrated(command: list[str], files: _Files) -> Calibration:
         if done.returncode == 0:
             return report
         reached, would = report._refusal()
-        asked = report["objective"]
+        asked = report["objective"].replace("max-critical-", "max_critical_")  # as the argument is spelled
         if report.get("unsupported"):
             raise NotCertifiedError(f"asked {asked}: {reached.rstrip('.')}", report)
         raise NotCertifiedError(f"{_message(done)}: asked {asked}; reached: {reached}; would certify: {would}", report)

@@ -77,7 +77,7 @@ def test_what_does_not_certify(recording, tmp_path):
         ckd.calibrate(passes[:, :200], labels[:200], max_critical_miss={"pathologic": 0.0001}, **SETS)
     assert raised.value.report["chosen"] is None and raised.value.report.policy == ""
     # It says what was asked, and what was reached.
-    assert "pathologic=0.0001" in str(raised.value) and "misses 0 of" in str(raised.value), raised.value
+    assert "max_critical_miss pathologic=0.0001" in str(raised.value) and "misses 0 of" in str(raised.value), raised.value
     assert str(raised.value.report).startswith("No policy") and "What to do next" in str(raised.value.report)
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value) and dict(again.report) == dict(raised.value.report)
