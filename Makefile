@@ -19,7 +19,7 @@ ci: ## everything that must pass, up to 12 minutes
 build: ## build ./ckd, a static binary
 	CGO_ENABLED=0 go build -trimpath -o ckd ./cmd/ckd
 
-wheels: ## build Python wheels with the program inside into ./dist, without a network; VERSION=1.2.3 sets their version, PROGRAMS=dist takes programs of there
+wheels: ## build Python wheels with the program inside into ./dist, for every platform, in minutes; PLATFORMS=linux-amd64 for one, VERSION=1.2.3 sets their version, PROGRAMS=dist takes programs of there
 	$(PYTHON) python/wheels.py --out $(or $(DIST),dist) $(if $(VERSION),--version $(VERSION)) $(if $(PROGRAMS),--programs $(PROGRAMS)) $(foreach p,$(PLATFORMS),--platform $(subst -,/,$(p)))
 
 release: ## build images, binaries, SBOM, chart and wheels of the tag at HEAD into dist/

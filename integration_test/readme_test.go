@@ -59,7 +59,7 @@ func TestReadme(t *testing.T) {
 // showsOutput checks that the command prints every line of the README's example of output.
 func showsOutput(t *testing.T, readme, out string) {
 	t.Helper()
-	example := regexp.MustCompile("(?s)\nscreen:\n\n```\n(.*?)```").FindStringSubmatch(readme)
+	example := regexp.MustCompile("(?s)\n```\n( rule .*?)```").FindStringSubmatch(readme)
 	if example == nil {
 		t.Fatal("the README shows no output")
 	}

@@ -88,6 +88,31 @@ def ordered(values: Any, layout: str, what: str, count: int | None, counted: str
     return array
 
 
+def check_class_axis(array: npt.NDArray[Any], inputs: int) -> None:
+    """Raises ValueError for probabilities whose classes are not the last of three axes, and says how to transpose."""
+    if array.ndim != 3 or _sums_to_1(array, 2):
+        return
+    axis = next((a for a in (1, 0) if _sums_to_1(array, a)), None)
+    if axis is None:
+        return
+    others = [a for a in range(3) if a != axis]
+    of_inputs = [a for a in others if array.shape[a] == inputs]
+    order = f"np.moveaxis(passes, {axis}, 2)"
+    if len(of_inputs) == 1:
+        (of_passes,) = (a for a in others if a != of_inputs[0])
+        order = f"passes.transpose({of_passes}, {of_inputs[0]}, {axis})"
+    raise ValueError(
+        f"passes have the shape {array.shape} and sum to 1 along axis {axis},"
+        f" expected [passes, inputs, classes], as {order} gives"
+    )
+
+
+def _sums_to_1(array: npt.NDArray[Any], axis: int) -> bool:
+    """Reports whether the first vectors along an axis are distributions."""
+    first = array[tuple(slice(None) if a == axis else slice(8) for a in range(3))]
+    return bool(first.size) and np.allclose(first.sum(axis=axis, dtype=np.float64), 1, atol=0.01)
+
+
 _AXES = {"snk": "[passes, inputs, classes]", "nsk": "[inputs, passes, classes]"}
 
 

@@ -53,7 +53,8 @@ class Error(Exception):
         return self.code == UNAVAILABLE
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.reason}): {self.advice}" if self.reason else f"{self.message}: {self.advice}"
+        found = f"{self.message} ({self.reason})" if self.reason else self.message
+        return f"{found}: {self.advice}" if self.advice else found
 
 
 class InvalidInputError(Error):
@@ -87,15 +88,15 @@ class InternalError(Error):
 
 
 class DaemonError(Error):
-    """A daemon of this process did not start, or ended."""
+    """A daemon of this process did not start, or ended. The message says why."""
 
-    advice = "correct what the message names"
+    advice = ""
 
 
 class CommandError(Error):
-    """A command of ckd failed."""
+    """A command of ckd failed, or an argument for it is wrong. The message says which."""
 
-    advice = "correct what the message names"
+    advice = ""
 
 
 def error_of(status: Any) -> Error:

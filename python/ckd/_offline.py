@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _binary
-from ._arrays import numeric, ordered
+from ._arrays import check_class_axis, numeric, ordered
 from ._errors import CommandError
 
 _NO_POLICY = 3  # the exit code of ckd calibrate where nothing certifies or nothing is gained
@@ -97,10 +97,16 @@ class Evaluation(Report):
 
 
 class Calibration(Report):
-    """What ckd calibrate chose, and why. policy is the text of a policy file."""
+    """What ckd calibrate chose, and why. policy is the text of a policy file.
 
-    def __init__(self, sections: dict[str, Any]) -> None:
+    print() shows the command's first screen: what the policy misses at which work, what other rules
+    miss, and what that rests on.
+    """
+
+    def __init__(self, sections: dict[str, Any], command: list[str], files: _Files) -> None:
         super().__init__(sections, "comparison")
+        self._command, self._screen = command, ""
+        self._files: _Files | None = files
 
     @property
     def policy(self) -> str:
@@ -116,28 +122,17 @@ class Calibration(Report):
         return written
 
     def __str__(self) -> str:
-        """Says in five lines what was chosen, what it does, and what that rests on."""
-        s, expected = self.sections, self.sections.get("expected") or {}
-        basis = f"{s['inputs']:,} inputs of {s['passes']} passes, {s['critical']:,} of them critical"
-        asked = f"{s['objective']}, scope {s['scope']}"
-        if not self.policy:
-            reached, would = self._refusal()
-            why: tuple[str, ...] = (f"No policy: nothing certifies {asked}.", f"Reached: {reached}.", f"Would certify: {would}.")
-            if s.get("unsupported"):
-                why = (reached, f"Asked for: {asked}.")
-            return "\n".join((*why, f"Without review {s['missed']:,} critical inputs are missed.", f"Rests on {basis}."))
-        certificate = s.get("certificate") or {}
-        missed = f"Critical miss rate {_share(expected, 'critical_miss_rate')}"
-        if certificate:
-            missed = f"Misses {certificate['misses']:,} of {certificate['cases']:,} critical inputs that chose nothing"
-        reviews = f"{1000 * (1 - expected['coverage']):.0f} reviews per 1,000 inputs" if expected else "reviews not stated"
-        return "\n".join((
-            f"Policy for {asked}: {_rule(s['chosen'])}.",
-            f"Coverage {_share(expected, 'coverage')}, {reviews}.",
-            f"{missed}; without review {s['missed']:,} of {s['critical']:,} are missed.",
-            certificate.get("void") or certificate.get("statement") or "No certificate: the figures are expectations.",
-            f"Rests on {basis}; policy hash {s['policy_hash'][:12]}.",
-        ))  # fmt: skip
+        """Returns the first screen of ckd calibrate. The program computes it at the first call."""
+        if not self._screen and self._files is not None:
+            done = _call([*self._command, "--out", self._files.path("policy.yaml")], self._files)
+            if done.returncode not in (0, _NO_POLICY):
+                raise CommandError(_message(done))
+            said = done.stdout if not self.policy else done.stdout.partition("\nWhat to do next")[0]
+            self._screen = _spoken(said).strip()
+        return self._screen or "\n".join([self._refusal()[0]] if not self.policy else self.sections["why"] or ())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_screen": str(self), "_files": None}  # they are removed with the report that wrote them
 
     def _refusal(self) -> tuple[str, str]:
         """Returns why there is no policy, and what would certify."""
@@ -160,11 +155,13 @@ def evaluate(passes: Any, labels: Any, **settings: Any) -> Evaluation:
     """Says from labelled passes what deferral is worth, as ckd evaluate does.
 
     passes is an array [passes, inputs, classes], or [inputs, passes, classes] with layout="nsk", or
-    the path of an .npy file. labels has the true class of each input, by number or by name. settings
+    the path of an .npy file. labels has the true class of each input, by position on the last axis
+    or by name. classes names the last axis in its order: model.classes_ of scikit-learn. settings
     are the flags of ckd evaluate, as in critical=["suspect"], reviews_per_1000=150, or policy=FILE:
-    docs/commands.md has them. Raises CommandError with the program's message.
+    docs/commands.md has them. Raises CommandError that says what is wrong, or TypeError for an
+    array that is none.
     """
-    _check_order(passes, labels, settings)
+    _check(passes, labels, settings, ordered_by_labels=False)
     files = _Files()
     command = ["evaluate", *files.flags(passes=passes, labels=labels, **settings)]
     return Evaluation(json.loads(_run([*command, "--format", "json"], files)), command, files)
@@ -173,14 +170,20 @@ def evaluate(passes: Any, labels: Any, **settings: Any) -> Evaluation:
 def calibrate(passes: Any, labels: Any, **settings: Any) -> Calibration:
     """Chooses a policy from labelled passes, as ckd calibrate does.
 
-    passes and labels are as for evaluate; the labels tell which axis of the passes is the inputs.
-    settings are the flags of ckd calibrate, with an objective such as coverage=0.8 or
-    max_critical_miss=0.05, or max_critical_miss={"pathologic": 0.02} for classes. Raises
-    NotCertifiedError where nothing certifies or nothing is gained, or CommandError.
+    passes, labels and classes are as for evaluate; the labels tell which axis of the passes is the
+    inputs. settings are the flags of ckd calibrate, with an objective such as coverage=0.8 or
+    max_critical_miss=0.05, or max_critical_miss={"pathologic": 0.02} for classes.
+
+    The threshold defers the share asked for of all inputs here. The expected figures are of
+    held-out folds, each deferred by a threshold from the others, so that their reviews differ from
+    what was asked (226 instead of 200 per 1,000), more so with few inputs. Their interval covers
+    what later inputs are expected to need.
+
+    Raises NotCertifiedError where nothing certifies or nothing is gained, or as evaluate does.
     """
+    _check(passes, labels, settings, ordered_by_labels=True)
     files = _Files()
-    command = ["calibrate", *files.flags(passes=passes, labels=labels, **settings), "--format", "json"]
-    return _calibrated(command, files)
+    return _calibrated(["calibrate", *files.flags(passes=passes, labels=labels, **settings)], files)
 
 
 def decompose(passes: Any, **settings: Any) -> list[dict[str, Any]]:
@@ -194,13 +197,13 @@ def decompose(passes: Any, **settings: Any) -> list[dict[str, Any]]:
 
 
 def _calibrated(command: list[str], files: _Files) -> Calibration:
-    done = _call(command, files)
+    done = _call([*command, "--format", "json"], files)
     if done.returncode in (0, _NO_POLICY) and done.stdout.lstrip().startswith("{"):
-        report = Calibration(json.loads(done.stdout))
+        report = Calibration(json.loads(done.stdout), command, files)
         if done.returncode == 0:
             return report
         reached, would = report._refusal()
-        asked = report["objective"]
+        asked = report["objective"].replace("max-critical-", "max_critical_")  # as the argument is spelled
         if report.get("unsupported"):
             raise NotCertifiedError(f"asked {asked}: {reached.rstrip('.')}", report)
         raise NotCertifiedError(f"{_message(done)}: asked {asked}; reached: {reached}; would certify: {would}", report)
@@ -239,8 +242,12 @@ class _Files:
         """Returns a text of the program with the caller's arrays in place of their files."""
         return re.sub(re.escape(self._folder.name + os.sep) + r"(\w+)\.npy", r"\1", text)
 
-    def _save(self, name: str, value: Any) -> pathlib.Path:
-        path = pathlib.Path(self._folder.name, name + ".npy")
+    def path(self, name: str) -> str:
+        """Returns the path of a file that is removed with the others."""
+        return os.path.join(self._folder.name, name)
+
+    def _save(self, name: str, value: Any) -> str:
+        path = self.path(name + ".npy")
         array = np.asarray(value)
         if array.dtype.kind not in "fiuUS":
             array = numeric(value, name)
@@ -259,21 +266,6 @@ def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in entry.items():
         row.update(_flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
     return row
-
-
-def _rule(chosen: Mapping[str, Any]) -> str:
-    """Returns what a policy compares with what, in words."""
-    rules = [(name, chosen.get(name)) for name in ("primary", "fallback", "guard")]
-    said = [f"{name} {rule['score']} above {rule['threshold']:.4g}" for name, rule in rules if rule]
-    return f"defer by {', '.join(said)} (gate {chosen['gate']})"
-
-
-def _share(figures: Mapping[str, Any], name: str) -> str:
-    """Returns a share in percent, with its interval, or n/a."""
-    if figures.get(name) is None:
-        return "n/a"
-    low, high = figures.get(name + "_interval") or (None, None)
-    return f"{figures[name]:.1%}" + ("" if low is None else f" (95%: {low:.1%} to {high:.1%})")
 
 
 def _cell(value: Any) -> str:
@@ -300,16 +292,64 @@ def _call(command: list[str], files: _Files) -> subprocess.CompletedProcess[str]
     return done
 
 
-def _check_order(passes: Any, labels: Any, settings: Mapping[str, Any]) -> None:
-    """Raises ValueError for passes in memory whose shape fits the labels only in the other order of axes."""
-    if isinstance(passes, (str, os.PathLike)) or labels is None or isinstance(labels, (str, os.PathLike)):
+def _check(passes: Any, labels: Any, settings: Mapping[str, Any], ordered_by_labels: bool) -> None:
+    """Raises CommandError for arguments in memory that do not fit together, where Python can say more than the program."""
+    _check_critical(settings)
+    if any(value is None or isinstance(value, (str, os.PathLike)) for value in (passes, labels)):
         return
     array = numeric(passes, "passes")
-    if array.ndim == 3 and hasattr(labels, "__len__") and len(labels) in array.shape[:2]:
-        ordered(array, settings.get("layout", "snk"), "passes", len(labels), "labels")
+    if array.ndim != 3 or not hasattr(labels, "__len__"):
+        return
+    try:
+        if settings.get("kind", "probabilities") == "probabilities" and not settings.get("policy"):
+            check_class_axis(array, len(labels))
+        if not ordered_by_labels and len(labels) in array.shape[:2]:
+            ordered(array, settings.get("layout", "snk"), "passes", len(labels), "labels")
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    _check_labels(labels, array.shape[2])
+
+
+def _check_critical(settings: Mapping[str, Any]) -> None:
+    """Raises CommandError for critical or safe classes by number where classes have names."""
+    names = settings.get("classes")
+    if names is None or isinstance(names, str):
+        return
+    names = [str(name) for name in names]
+    for argument in ("critical", "safe"):
+        given = settings.get(argument)
+        if given is None or isinstance(given, str):
+            continue
+        given = list(given)
+        numbers = [k for k in given if isinstance(k, (int, np.integer)) and str(k) not in names and 0 <= k < len(names)]
+        if numbers:
+            found, meant = ", ".join(map(str, numbers)), ", ".join(names[k] for k in numbers)
+            raise CommandError(f"{argument} has the numbers {found}, but the classes have names; give names: {meant}")
+
+
+def _check_labels(labels: Any, classes: int) -> None:
+    """Raises CommandError for labels by number of which each class has one, but not its position."""
+    values = np.asarray(labels)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        return
+    found = np.unique(values)
+    if len(found) == classes and found[-1] >= classes:
+        shown = ", ".join(map(str, found[:10])) + (", ..." if classes > 10 else "")
+        raise CommandError(
+            f"labels are {shown}, expected positions on the last axis, 0 to {classes - 1}:"
+            " np.unique(labels, return_inverse=True)[1] gives them where the classes of the passes ascend"
+        )
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:
-    """Returns what the program said, without the line on how a file was read."""
-    lines = [line for line in done.stderr.strip().splitlines() if ": read as " not in line]
-    return "\n".join(lines) or f"ckd ended with exit code {done.returncode}"
+    """Returns what the program said, without the lines on how files were read and on its flags."""
+    lines = done.stderr.strip().splitlines()
+    said = [line.removeprefix("ckd: ") for line in lines if ": read as " not in line and not line.startswith('Run "ckd ')]
+    return _spoken("\n".join(said)) or f"ckd ended with exit code {done.returncode}"
+
+
+def _spoken(text: str) -> str:
+    """Returns a text of the program with arguments of Python in place of its flags."""
+    text = text.replace("unknown flag ", "unknown argument ")
+    text = re.sub(r"declare kind (\w+)", r'say kind="\1"', text)
+    return re.sub(r"(?<!\S)([\"(]?)--([a-z][a-z0-9-]*)", lambda flag: flag[1] + flag[2].replace("-", "_"), text)
