@@ -293,7 +293,7 @@ def _call(command: list[str], files: _Files) -> subprocess.CompletedProcess[str]
 
 
 def _check(passes: Any, labels: Any, settings: Mapping[str, Any], ordered_by_labels: bool) -> None:
-    """Raises CommandError for arguments in memory that do not fit together, where Python can say more than the program."""
+    """Raises CommandError for arrays that do not fit together, where Python can say more than the program."""
     _check_critical(settings)
     if any(value is None or isinstance(value, (str, os.PathLike)) for value in (passes, labels)):
         return
