@@ -34,6 +34,9 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	return d
 }
 
+// hashName names the hash of the whole policy. The one in the policy's file is of the policy without lines.
+const hashName = "hash that ckd check and answers show"
+
 // settings returns what a run of the same result needs.
 func (c *calibration) settings() []setting {
 	settings := append([]setting{{"software", c.Software}}, fileSettings("passes", c.PassesFile)...)
@@ -48,7 +51,7 @@ func (c *calibration) settings() []setting {
 		settings = append(settings, setting{"asked for", c.Objective + ", scope " + string(c.Scope)})
 	}
 	if c.PolicyHash != "" {
-		settings = append(settings, setting{"hash of the policy", c.PolicyHash})
+		settings = append(settings, setting{hashName, c.PolicyHash})
 	}
 	return settings
 }

@@ -353,7 +353,7 @@ func (c *calibration) next() (points []string) {
 		if file != "" {
 			add("Plan the audits that show whether it keeps this: ckd outcomes plan --policy %s, on another recording.", file)
 		}
-		add("Have it signed: --format html prints one page.")
+		add("Have it signed: --format html prints one page. %s: %s.", capital(hashName), c.PolicyHash)
 	}
 	return points
 }

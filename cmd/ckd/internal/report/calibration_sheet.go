@@ -55,7 +55,8 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	add(document.NewSection("data", "Data", "", data.Parts[0].(*document.Table)))
 	if !r.Refused() {
 		s.Blanks = []string{"Owner of the risk: name", "Date and signature", "For the service: name", "Date and signature"}
-		s.Foot = "Signed is the policy with this hash: " + r.PolicyHash + ". Another file, a later calibration or an edit is another policy."
+		s.Foot = "Signed is the policy with the " + hashName + ": " + r.PolicyHash + ". A later calibration or an edit is another policy. " +
+			"The policy_hash in its file is another: of the policy without its lines."
 	}
 	return s
 }

@@ -77,7 +77,7 @@ func TestCalibrationPage(t *testing.T) {
 	d.expectRows(t, "The paper's figures", "rule|coverage|accuracy|critical FNR|95% interval (exact)|missed",
 		"* this policy|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316")
 	d.expectRows(t, "Files and settings", "what|value", "software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy",
-		"SHA-256 of the labels|bb22", "seed|7", "asked for|coverage 0.8, scope predicted-safe", "hash of the policy|cc33")
+		"SHA-256 of the labels|bb22", "seed|7", "asked for|coverage 0.8, scope predicted-safe", "hash that ckd check and answers show|cc33")
 }
 
 // TestCalibrationGuarantees gives each outcome of a certificate.
