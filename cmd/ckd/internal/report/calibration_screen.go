@@ -209,7 +209,7 @@ func (c *calibration) rests() (points []string) {
 			}
 		}
 	}
-	add(c.data(), c.gain(), c.plainSays(), c.guarantee(), c.heldOut(), c.halves())
+	add(c.askCalls(), c.data(), c.gain(), c.plainSays(), c.guarantee(), c.heldOut(), c.halves())
 	if c.Refusal != nil && len(c.Refusal.Would) > 0 {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
@@ -281,11 +281,29 @@ func (c *calibration) plainSays() string {
 	default:
 		text += "; about as many as by this policy."
 	}
-	if c.CriticalCalls == eval.Reviewed || c.keepsCalls() {
-		return text
+	return text
+}
+
+// askCalls asks what becomes of critical calls, where another answer gives a policy of fewer misses.
+func (c *calibration) askCalls() string {
+	if c.own == nil || c.CriticalCalls != "" || c.Scope == policy.PredictedSafe || c.keepsCalls() || c.Unsupported != "" || c.Certificate != nil {
+		return ""
 	}
-	return text + fmt.Sprintf(" They leave %s critical calls, %s of them false, unreviewed: choose --scope %s where each of these is acted on.",
-		document.Count(few.CriticalKept), document.Count(few.FalseKept), policy.PredictedSafe)
+	var other *calibrate.Row
+	for i := range c.Comparison {
+		if row := &c.Comparison[i]; row.Calibrated && !row.Nothing && row.Scope == policy.PredictedSafe {
+			other = row
+		}
+	}
+	if plain := c.plain(policy.PredictedSafe); other == nil && len(plain) > 0 {
+		other = plain[0]
+	}
+	if other == nil || other.Missed >= c.own.Missed {
+		return ""
+	}
+	return fmt.Sprintf("Say what becomes of critical calls: if each is acted on, --critical-calls %s gives a policy that misses about %s instead of %s, "+
+		"and leaves %s false calls instead of %s unreviewed.", eval.ActedOn, document.Count(other.Missed), document.Count(c.own.Missed),
+		document.Count(other.FalseKept), document.Count(c.own.FalseKept))
 }
 
 // guarantee says what is certified, or that nothing is.

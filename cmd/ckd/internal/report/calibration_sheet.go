@@ -86,15 +86,18 @@ func (c *calibration) whoTable() *document.Table {
 		t.Add(what, who, perThousand(1000*share(n, c.own.Inputs)), document.Of{n, c.own.Inputs})
 	}
 	add("deferred", "a person, before anything is done", c.own.Deferred)
-	look := "nobody: each is acted on"
-	if c.CriticalCalls == eval.Reviewed {
+	look := "nobody; at your site: [ ] each is acted on  [ ] each is reviewed"
+	switch c.CriticalCalls {
+	case eval.ActedOn:
+		look = "nobody: each is acted on"
+	case eval.Reviewed:
 		look = "a person, as every critical call"
 	}
 	add("called critical, retained", look, c.own.CriticalKept)
-	add("of these false", look, c.own.FalseKept)
+	add("of these false", "", c.own.FalseKept)
 	safe := c.own.Inputs - c.own.Deferred - c.own.CriticalKept
 	add("called safe, retained", "nobody, but for audits of ____ % (ckd outcomes plan)", safe)
-	add("of these missed", "found by audits alone", c.own.Missed)
+	add("of these missed", "found by nobody but the few that an audit happens to draw", c.own.Missed)
 	return t
 }
 
