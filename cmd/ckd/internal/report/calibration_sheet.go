@@ -12,6 +12,7 @@ import (
 const (
 	sheetLabels = 10
 	sheetLines  = 6
+	sheetClass  = 8 // critical classes
 	sheetPoints = 7 // of what is promised
 )
 
@@ -40,6 +41,7 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	add(document.Section{ID: "promise", Title: "What is promised, and on what it rests", Points: rests})
 	if !r.Refused() {
 		add(document.NewSection("who", "Who looks at what", "", c.whoTable()))
+		add(c.classSection())
 		add(c.curveSection())
 		add(c.alarmSection())
 	}
@@ -51,6 +53,11 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 		}
 		add(section)
 	}
+	if !r.Refused() {
+		add(document.Section{ID: "site", Title: "To fill in", Points: []string{
+			"Model and version " + blank + blank, "The data are from " + blank + blank, "The labels were read by " + blank + blank,
+			"On alarm " + blank + " does " + blank + " within " + blank, "Valid until " + blank}})
+	}
 	data := computed("ckd calibrate", c.settings()...)
 	add(document.NewSection("data", "Data", "", data.Parts[0].(*document.Table)))
 	if !r.Refused() {
@@ -58,6 +65,35 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 		s.Foot = "Signed is the policy with the " + hashName + ": " + r.PolicyHash + ". A later calibration or an edit is another policy. " +
 			"The policy_hash in its file is another: of the policy without its lines."
 	}
+	return s
+}
+
+const blank = "____________________"
+
+// classSection names the critical classes, and says how many of each are missed.
+func (c *calibration) classSection() document.Section {
+	var intro string
+	if c.Inputs > 0 {
+		intro = fmt.Sprintf("Assumed is that %s of inputs are critical, as here: %s of %s.", document.Percent(share(c.Critical, c.Inputs)),
+			document.Count(c.Critical), document.Count(c.Inputs))
+	}
+	s := document.Section{ID: "classes", Title: "Critical classes", Intro: intro}
+	if len(c.CriticalClasses) == 0 {
+		return s
+	}
+	t := &document.Table{Caption: "Missed of each critical class", Head: []string{"class", "missed", "critical miss rate", intervalHead(c.Groups > 0)}, TextColumns: 1}
+	for _, class := range c.CriticalClasses[:min(sheetClass, len(c.CriticalClasses))] {
+		rate, interval := known(class.CriticalMissRate, class.CriticalMissRateInterval)
+		t.Add(document.Label(class.Class), document.Of{class.Missed, class.Inputs}, rate, interval)
+	}
+	if more := c.CriticalClasses[min(sheetClass, len(c.CriticalClasses)):]; len(more) > 0 {
+		missed, inputs := 0, 0
+		for _, class := range more {
+			missed, inputs = missed+class.Missed, inputs+class.Inputs
+		}
+		t.Add(document.Noun(len(more), "further class"), document.Of{missed, inputs}, nil, nil)
+	}
+	s.Parts = []document.Part{t}
 	return s
 }
 
