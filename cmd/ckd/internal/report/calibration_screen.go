@@ -64,11 +64,14 @@ func (c *calibration) lead() string {
 	case c.Refused() && c.Unsupported != "":
 		return c.Unsupported
 	case c.Refused() && len(passcheck.Void(c.Signs)) > 0:
-		return "No policy: this recording is not what it seems, and certifies nothing."
+		return "No policy: this recording is not what it seems."
 	case c.Refused():
 		return "No policy: nothing certifies what was asked for. " + sentence(capital(c.Refusal.Reason))
 	case c.Unsupported != "":
 		said = append(said, c.Unsupported, "It was written because --force asks for it.")
+	}
+	if text := c.tooLittle(); text != "" {
+		said = append(said, text)
 	}
 	switch {
 	case c.Certificate != nil && c.Certificate.Void == "":
@@ -80,6 +83,28 @@ func (c *calibration) lead() string {
 		said = append(said, c.calls())
 	}
 	return strings.Join(append(said, ruleSays(c.Chosen)), " ")
+}
+
+// tooLittle says that the interval of the expected critical miss rate promises nothing: it is wider than
+// 20 points, or reaches above the rate without review.
+func (c *calibration) tooLittle() string {
+	const widest = 0.2
+	if c.Expected == nil || c.Expected.CriticalMissRateInterval == nil || c.Certificate != nil && c.Certificate.Void == "" {
+		return ""
+	}
+	low, high := c.Expected.CriticalMissRateInterval[0], c.Expected.CriticalMissRateInterval[1]
+	above := c.none != nil && c.none.CriticalMissRate != nil && high > *c.none.CriticalMissRate
+	if high-low <= widest && !above {
+		return ""
+	}
+	text := fmt.Sprintf("Too little to promise: up to %s may be missed, and no alarm sounds", document.Percent(high))
+	switch line := policy.LineOf(c.Lines, policy.CriticalMissRate, ""); {
+	case line.Above == 0:
+		return text + "."
+	case document.Percent(line.Above) != document.Percent(high):
+		return text + " below " + document.Percent(line.Above) + "."
+	}
+	return text + " below that."
 }
 
 // misses says what the policy misses, beside what is missed without review.
@@ -246,8 +271,17 @@ func (c *calibration) gain() string {
 	if g == nil || c.Unsupported != "" || g.Eligible == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Gain over chance: it saves %s of the %s missed without review; as many reviews drawn at random would save about %.0f (%s).",
-		document.Count(g.Without-g.Missed), document.Count(g.Without), float64(g.Without)*share(g.Deferred, g.Eligible), chanceOf(g.P))
+	return fmt.Sprintf("Gain over chance: it saves %s of the %s missed without review, as many reviews drawn at random about %.0f; they would do as well with "+
+		"a chance of %s (at most %s is wanted).", document.Count(g.Without-g.Missed), document.Count(g.Without),
+		float64(g.Without)*share(g.Deferred, g.Eligible), chance(g.P), document.RoundPercent(eval.GainLevel))
+}
+
+// chance returns a probability in percent.
+func chance(p float64) string {
+	if p < 0.001 {
+		return "under 0.1%"
+	}
+	return document.Percent(p)
 }
 
 // plainSays says whether scores without any decomposition do as well, with the recording's numbers.
@@ -312,7 +346,7 @@ func (c *calibration) guarantee() string {
 	case c.Refused() || c.EarlyStop != nil && c.Certificate == nil:
 		return ""
 	case c.Certificate == nil:
-		return "No certificate: of misses nothing is guaranteed; --max-critical-miss asks for a bound."
+		return "Of misses nothing is guaranteed; --max-critical-miss asks for a bound."
 	case c.Certificate.Void != "":
 		return "No certificate. " + c.Certificate.Void
 	case len(c.Certificate.Statement) > 400:
@@ -334,11 +368,30 @@ func (c *calibration) heldOut() string {
 	return text
 }
 
+// mends says what to do about a recording that is not what it seems.
+func (c *calibration) mends() (points []string) {
+	for _, sign := range passcheck.Void(c.Signs) {
+		switch sign.Name {
+		case passcheck.DropoutOff:
+			points = append(points, "Turn dropout on and record again.")
+		case passcheck.ChanceLabels:
+			points = append(points, "Check that labels and passes are of the same inputs in the same order.")
+		default:
+			points = append(points, "Mend what the warning names, and record again.")
+		}
+	}
+	slices.Sort(points)
+	return slices.Compact(points)
+}
+
 // next says what to do.
 func (c *calibration) next() (points []string) {
 	add := func(format string, args ...any) { points = append(points, fmt.Sprintf(format, args...)) }
 	file := c.file
+	mends := c.mends()
 	switch {
+	case len(mends) > 0 && c.Refused():
+		points = append(points, mends...)
 	case c.Refused() && c.Certificate == nil && strings.HasPrefix(c.Unsupported, "No policy is needed"):
 		add("Serve the model as it is, or ask for a lower bound on fresh data: on this recording a second attempt is void.")
 	case c.Refused() && c.Gain != nil && c.Gain.Without > 0 && c.Gain.Needed > c.Gain.Without:
@@ -349,6 +402,8 @@ func (c *calibration) next() (points []string) {
 	case c.Refused() && c.EarlyStop != nil:
 		add("Certify on more inputs: without any disagreement about %s could, of which all passes defer %s.", document.Count(c.EarlyStop.Refusal.FewestInputs),
 			document.Count(c.EarlyStop.Refusal.FewestDeferred))
+	case c.Refused() && c.Gain != nil && c.Gain.Deferred > 0 && c.Gain.Without > 0:
+		add("No score here separates misses from the rest: try another model or sampling.")
 	case c.Refused():
 		add("Record more labelled inputs, critical ones above all.")
 	case file == "":

@@ -24,6 +24,13 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	if r.Policy != nil {
 		title = fmt.Sprintf("Policy for model %s", document.Label(r.Policy.Name))
 	}
+	promise := "What is promised, and on what it rests"
+	switch {
+	case r.Refused():
+		promise = "Why nothing is promised"
+	case r.Unsupported != "":
+		title = "FORCED: " + title
+	}
 	s := &document.Sheet{Title: title, Warnings: screen.Warnings, Lead: screen.Lead, Table: screen.Table}
 	s.Warnings = s.Warnings[:min(2, len(s.Warnings))]
 	add := func(section document.Section) {
@@ -38,7 +45,7 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	for i, point := range rests {
 		rests[i] = clipped(point)
 	}
-	add(document.Section{ID: "promise", Title: "What is promised, and on what it rests", Points: rests})
+	add(document.Section{ID: "promise", Title: promise, Points: rests})
 	if !r.Refused() {
 		add(document.NewSection("who", "Who looks at what", "", c.whoTable()))
 		add(c.classSection())
