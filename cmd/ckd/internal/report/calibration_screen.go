@@ -163,7 +163,8 @@ func (c *calibration) certified() string {
 
 // calls says what becomes of inputs called critical.
 func (c *calibration) calls() string {
-	unreviewed := ": " + callsUnreviewed(float64(c.own.CriticalKept), float64(c.own.FalseKept)) + "."
+	kept, falseKept := float64(c.own.CriticalKept), float64(c.own.FalseKept)
+	unreviewed := ": " + callsUnreviewed(kept, falseKept) + "."
 	switch {
 	case c.CriticalCalls == eval.Reviewed:
 		return "People review inputs called critical anyway, which count among the reviews."
@@ -174,7 +175,11 @@ func (c *calibration) calls() string {
 	case c.own.CriticalKept == 0:
 		return "It sends every input called critical too."
 	}
-	return "It sends inputs called critical too" + unreviewed
+	called := kept
+	if c.none != nil {
+		called = float64(c.none.CriticalKept)
+	}
+	return callsSeen(called, kept, falseKept)
 }
 
 // fiveRows shows the rules that matter, on the same inputs.
@@ -182,7 +187,7 @@ func (c *calibration) fiveRows() *document.Table {
 	if c.none == nil {
 		return nil
 	}
-	t := &document.Table{Caption: "Critical inputs missed, on inputs that chose nothing", TextColumns: 1,
+	t := &document.Table{Caption: "Critical inputs missed, measured on inputs that were not used to set the rule", TextColumns: 1,
 		Head: []string{"rule", "missed of critical", "critical miss rate", "95% interval", "reviews per 1,000", "critical calls unreviewed", "of these false"}}
 	add := func(name string, row *calibrate.Row) {
 		if row == nil {
@@ -194,7 +199,7 @@ func (c *calibration) fiveRows() *document.Table {
 	}
 	add(noReview, c.none)
 	add(short(mi), c.rule(mi))
-	add(short(string(policy.AnyCritical)), c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) }))
+	add(short(string(policy.AnyCritical)), c.paperRow())
 	if plain := c.plain(c.Scope); len(plain) > 0 {
 		add(short(plain[0].Rule), plain[0])
 	}
@@ -234,7 +239,7 @@ func (c *calibration) rests() (points []string) {
 			}
 		}
 	}
-	add(c.askCalls(), c.data(), c.gain(), c.plainSays(), c.guarantee(), c.heldOut(), c.halves())
+	add(c.askCalls(), c.data(), c.gain(), c.plainSays(), c.paperSays(), c.guarantee(), c.heldOut(), c.halves())
 	if c.Refusal != nil && len(c.Refusal.Would) > 0 {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
@@ -318,6 +323,22 @@ func (c *calibration) plainSays() string {
 	return text
 }
 
+// paperRow returns the row of the paper's rule.
+func (c *calibration) paperRow() *calibrate.Row {
+	return c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) })
+}
+
+// paperSays says why a policy of one score is kept where the paper's rule misses a few less.
+func (c *calibration) paperSays() string {
+	paper := c.paperRow()
+	if c.own == nil || paper == nil || c.Chosen == nil || c.Chosen.Fallback != nil || paper.Missed >= c.own.Missed || c.Certificate != nil ||
+		clearlyFewer(float64(paper.Missed), float64(c.own.Missed)) {
+		return ""
+	}
+	return fmt.Sprintf("The paper's rule misses %s, this policy %s. This policy is kept: simpler, and no clear difference.",
+		document.Count(paper.Missed), document.Count(c.own.Missed))
+}
+
 // askCalls asks what becomes of critical calls, where another answer gives a policy of fewer misses.
 func (c *calibration) askCalls() string {
 	if c.own == nil || c.CriticalCalls != "" || c.Scope == policy.PredictedSafe || c.keepsCalls() || c.Unsupported != "" || c.Certificate != nil {
@@ -360,7 +381,7 @@ func (c *calibration) heldOut() string {
 	if c.ComparisonBasis == "" {
 		return ""
 	}
-	text := "Figures are of " + c.ComparisonBasis + "."
+	text := "Figures are measured on " + c.ComparisonBasis + "."
 	if e := c.Expected; e != nil {
 		text += fmt.Sprintf(" Expected of unseen inputs: %s retained (%s).", document.Percent(e.Coverage),
 			document.Interval95(e.CoverageInterval[0], e.CoverageInterval[1]))
