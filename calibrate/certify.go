@@ -44,7 +44,7 @@ func (r *run) newLimitTest() *limitTest {
 // certified returns the last point that passes; nil if nothing certifies, which the report then says.
 func (l *limitTest) certified() (*choice, error) {
 	l.total = 2
-	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that did not choose the rule; each rule stands at the largest coverage that it promised "+
+	l.report.ComparisonBasis = fmt.Sprintf("the %d inputs that were not used to set the rule; each rule stands at the largest coverage that it promised "+
 		"on the others, this policy where it is certified", l.certifies.n)
 	l.compareNone(l.certifies)
 	var ranked []*ranking
@@ -239,7 +239,7 @@ func (l *limitTest) explain(own *ranking) {
 	r := l.run
 	r.report.why("Of the %d rules compared, %s promises the largest certified coverage on %d inputs (%d critical).",
 		len(own.candidates), own.chosen.inWords(), own.part.n, own.part.count(r.critical))
-	r.report.why("The other %d inputs (%d critical) chose nothing but the point on its path; the expected coverage is of them.",
+	r.report.why("The other %d inputs (%d critical) were used for nothing but the point on its path; the expected coverage is of them.",
 		l.certifies.n, l.certifies.count(r.critical))
 	if r.report.Certificate != nil {
 		r.report.why(oneAttempt)

@@ -64,7 +64,7 @@ func (r *run) forCost() (*choice, error) {
 	for i, ratio := range ratios {
 		r.report.Costs = append(r.report.Costs, r.costPoint(ratio, r.selective(r.all(), byRatio[i].retained)))
 	}
-	r.report.ComparisonBasis = "held-out folds of the recording: the risk was fitted without the inputs it is measured on"
+	r.report.ComparisonBasis = "inputs that were not used to set the rule, each in its turn"
 	r.compareNone(r.all())
 	held := r.newHeldOut()
 	held.own = byRatio[slices.Index(ratios, ratio)]

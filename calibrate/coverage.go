@@ -17,7 +17,7 @@ func (r *run) forCoverage() (*choice, error) {
 	coverage := r.Objective.coverage()
 	outer := r.foldsOf(r.all(), folds, newRand(r.Seed, streamOuter))
 	r.total = 2*len(outer) + 1
-	r.report.ComparisonBasis = "held-out folds of the recording: every rule was chosen and fitted without the inputs it is measured on"
+	r.report.ComparisonBasis = "inputs that were not used to set the rule, each in its turn"
 	r.compareNone(r.all())
 	var retained []bool // held out, by the procedure
 	for _, scope := range bothScopes(r.Scope) {

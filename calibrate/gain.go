@@ -19,6 +19,16 @@ func (r *run) judge(c *choice, p part, retained []bool) {
 		eligible[i] = inside && !(keeps && r.predictedCritical[i])
 		deferred[i] = inside && !retained[i]
 	}
+	for _, k := range r.table.Spec.Critical {
+		of, lost := make([]bool, r.n), make([]bool, r.n)
+		for i, inside := range p.holds {
+			of[i] = inside && r.label[i] == k
+			lost[i] = of[i] && retained[i] && r.missed[i]
+		}
+		class := ClassMisses{Class: r.Base.Classes[k], Inputs: p.count(of), Missed: p.count(lost)}
+		class.CriticalMissRate, class.CriticalMissRateInterval = r.share(p, of, lost)
+		r.report.CriticalClasses = append(r.report.CriticalClasses, class)
+	}
 	var groups []int
 	if r.grouped {
 		groups = r.group
@@ -43,7 +53,7 @@ func (r *Report) judge(g eval.Gain, critical int, needless bool) {
 			g.Missed, critical)
 	default:
 		r.Unsupported = cannot + fmt.Sprintf("its rule misses %d of %d critical inputs instead of %d, by reviewing %d of %d inputs; "+
-			"as many reviews drawn at random would do as well with a chance of %s (expected at most %s).",
+			"as many reviews drawn at random would do as well with a chance of %s (at most %s is wanted).",
 			g.Missed, critical, g.Without, g.Deferred, g.Eligible, percent(g.P), percent(eval.GainLevel))
 	}
 }
@@ -72,7 +82,7 @@ func (r *Report) withhold(force bool) bool {
 		return false
 	}
 	r.Refusal = &Refusal{Reason: r.Unsupported}
-	r.Chosen, r.Expected, r.Certificate, r.Risk, r.Costs = nil, nil, nil, nil, nil
+	r.Chosen, r.Expected, r.Certificate, r.Risk, r.Costs, r.CriticalClasses = nil, nil, nil, nil, nil, nil
 	return true
 }
 

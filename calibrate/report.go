@@ -54,6 +54,9 @@ type Report struct {
 	// says on which inputs that was measured.
 	Comparison      []Row  `json:"comparison"`
 	ComparisonBasis string `json:"comparison_basis"`
+	// CriticalClasses has the policy's misses of each critical class, on the inputs of the comparison; empty
+	// for outcomes, and where nothing was chosen.
+	CriticalClasses []ClassMisses `json:"critical_classes,omitempty"`
 	// Risk says what the policy's risk is worth; nil if it has none.
 	Risk *RiskReport `json:"risk"`
 	// Reread has the critical inputs that are called safe, those of least risk first, at most 1,000. The
@@ -127,6 +130,16 @@ func (r *Report) suspect(signs []passcheck.Sign) (void bool) {
 		r.Refusal = &Refusal{Reason: strings.Join(passcheck.Texts(found), " ")}
 	}
 	return r.Refusal != nil
+}
+
+// ClassMisses counts the inputs of a critical class, and those of them that are missed.
+type ClassMisses struct {
+	Class  string `json:"class"`
+	Inputs int    `json:"inputs"`
+	Missed int    `json:"missed"`
+	// CriticalMissRate is Missed/Inputs, with its 95% interval; null without inputs.
+	CriticalMissRate         *float64    `json:"critical_miss_rate"`
+	CriticalMissRateInterval *[2]float64 `json:"critical_miss_rate_interval"`
 }
 
 // Reread is an input whose label is to be read again: it is labelled critical, and the model is sure

@@ -35,7 +35,7 @@ func Labels(labels []int, mean []float64, classes int, groups []int) (signs []Si
 		wrong       = 5        // errors that the passes expect: none by a chance of 1 in 150
 	)
 	if n >= fewInputs && slope < significant*deviation && slope+sure*deviation < third {
-		signs = append(signs, ofInputs(signChanceLabels, n-right, n, "The labels have nothing to do with the passes: %d of %d predictions are right, no "+
+		signs = append(signs, ofInputs(ChanceLabels, n-right, n, "The labels have nothing to do with the passes: %d of %d predictions are right, no "+
 			"better than chance (slope of the labels on the predictions %.2f ± %.2f; 1 where predictions are calibrated). Are they the labels of these "+
 			"inputs, in this order, and the classes in the order of the passes?", right, n, slope, deviation))
 	}

@@ -86,7 +86,7 @@ func dropoutOff(inputs Inputs, classes int) (Sign, bool) {
 		return Sign{}, false
 	}
 	n := len(inputs.Spread)
-	return ofInputs(signDropoutOff, off, n, "Dropout seems to be off: the passes of %d of the %d inputs are the same but for rounding, and sampled passes "+
+	return ofInputs(DropoutOff, off, n, "Dropout seems to be off: the passes of %d of the %d inputs are the same but for rounding, and sampled passes "+
 		"differ in nearly all. Uncertainty is absent there, not zero: record the passes anew with dropout in training mode, or with members that differ.",
 		off, n), true
 }

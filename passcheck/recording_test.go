@@ -225,13 +225,13 @@ var broken = []struct {
 			}
 		})
 	}},
-	{"dropout off", signDropoutOff, func(r *recorded, _ *rand.Rand) *recorded {
+	{"dropout off", DropoutOff, func(r *recorded, _ *rand.Rand) *recorded {
 		return r.some(make([]int, 20), first(r.inputs))
 	}},
-	{"dropout off, noise of 1e-7", signDropoutOff, func(r *recorded, random *rand.Rand) *recorded {
+	{"dropout off, noise of 1e-7", DropoutOff, func(r *recorded, random *rand.Rand) *recorded {
 		return r.some(make([]int, 20), first(r.inputs)).changed(noise(1e-7, random))
 	}},
-	{"dropout off, noise of 1e-3", signDropoutOff, func(r *recorded, random *rand.Rand) *recorded {
+	{"dropout off, noise of 1e-3", DropoutOff, func(r *recorded, random *rand.Rand) *recorded {
 		return r.some(make([]int, 20), first(r.inputs)).changed(noise(1e-3, random))
 	}},
 	{"softmax twice", signSoftmaxTwice, func(r *recorded, _ *rand.Rand) *recorded {
@@ -251,7 +251,7 @@ var broken = []struct {
 		}
 		return r.some(first(len(r.passes)), inputs)
 	}},
-	{"labels of other inputs", signChanceLabels, func(r *recorded, random *rand.Rand) *recorded {
+	{"labels of other inputs", ChanceLabels, func(r *recorded, random *rand.Rand) *recorded {
 		to := r.some(first(len(r.passes)), first(r.inputs))
 		random.Shuffle(len(to.labels), func(a, b int) { to.labels[a], to.labels[b] = to.labels[b], to.labels[a] })
 		return to
@@ -306,13 +306,13 @@ func TestRecordings(t *testing.T) {
 	for _, b := range broken {
 		tried, found, foundFew := 0, 0, 0
 		for _, r := range recordings {
-			if r.labels == nil && (b.sign == signEqualInputs || b.sign == signChanceLabels || b.sign == signPerfectLabels) {
+			if r.labels == nil && (b.sign == signEqualInputs || b.sign == ChanceLabels || b.sign == signPerfectLabels) {
 				continue
 			}
 			tried++
 			whole := b.damage(r, random).signs(t)
 			if b.name == "rows of every pass shuffled" { // the labels fit none of the orders
-				whole = slices.DeleteFunc(whole, func(n string) bool { return n == signChanceLabels })
+				whole = slices.DeleteFunc(whole, func(n string) bool { return n == ChanceLabels })
 			}
 			if !slices.Equal(whole, []string{b.sign}) {
 				t.Errorf("%s, %s: %v, want %s alone", r.name, b.name, whole, b.sign)

@@ -7,13 +7,13 @@ import (
 
 // These are the names of signs.
 const (
-	signDropoutOff     = "dropout_off"     // passes hardly differ
+	DropoutOff         = "dropout_off"     // passes hardly differ
 	signSoftmaxTwice   = "softmax_twice"   // probabilities went through a softmax
 	signRepeatedPasses = "repeated_passes" // passes that are copies of others
 	signConstantPasses = "constant_passes" // passes that are the same for all inputs
 	signForeignPasses  = "foreign_passes"  // passes unlike the others
 	signEqualInputs    = "equal_inputs"    // inputs that are copies of others
-	signChanceLabels   = "chance_labels"   // labels that have nothing to do with the passes
+	ChanceLabels       = "chance_labels"   // labels that have nothing to do with the passes
 	signPerfectLabels  = "perfect_labels"  // labels that agree with every prediction
 )
 

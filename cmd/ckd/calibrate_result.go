@@ -10,6 +10,7 @@ import (
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -52,7 +53,10 @@ func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() 
 			return err
 		}
 		why := "nothing certifies"
-		if found.Unsupported != "" {
+		switch {
+		case len(passcheck.Void(found.Signs)) > 0:
+			why = "the recording is not what it seems"
+		case found.Unsupported != "":
 			why = "no gain is shown"
 		}
 		return fail(exitUncertified, errors.New(why+": no policy is written"))

@@ -115,7 +115,8 @@ func TestCalibrateSheet(t *testing.T) {
 			page := runOK(t, drawn(t, k, 900, 60, 3+float64(k)/13, "--coverage", "0.7", "--format", "html", "--out", path)...)
 			p := readPolicy(t, path)
 			for _, part := range []string{"this policy misses", "without review", p.Hash, p.Calibration.Recording.PassesSHA256, p.Calibration.Recording.LabelsSHA256,
-				"What is promised", "Who looks at what", "When it alarms", "<svg", ">chosen<", "Labels to read again", "Date and signature", "Owner of the risk"} {
+				"What is promised", "Who looks at what", "When it alarms", "<svg", ">chosen<", "Labels to read again", "Date and signature", "Owner of the risk",
+				"Critical classes", "Missed of each critical class", "of inputs are critical", "Model and version", "Valid until", "[ ] each is acted on"} {
 				if !strings.Contains(page, part) {
 					t.Errorf("the page has no %q", part)
 				}

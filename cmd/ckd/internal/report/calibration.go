@@ -34,6 +34,22 @@ func Calibration(r *calibrate.Report, policyFile string) *document.Document {
 	return d
 }
 
+// asked returns an objective in words: a coverage as the reviews that it stands for.
+func asked(objective string) string {
+	if text, found := strings.CutPrefix(objective, "coverage "); found {
+		if coverage, err := strconv.ParseFloat(text, 64); err == nil {
+			return perThousand(1000*(1-coverage)) + " reviews per 1,000 inputs (" + objective + ")"
+		}
+	}
+	if text, found := strings.CutPrefix(objective, "reviews-per-1000 "); found {
+		return strings.TrimSuffix(text, " in all") + " reviews per 1,000 inputs, all critical calls among them"
+	}
+	return objective
+}
+
+// hashName names the hash of the whole policy. The one in the policy's file is of the policy without lines.
+const hashName = "hash that ckd check and answers show"
+
 // settings returns what a run of the same result needs.
 func (c *calibration) settings() []setting {
 	settings := append([]setting{{"software", c.Software}}, fileSettings("passes", c.PassesFile)...)
@@ -45,10 +61,10 @@ func (c *calibration) settings() []setting {
 	}
 	settings = append(settings, setting{"seed", strconv.FormatUint(c.Seed, 10)})
 	if c.Objective != "" {
-		settings = append(settings, setting{"asked for", c.Objective + ", scope " + string(c.Scope)})
+		settings = append(settings, setting{"asked for", asked(c.Objective) + ", scope " + string(c.Scope)})
 	}
 	if c.PolicyHash != "" {
-		settings = append(settings, setting{"hash of the policy", c.PolicyHash})
+		settings = append(settings, setting{hashName, c.PolicyHash})
 	}
 	return settings
 }
@@ -115,7 +131,11 @@ func linesTable(lines []policy.Line, most int) *document.Table {
 	t := &document.Table{Caption: "Lines", Head: []string{"figure", "inputs", "line from", "alarm above"}, TextColumns: 3}
 	for _, l := range lines[:min(most, len(lines))] {
 		figure := policy.Line{Bounds: l.Bounds}
-		t.Add(figure.Figure(), cmp.Or(l.Class, "all critical"), l.Origin(), document.Share(l.Above))
+		origin := l.Origin()
+		if l.From == policy.ExpectedLine {
+			origin = "upper end of the 95% interval"
+		}
+		t.Add(figure.Figure(), cmp.Or(l.Class, "all critical"), origin, document.Share(l.Above))
 	}
 	return t
 }
@@ -180,7 +200,7 @@ func (c *calibration) comparisonSection() document.Section {
 	byScope := map[policy.Scope]*document.Table{}
 	paper := &document.Table{Caption: "The paper's figures", TextColumns: 1,
 		Head: []string{"rule", "coverage", "accuracy", "critical FNR", intervalHead(c.Groups > 0), "missed"}}
-	s := document.NewSection("comparison", "Every rule", "On "+c.ComparisonBasis+".")
+	s := document.NewSection("comparison", "Every rule", "Measured on "+c.ComparisonBasis+".")
 	for i := range c.Comparison {
 		row := &c.Comparison[i]
 		t := byScope[row.Scope]

@@ -64,11 +64,14 @@ func (c *calibration) lead() string {
 	case c.Refused() && c.Unsupported != "":
 		return c.Unsupported
 	case c.Refused() && len(passcheck.Void(c.Signs)) > 0:
-		return "No policy: this recording is not what it seems, and certifies nothing."
+		return "No policy: this recording is not what it seems."
 	case c.Refused():
 		return "No policy: nothing certifies what was asked for. " + sentence(capital(c.Refusal.Reason))
 	case c.Unsupported != "":
 		said = append(said, c.Unsupported, "It was written because --force asks for it.")
+	}
+	if text := c.tooLittle(); text != "" {
+		said = append(said, text)
 	}
 	switch {
 	case c.Certificate != nil && c.Certificate.Void == "":
@@ -80,6 +83,28 @@ func (c *calibration) lead() string {
 		said = append(said, c.calls())
 	}
 	return strings.Join(append(said, ruleSays(c.Chosen)), " ")
+}
+
+// tooLittle says that the interval of the expected critical miss rate promises nothing: it is wider than
+// 20 points, or reaches above the rate without review.
+func (c *calibration) tooLittle() string {
+	const widest = 0.2
+	if c.Expected == nil || c.Expected.CriticalMissRateInterval == nil || c.Certificate != nil && c.Certificate.Void == "" {
+		return ""
+	}
+	low, high := c.Expected.CriticalMissRateInterval[0], c.Expected.CriticalMissRateInterval[1]
+	above := c.none != nil && c.none.CriticalMissRate != nil && high > *c.none.CriticalMissRate
+	if high-low <= widest && !above {
+		return ""
+	}
+	text := fmt.Sprintf("Too little to promise: up to %s may be missed, and no alarm sounds", document.Percent(high))
+	switch line := policy.LineOf(c.Lines, policy.CriticalMissRate, ""); {
+	case line.Above == 0:
+		return text + "."
+	case document.Percent(line.Above) != document.Percent(high):
+		return text + " below " + document.Percent(line.Above) + "."
+	}
+	return text + " below that."
 }
 
 // misses says what the policy misses, beside what is missed without review.
@@ -138,7 +163,8 @@ func (c *calibration) certified() string {
 
 // calls says what becomes of inputs called critical.
 func (c *calibration) calls() string {
-	unreviewed := ": " + callsUnreviewed(float64(c.own.CriticalKept), float64(c.own.FalseKept)) + "."
+	kept, falseKept := float64(c.own.CriticalKept), float64(c.own.FalseKept)
+	unreviewed := ": " + callsUnreviewed(kept, falseKept) + "."
 	switch {
 	case c.CriticalCalls == eval.Reviewed:
 		return "People review inputs called critical anyway, which count among the reviews."
@@ -149,7 +175,11 @@ func (c *calibration) calls() string {
 	case c.own.CriticalKept == 0:
 		return "It sends every input called critical too."
 	}
-	return "It sends inputs called critical too" + unreviewed
+	called := kept
+	if c.none != nil {
+		called = float64(c.none.CriticalKept)
+	}
+	return callsSeen(called, kept, falseKept)
 }
 
 // fiveRows shows the rules that matter, on the same inputs.
@@ -157,7 +187,7 @@ func (c *calibration) fiveRows() *document.Table {
 	if c.none == nil {
 		return nil
 	}
-	t := &document.Table{Caption: "Critical inputs missed, on inputs that chose nothing", TextColumns: 1,
+	t := &document.Table{Caption: "Critical inputs missed, measured on inputs that were not used to set the rule", TextColumns: 1,
 		Head: []string{"rule", "missed of critical", "critical miss rate", "95% interval", "reviews per 1,000", "critical calls unreviewed", "of these false"}}
 	add := func(name string, row *calibrate.Row) {
 		if row == nil {
@@ -169,7 +199,7 @@ func (c *calibration) fiveRows() *document.Table {
 	}
 	add(noReview, c.none)
 	add(short(mi), c.rule(mi))
-	add(short(string(policy.AnyCritical)), c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) }))
+	add(short(string(policy.AnyCritical)), c.paperRow())
 	if plain := c.plain(c.Scope); len(plain) > 0 {
 		add(short(plain[0].Rule), plain[0])
 	}
@@ -209,7 +239,7 @@ func (c *calibration) rests() (points []string) {
 			}
 		}
 	}
-	add(c.data(), c.gain(), c.plainSays(), c.guarantee(), c.heldOut(), c.halves())
+	add(c.askCalls(), c.data(), c.gain(), c.plainSays(), c.paperSays(), c.guarantee(), c.heldOut(), c.halves())
 	if c.Refusal != nil && len(c.Refusal.Would) > 0 {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
@@ -246,8 +276,17 @@ func (c *calibration) gain() string {
 	if g == nil || c.Unsupported != "" || g.Eligible == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Gain over chance: it saves %s of the %s missed without review; as many reviews drawn at random would save about %.0f (%s).",
-		document.Count(g.Without-g.Missed), document.Count(g.Without), float64(g.Without)*share(g.Deferred, g.Eligible), chanceOf(g.P))
+	return fmt.Sprintf("Gain over chance: it saves %s of the %s missed without review, as many reviews drawn at random about %.0f; they would do as well with "+
+		"a chance of %s (at most %s is wanted).", document.Count(g.Without-g.Missed), document.Count(g.Without),
+		float64(g.Without)*share(g.Deferred, g.Eligible), chance(g.P), document.RoundPercent(eval.GainLevel))
+}
+
+// chance returns a probability in percent.
+func chance(p float64) string {
+	if p < 0.001 {
+		return "under 0.1%"
+	}
+	return document.Percent(p)
 }
 
 // plainSays says whether scores without any decomposition do as well, with the recording's numbers.
@@ -281,11 +320,45 @@ func (c *calibration) plainSays() string {
 	default:
 		text += "; about as many as by this policy."
 	}
-	if c.CriticalCalls == eval.Reviewed || c.keepsCalls() {
-		return text
+	return text
+}
+
+// paperRow returns the row of the paper's rule.
+func (c *calibration) paperRow() *calibrate.Row {
+	return c.row(func(row *calibrate.Row) bool { return strings.HasPrefix(row.Rule, string(policy.AnyCritical)) })
+}
+
+// paperSays says why a policy of one score is kept where the paper's rule misses a few less.
+func (c *calibration) paperSays() string {
+	paper := c.paperRow()
+	if c.own == nil || paper == nil || c.Chosen == nil || c.Chosen.Fallback != nil || paper.Missed >= c.own.Missed || c.Certificate != nil ||
+		clearlyFewer(float64(paper.Missed), float64(c.own.Missed)) {
+		return ""
 	}
-	return text + fmt.Sprintf(" They leave %s critical calls, %s of them false, unreviewed: choose --scope %s where each of these is acted on.",
-		document.Count(few.CriticalKept), document.Count(few.FalseKept), policy.PredictedSafe)
+	return fmt.Sprintf("The paper's rule misses %s, this policy %s. This policy is kept: simpler, and no clear difference.",
+		document.Count(paper.Missed), document.Count(c.own.Missed))
+}
+
+// askCalls asks what becomes of critical calls, where another answer gives a policy of fewer misses.
+func (c *calibration) askCalls() string {
+	if c.own == nil || c.CriticalCalls != "" || c.Scope == policy.PredictedSafe || c.keepsCalls() || c.Unsupported != "" || c.Certificate != nil {
+		return ""
+	}
+	var other *calibrate.Row
+	for i := range c.Comparison {
+		if row := &c.Comparison[i]; row.Calibrated && !row.Nothing && row.Scope == policy.PredictedSafe {
+			other = row
+		}
+	}
+	if plain := c.plain(policy.PredictedSafe); other == nil && len(plain) > 0 {
+		other = plain[0]
+	}
+	if other == nil || other.Missed >= c.own.Missed {
+		return ""
+	}
+	return fmt.Sprintf("Say what becomes of critical calls: if each is acted on, --critical-calls %s gives a policy that misses about %s instead of %s, "+
+		"and leaves %s false calls instead of %s unreviewed.", eval.ActedOn, document.Count(other.Missed), document.Count(c.own.Missed),
+		document.Count(other.FalseKept), document.Count(c.own.FalseKept))
 }
 
 // guarantee says what is certified, or that nothing is.
@@ -294,7 +367,7 @@ func (c *calibration) guarantee() string {
 	case c.Refused() || c.EarlyStop != nil && c.Certificate == nil:
 		return ""
 	case c.Certificate == nil:
-		return "No certificate: of misses nothing is guaranteed; --max-critical-miss asks for a bound."
+		return "Of misses nothing is guaranteed; --max-critical-miss asks for a bound."
 	case c.Certificate.Void != "":
 		return "No certificate. " + c.Certificate.Void
 	case len(c.Certificate.Statement) > 400:
@@ -308,7 +381,7 @@ func (c *calibration) heldOut() string {
 	if c.ComparisonBasis == "" {
 		return ""
 	}
-	text := "Figures are of " + c.ComparisonBasis + "."
+	text := "Figures are measured on " + c.ComparisonBasis + "."
 	if e := c.Expected; e != nil {
 		text += fmt.Sprintf(" Expected of unseen inputs: %s retained (%s).", document.Percent(e.Coverage),
 			document.Interval95(e.CoverageInterval[0], e.CoverageInterval[1]))
@@ -316,11 +389,30 @@ func (c *calibration) heldOut() string {
 	return text
 }
 
+// mends says what to do about a recording that is not what it seems.
+func (c *calibration) mends() (points []string) {
+	for _, sign := range passcheck.Void(c.Signs) {
+		switch sign.Name {
+		case passcheck.DropoutOff:
+			points = append(points, "Turn dropout on and record again.")
+		case passcheck.ChanceLabels:
+			points = append(points, "Check that labels and passes are of the same inputs in the same order.")
+		default:
+			points = append(points, "Mend what the warning names, and record again.")
+		}
+	}
+	slices.Sort(points)
+	return slices.Compact(points)
+}
+
 // next says what to do.
 func (c *calibration) next() (points []string) {
 	add := func(format string, args ...any) { points = append(points, fmt.Sprintf(format, args...)) }
 	file := c.file
+	mends := c.mends()
 	switch {
+	case len(mends) > 0 && c.Refused():
+		points = append(points, mends...)
 	case c.Refused() && c.Certificate == nil && strings.HasPrefix(c.Unsupported, "No policy is needed"):
 		add("Serve the model as it is, or ask for a lower bound on fresh data: on this recording a second attempt is void.")
 	case c.Refused() && c.Gain != nil && c.Gain.Without > 0 && c.Gain.Needed > c.Gain.Without:
@@ -331,6 +423,8 @@ func (c *calibration) next() (points []string) {
 	case c.Refused() && c.EarlyStop != nil:
 		add("Certify on more inputs: without any disagreement about %s could, of which all passes defer %s.", document.Count(c.EarlyStop.Refusal.FewestInputs),
 			document.Count(c.EarlyStop.Refusal.FewestDeferred))
+	case c.Refused() && c.Gain != nil && c.Gain.Deferred > 0 && c.Gain.Without > 0:
+		add("No score here separates misses from the rest: try another model or sampling.")
 	case c.Refused():
 		add("Record more labelled inputs, critical ones above all.")
 	case file == "":
@@ -353,7 +447,7 @@ func (c *calibration) next() (points []string) {
 		if file != "" {
 			add("Plan the audits that show whether it keeps this: ckd outcomes plan --policy %s, on another recording.", file)
 		}
-		add("Have it signed: --format html prints one page.")
+		add("Have it signed: --format html prints one page. %s: %s.", capital(hashName), c.PolicyHash)
 	}
 	return points
 }

@@ -12,6 +12,7 @@ import (
 const (
 	sheetLabels = 10
 	sheetLines  = 6
+	sheetClass  = 8 // critical classes
 	sheetPoints = 7 // of what is promised
 )
 
@@ -22,6 +23,13 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	title := "No policy to sign"
 	if r.Policy != nil {
 		title = fmt.Sprintf("Policy for model %s", document.Label(r.Policy.Name))
+	}
+	promise := "What is promised, and on what it rests"
+	switch {
+	case r.Refused():
+		promise = "Why nothing is promised"
+	case r.Unsupported != "":
+		title = "FORCED: " + title
 	}
 	s := &document.Sheet{Title: title, Warnings: screen.Warnings, Lead: screen.Lead, Table: screen.Table}
 	s.Warnings = s.Warnings[:min(2, len(s.Warnings))]
@@ -37,9 +45,10 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	for i, point := range rests {
 		rests[i] = clipped(point)
 	}
-	add(document.Section{ID: "promise", Title: "What is promised, and on what it rests", Points: rests})
+	add(document.Section{ID: "promise", Title: promise, Points: rests})
 	if !r.Refused() {
 		add(document.NewSection("who", "Who looks at what", "", c.whoTable()))
+		add(c.classSection())
 		add(c.curveSection())
 		add(c.alarmSection())
 	}
@@ -51,12 +60,47 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 		}
 		add(section)
 	}
+	if !r.Refused() {
+		add(document.Section{ID: "site", Title: "To fill in", Points: []string{
+			"Model and version " + blank + blank, "The data are from " + blank + blank, "The labels were read by " + blank + blank,
+			"On alarm " + blank + " does " + blank + " within " + blank, "Valid until " + blank}})
+	}
 	data := computed("ckd calibrate", c.settings()...)
 	add(document.NewSection("data", "Data", "", data.Parts[0].(*document.Table)))
 	if !r.Refused() {
 		s.Blanks = []string{"Owner of the risk: name", "Date and signature", "For the service: name", "Date and signature"}
-		s.Foot = "Signed is the policy with this hash: " + r.PolicyHash + ". Another file, a later calibration or an edit is another policy."
+		s.Foot = "Signed is the policy with the " + hashName + ": " + r.PolicyHash + ". A later calibration or an edit is another policy. " +
+			"The policy_hash in its file is another: of the policy without its lines."
 	}
+	return s
+}
+
+const blank = "____________________"
+
+// classSection names the critical classes, and says how many of each are missed.
+func (c *calibration) classSection() document.Section {
+	var intro string
+	if c.Inputs > 0 {
+		intro = fmt.Sprintf("Assumed is that %s of inputs are critical, as here: %s of %s.", document.Percent(share(c.Critical, c.Inputs)),
+			document.Count(c.Critical), document.Count(c.Inputs))
+	}
+	s := document.Section{ID: "classes", Title: "Critical classes", Intro: intro}
+	if len(c.CriticalClasses) == 0 {
+		return s
+	}
+	t := &document.Table{Caption: "Missed of each critical class", Head: []string{"class", "missed", "critical miss rate", intervalHead(c.Groups > 0)}, TextColumns: 1}
+	for _, class := range c.CriticalClasses[:min(sheetClass, len(c.CriticalClasses))] {
+		rate, interval := known(class.CriticalMissRate, class.CriticalMissRateInterval)
+		t.Add(document.Label(class.Class), document.Of{class.Missed, class.Inputs}, rate, interval)
+	}
+	if more := c.CriticalClasses[min(sheetClass, len(c.CriticalClasses)):]; len(more) > 0 {
+		missed, inputs := 0, 0
+		for _, class := range more {
+			missed, inputs = missed+class.Missed, inputs+class.Inputs
+		}
+		t.Add(document.Noun(len(more), "further class"), document.Of{missed, inputs}, nil, nil)
+	}
+	s.Parts = []document.Part{t}
 	return s
 }
 
@@ -85,15 +129,18 @@ func (c *calibration) whoTable() *document.Table {
 		t.Add(what, who, perThousand(1000*share(n, c.own.Inputs)), document.Of{n, c.own.Inputs})
 	}
 	add("deferred", "a person, before anything is done", c.own.Deferred)
-	look := "nobody: each is acted on"
-	if c.CriticalCalls == eval.Reviewed {
+	look := "nobody; at your site: [ ] each is acted on  [ ] each is reviewed"
+	switch c.CriticalCalls {
+	case eval.ActedOn:
+		look = "nobody: each is acted on"
+	case eval.Reviewed:
 		look = "a person, as every critical call"
 	}
 	add("called critical, retained", look, c.own.CriticalKept)
-	add("of these false", look, c.own.FalseKept)
+	add("of these false", "", c.own.FalseKept)
 	safe := c.own.Inputs - c.own.Deferred - c.own.CriticalKept
 	add("called safe, retained", "nobody, but for audits of ____ % (ckd outcomes plan)", safe)
-	add("of these missed", "found by audits alone", c.own.Missed)
+	add("of these missed", "found by nobody but the few that an audit happens to draw", c.own.Missed)
 	return t
 }
 

@@ -39,7 +39,7 @@ func calibrationByHand() *calibrate.Report {
 			{Rule: "mi", Scope: policy.AllInputs, Nothing: true},
 		},
 		Reread:          []calibrate.Reread{{Input: 1234, Label: "suspect", Predicted: "normal", Risk: 0.0123}},
-		ComparisonBasis: "inputs that chose nothing", Why: []string{"a reason"}, Notes: []string{"a note"},
+		ComparisonBasis: "inputs that were not used to set the rule", Why: []string{"a reason"}, Notes: []string{"a note"},
 		EarlyStop: &calibrate.EarlyStop{
 			Confidence: 0.9, Passes: 30, CertifiedOn: 1000, HalvesDiffer: exact(69, 990, 0.0697),
 			Rule: &calibrate.EarlyStopRule{Statement: "A statement.", FirstAfter: 4, LastAfter: 29, MeanPasses: 15.7, Saving: 1.91, Settled: 612,
@@ -55,12 +55,12 @@ func calibrationByHand() *calibrate.Report {
 func TestCalibrationPage(t *testing.T) {
 	t.Parallel()
 	d := writePage(t, Calibration(calibrationByHand(), "policy.yaml"))
-	d.expect(t, "Calibration: p.npy", "coverage 0.8, scope predicted-safe", "2,000 inputs, 30 passes each", "471 of them critical, of which the model misses 58",
+	d.expect(t, "Calibration: p.npy", "(coverage 0.8), scope predicted-safe", "2,000 inputs, 30 passes each", "471 of them critical, of which the model misses 58",
 		"A statement.", "15.7 of 30 passes", "1.91 times fewer", "After 4 to 29 passes", "above 0.0123 nats", "skewness of a critical class is above 0.3", "above 0.02 nats",
-		"612 of 1000 inputs", "with confidence 0.9", "On inputs that chose nothing", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
+		"612 of 1000 inputs", "with confidence 0.9", "Measured on inputs that were not used to set the rule", "a reason", "a note", "ckd serve --policy policy.yaml", "cc33")
 	d.expectRows(t, "Scores and thresholds", "rule|score|threshold", "primary|c_crit_max|0.0123457", "fallback|cbec|0.02")
 	d.expectRows(t, "Critical inputs of least probability of critical", "label|predicted|input|probability of critical", "suspect|normal|1234|1.2%")
-	d.expectRows(t, "Lines", "figure|inputs|line from|alarm above", "critical FNR|all critical|expected at most|10.3%",
+	d.expectRows(t, "Lines", "figure|inputs|line from|alarm above", "critical FNR|all critical|upper end of the 95% interval|10.3%",
 		"critical miss rate|all critical|certified|8.0%", "critical FNR|rare|stated by ann on 2026-11-03|21.0%")
 	d.expectRows(t, "What early decisions change", "inputs|seen|share|at most",
 		"decided otherwise than by all passes|5 of 1,000|0.50%|0.91%",
@@ -77,7 +77,7 @@ func TestCalibrationPage(t *testing.T) {
 	d.expectRows(t, "The paper's figures", "rule|coverage|accuracy|critical FNR|95% interval (exact)|missed",
 		"* this policy|80.2%|95.1%|9.5%|5.2% to 14.1%|30 of 316")
 	d.expectRows(t, "Files and settings", "what|value", "software|ckd test", "passes|p.npy", "SHA-256 of the passes|aa11", "labels|l.npy",
-		"SHA-256 of the labels|bb22", "seed|7", "asked for|coverage 0.8, scope predicted-safe", "hash of the policy|cc33")
+		"SHA-256 of the labels|bb22", "seed|7", "asked for|200 reviews per 1,000 inputs (coverage 0.8), scope predicted-safe", "hash that ckd check and answers show|cc33")
 }
 
 // TestCalibrationGuarantees gives each outcome of a certificate.

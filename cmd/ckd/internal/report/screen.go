@@ -150,8 +150,7 @@ func (e *evaluation) unreviewed(r rule) string {
 	case without == 0:
 		return "It calls no input critical."
 	case r.gain.Scope != policy.PredictedSafe:
-		return fmt.Sprintf("Of the inputs called critical %s, %s of them false, go unreviewed.", document.Count(r.at.CalledCritical),
-			document.Count(r.at.FalseCalls))
+		return callsSeen(float64(without), float64(r.at.CalledCritical), float64(r.at.FalseCalls))
 	case r.at.CalledCritical < without && e.report.Summary.Degenerate > 0:
 		return "It sends inputs called critical only where they are unfamiliar or their passes hardly differ: " + calls + "."
 	case r.at.CalledCritical < without:

@@ -82,6 +82,12 @@ func callsUnreviewed(calls, falseCalls float64) string {
 	return fmt.Sprintf("%s such calls, %s of them false, go unreviewed", document.Count(calls), document.Count(falseCalls))
 }
 
+// callsSeen says how many of the inputs called critical people see, where some of them are sent.
+func callsSeen(called, unseen, falseUnseen float64) string {
+	return fmt.Sprintf("Of %s that the model calls critical people see %s; nobody sees %s, %s of them false alarms.", document.Noun(called, "input"),
+		document.Count(called-unseen), document.Count(unseen), document.Count(falseUnseen))
+}
+
 // within95 returns a share with its interval: "(1.9%, 95%: 0.9 to 3.6)".
 func within95(share, low, high float64) string {
 	return fmt.Sprintf("(%s, %s)", document.Percent(share), document.Interval95(low, high))
