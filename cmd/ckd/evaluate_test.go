@@ -344,7 +344,7 @@ func TestEvaluateGroups(t *testing.T) {
 	patients := handLabels(t, groups...)
 	args := labelled("ensemble", "--bootstrap", "20", "--groups", patients)
 	out := runOK(t, append(args, "--full")...)
-	wantFragments(t, out, "come in 532 groups of at most 4", "95% interval by group", "(Gaffke)", "bootstrap")
+	wantFragments(t, out, "come in 532 groups of at most 4", "by group, 95% (Gaffke)", "bootstrap")
 	for _, is := range []string{"exact 95%", "Clopper", "95% bootstrap interval "} {
 		if strings.Contains(strings.ReplaceAll(out, "95% bootstrap interval by group", ""), is) {
 			t.Errorf("the report says %q", is)
