@@ -401,7 +401,7 @@ type SkewnessByTrue struct {
 	SkewnessOf
 }
 
-// PaperRule is the score that the paper's rule chooses for a whole recording: cbec where
+// PaperRule is the paper's choice of one score for a recording: cbec where
 // MedianCriticalSkewness is above the reliability threshold, else c_crit_max.
 // MedianCriticalSkewness is the largest, over the critical classes, of the median skewness over all
 // inputs. Costs compare the chosen score with the best one of the paper's in scope all; they are 0

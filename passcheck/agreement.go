@@ -108,7 +108,7 @@ func (d *data) compare(hashes []uint64) (signs []Sign) {
 	case len(foreign) == 0:
 	case len(foreign) == len(others):
 		signs = append(signs, ofPasses(signForeignPasses, foreign, n, "The passes have nothing to do with each other: the median correlation of two is %.2f, "+
-			"where passes over the same inputs have 0.5 and more. Is every pass over the same inputs, in one order, with the classes in one order?", typical))
+			"where passes over the same inputs have 0.5 and more. Is every pass over the same inputs, in one order, with the classes in one order, or is the model hardly trained?", typical))
 	default:
 		signs = append(signs, ofPasses(signForeignPasses, foreign, n, "%s %s unlike the others over these inputs (less than %.2g of the agreement of a "+
 			"median pass). Are the inputs in the same order there, and the classes?", capital(listed(foreign)), verb(foreign, "is", "are"), leastAgreement))

@@ -146,6 +146,9 @@ func (c *calibrateRecordingCmd) calibrate(ctx *cmdContext, flags *labelledFlags,
 	if err != nil {
 		return nil, err
 	}
+	if err := checkReviews(c.ReviewsPer1000, rec.passes.N); err != nil {
+		return nil, err
+	}
 	bars := stageBars{ctx: ctx}
 	defer bars.stop()
 	o := calibrate.Options{

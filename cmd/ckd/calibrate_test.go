@@ -177,6 +177,7 @@ func TestCalibrateErrors(t *testing.T) {
 		{lowrank, "exactly one objective", exitUsage},
 		{lowrank + " --coverage 0.8 --max-critical-miss 0.1", "exactly one objective", exitUsage},
 		{lowrank + " --coverage 1.2", "--coverage 1.2: expected a number from 0 to 1", exitUsage},
+		{lowrank + " --reviews-per-1000 0.2", "did you mean 200?", exitUsage},
 		{lowrank + " --reviews-per-1000 1000", "a coverage of 0 defers everything", exitUsage},
 		{lowrank + " --cost-ratio 50", "expected --critical-calls acted-on", exitUsage},
 		{lowrank + " --reviews-per-1000 100 --critical-calls reviewed", "called critical, expected a budget above that", exitFault},

@@ -95,6 +95,9 @@ func (c *recordingCmd) write(ctx *cmdContext, w io.Writer, model *policy.Policy)
 	if err != nil {
 		return err
 	}
+	if err := checkReviews(c.Reviews, rec.passes.N); err != nil {
+		return err
+	}
 	o := eval.Options{
 		Classes: rec.classes, Reliability: policy.DefaultReliabilityThreshold,
 		CriticalCalls: eval.CriticalCalls(c.CriticalCalls),

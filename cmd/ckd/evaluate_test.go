@@ -199,6 +199,7 @@ func TestEvaluateErrors(t *testing.T) {
 		{"--passes x", "missing flags: --labels=FILE", exitUsage},
 		{good + " --coverage 0", "--coverage 0: expected a share above 0 and up to 1", exitUsage},
 		{good + " --coverage 0.8 --reviews-per-1000 200", "expected one of them", exitUsage},
+		{good + " --reviews-per-1000 0.2", "did you mean 200?", exitUsage},
 		{good + " --reviews-per-1000 1000", "--reviews-per-1000 1000: expected", exitUsage},
 		{good + " --bootstrap=-1", "--bootstrap -1: expected 0 to 100000", exitUsage},
 		{good + " --out " + labels, "--out " + labels + " is what is read", exitUsage},
@@ -343,7 +344,7 @@ func TestEvaluateGroups(t *testing.T) {
 	patients := handLabels(t, groups...)
 	args := labelled("ensemble", "--bootstrap", "20", "--groups", patients)
 	out := runOK(t, append(args, "--full")...)
-	wantFragments(t, out, "come in 532 groups of at most 4", "95% by group", "bootstrap")
+	wantFragments(t, out, "come in 532 groups of at most 4", "by group, 95% (Gaffke)", "bootstrap")
 	for _, is := range []string{"exact 95%", "Clopper", "95% bootstrap interval "} {
 		if strings.Contains(strings.ReplaceAll(out, "95% bootstrap interval by group", ""), is) {
 			t.Errorf("the report says %q", is)

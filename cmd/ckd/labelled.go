@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
+	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
 	"github.com/ckd-project/ckd/decomp"
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/eval"
@@ -189,6 +191,19 @@ func otherLayout(p *record.Passes, inputs int) string {
 		return ""
 	}
 	return fmt.Sprintf(" (it was read with as many passes: if these are the inputs, say --layout %v)", p.Layout.Other())
+}
+
+// checkReviews refuses a number of reviews per 1,000 inputs, where one is given, that comes to less than one input
+// of a recording: a share, most likely. No review at all is meant as it stands.
+func checkReviews(per1000 *float64, inputs int) error {
+	if per1000 == nil || *per1000 == 0 || *per1000*float64(inputs) >= 1000 {
+		return nil
+	}
+	meant := fmt.Sprintf("expected at least %.2g", math.Ceil(1e5/float64(inputs))/100)
+	if *per1000 < 1 {
+		meant = fmt.Sprintf("did you mean %.4g?", 1000**per1000)
+	}
+	return usageError("--reviews-per-1000 %v: %v per 1,000 is less than one of %s: %s", *per1000, *per1000, document.Noun(inputs, "input"), meant)
 }
 
 // readGroups reads a file of groups, one for each of the inputs of the passes.

@@ -46,6 +46,11 @@ type Plan struct {
 	Bounds      policy.Figure `json:"bounds"`
 	Line        *float64      `json:"line"`
 	InRecording *float64      `json:"in_recording"`
+	// Expected is what the calibration expected of the figure; nil where that is not known.
+	Expected *float64 `json:"expected"`
+	// CountedShare is the share of inputs that the figure divides by, in [0,1]: the critical ones or, of a
+	// critical FNR, the critical ones that are retained.
+	CountedShare float64 `json:"counted_share"`
 	// InputsPerDay repeats the option, RunLength is that of the policy's audits, and Days is how long a
 	// month is.
 	InputsPerDay float64 `json:"inputs_per_day"`
@@ -123,10 +128,14 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 	plan := &Plan{
 		Bounds: s.figure, InputsPerDay: o.InputsPerDay, Days: days, RunLength: s.settings.RunLength, Notes: s.notes,
 		PredictedCritical: s.settings.PredictedCritical, M: s.settings.M, Rates: make([]Rate, len(o.Rates)),
+		CountedShare: s.share(s.weights, s.counts),
 		SurgePer1000: 1000 * s.share(s.weights, func(in *Input) bool { return in.Deferred || !in.CalledCritical }),
 	}
 	if s.line > 0 {
 		plan.Line = &s.line
+	}
+	if c := p.Calibration; c != nil && c.ExpectedCriticalMissRate != nil && s.figure == policy.CriticalMissRate {
+		plan.Expected = new(c.ExpectedCriticalMissRate.Value)
 	}
 	if !math.IsNaN(s.risk) {
 		plan.InRecording = &s.risk

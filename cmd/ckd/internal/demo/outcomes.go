@@ -62,12 +62,15 @@ type shift struct {
 
 // says returns what outcomes say of the promise.
 func (o *outcomes) says() string {
-	average := o.figure.GetAverage()
+	average, judged := o.figure.GetAverage(), "verdict"
+	if o.shift != nil {
+		judged = "verdict before inputs like the missed ones came more often"
+	}
 	return fmt.Sprintf("Is it keeping its promise? Simulated readers looked at what was deferred, and at %s retained inputs drawn at random. By their %s outcomes "+
-		"%s of critical inputs are missed (95%%, at all times: %s); by the labels of all %s inputs %s. The naive average of the outcomes, %s, is wrong. "+
-		"The alarm sounds above %s; verdict: %s.",
-		document.Count(o.audits), document.Count(o.outcomes), document.Percent(average.GetValue()), document.PercentRange(average.GetLow(), average.GetHigh()),
-		document.Count(o.inputs), document.Percent(o.truth), document.Percent(o.figure.GetUnweighted()), document.Percent(o.figure.GetLine()),
+		"%s of critical inputs are missed (95%%, at all times: %.1f to %.1f); by the labels of all %s inputs %s. The naive average of the outcomes, %s, is wrong. "+
+		"The alarm sounds above %s; %s: %s.",
+		document.Count(o.audits), document.Count(o.outcomes), document.Percent(average.GetValue()), 100*average.GetLow(), 100*average.GetHigh(),
+		document.Count(o.inputs), document.Percent(o.truth), document.Percent(o.figure.GetUnweighted()), document.Percent(o.figure.GetLine()), judged,
 		strings.ReplaceAll(o.verdict, "_", " "))
 }
 

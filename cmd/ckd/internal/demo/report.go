@@ -70,7 +70,7 @@ func (r *Report) screen() document.Screen {
 		fmt.Sprintf("For %s of the inputs the skewness says that C_k of a critical class is not to be trusted: the fallback decided them, by the "+
 			"%s.", document.Percent(float64(byFallback)/float64(len(r.results))), policy.CBEC.Words()),
 		fmt.Sprintf("This gain is one where critical calls are reviewed too. Where these are acted on anyway, and only inputs called safe are reviewed, the largest "+
-			"probability alone misses %d with as many reviews: there C_k only says which class is in doubt.", r.safeOnly()),
+			"probability alone misses %d with as many reviews. What C_k adds there is which class is in doubt.", r.safeOnly()),
 		r.example(),
 		r.outcomes.says(),
 	}
@@ -170,6 +170,6 @@ func (r *Report) example() string {
 		}
 		c = append(c, fmt.Sprintf("%s %.3f%s", classes[k], value, mark))
 	}
-	return fmt.Sprintf("%d inputs that the model called safe wrongly went to a person. One of them: called %s, truly %s; C_k in nats: %s (?: not to be trusted).",
+	return fmt.Sprintf("%d inputs wrongly called safe went to a person. One of them: called %s, truly %s; C_k in nats: %s (?: not to be trusted).",
 		len(caught), classes[d.GetPredicted()], classes[r.recording.Labels[r.shown[caught[0]]]], strings.Join(c, ", "))
 }

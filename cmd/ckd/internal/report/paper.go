@@ -11,7 +11,7 @@ import (
 )
 
 // paperSection shows the tables of the paper: critical FNR among the retained, its area over the
-// coverages, and the paper's rule.
+// coverages, and the paper's choice of one score for a recording.
 func paperSection(e *evaluation) document.Section {
 	s := document.NewSection("paper", "The paper's tables",
 		"The paper judges a score by critical FNR, which divides what is missed by the critical inputs retained, and by the area "+

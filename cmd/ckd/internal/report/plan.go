@@ -23,10 +23,11 @@ func Plan(p *plan.Plan, model string, passes eval.File) *document.Document {
 // planScreen says first what the middle rate finds out, and what that costs.
 func planScreen(p *plan.Plan) document.Screen {
 	middle, name := &p.Rates[len(p.Rates)/2], p.Bounds.Words()
-	s := document.Screen{Lead: fmt.Sprintf("%s It costs %s audits beside the %s deferrals per 1,000 inputs: %s a day.", finds(p, middle),
-		rounded(middle.AuditsPer1000), rounded(middle.DeferredPer1000), rounded(middle.AuditsPer1000*p.InputsPerDay/1000))}
+	reviews := middle.DeferredPer1000 + middle.AuditsPer1000
+	s := document.Screen{Lead: fmt.Sprintf("%s%s It takes %s deferred and audited per 1,000 inputs: %s a day, %s of them audits.", breaks(p), finds(p, middle),
+		rounded(reviews), rounded(reviews*p.InputsPerDay/1000), rounded(middle.AuditsPer1000*p.InputsPerDay/1000))}
 	s.Table = &document.Table{TextColumns: 1, Head: []string{
-		"audit rate", "reviews per 1,000", "of these audits", "95% interval after a month", "doubled: days (9 in 10)", "tripled: days (9 in 10)",
+		"audit rate", "reviews per 1,000", "audits of these", "95% interval after a month", "twice the line: days until seen (9 in 10)", "three times: days until seen (9 in 10)",
 	}}
 	for _, r := range p.Rates {
 		interval := any("n/a")
@@ -37,7 +38,7 @@ func planScreen(p *plan.Plan) document.Screen {
 			daysOf(p, r.Double), daysOf(p, r.Triple))
 	}
 	if p.Line != nil {
-		s.Rests = append(s.Rests, fmt.Sprintf("Doubled and tripled: the %s rises to two and three times its line of %s, after 1,000 good outcomes.",
+		s.Rests = append(s.Rests, fmt.Sprintf("Days until seen: from when the %s rises to two and three times its line of %s, after 1,000 good outcomes.",
 			name, document.Percent(*p.Line)))
 	}
 	if p.InRecording != nil {
@@ -51,7 +52,16 @@ func planScreen(p *plan.Plan) document.Screen {
 	s.Rests = append(s.Rests,
 		fmt.Sprintf("%s inputs a day; retained inputs that are called critical %s. Days count until outcomes are due; the time that readers take comes on top.",
 			rounded(p.InputsPerDay), called),
-		fmt.Sprintf("A false alarm at the rate of %s: about one in %s inputs.", document.Percent(middle.Rate), rounded(middle.InputsBetweenAlarms)))
+		fmt.Sprintf("A false alarm: about one in %s inputs (once in %s).", rounded(middle.InputsBetweenAlarms),
+			spell(middle.InputsBetweenAlarms/p.InputsPerDay)))
+	if middle.AuditsPer1000 < 0.99*middle.Rate*(1000-middle.DeferredPer1000) {
+		free := ""
+		if p.PredictedCritical == policy.CriticalFree {
+			free = " and critical calls cost no audit"
+		}
+		s.Rests = append(s.Rests, fmt.Sprintf("Likelier misses are drawn more often%s, so that audits are fewer than %s of the retained inputs.", free,
+			document.Percent(middle.Rate)))
+	}
 	s.Next = []string{
 		fmt.Sprintf("Choose a rate and write it into the policy, as in audit: {rate: %v}.", middle.Rate),
 		fmt.Sprintf("To have everything called safe deferred while the alarm is up, plan for %s reviews per 1,000 inputs and write on_breach: defer.",
@@ -60,24 +70,57 @@ func planScreen(p *plan.Plan) document.Screen {
 	return s
 }
 
-// finds says when a rate finds out that misses doubled, or why it never does.
+// breaks says that the recording is above the line itself, where it is.
+func breaks(p *plan.Plan) string {
+	if p.Line == nil || p.InRecording == nil || *p.InRecording <= *p.Line {
+		return ""
+	}
+	return fmt.Sprintf("This recording already breaks the line: %s missed against %s: it is not like the one that the policy was set on. ",
+		document.Percent(*p.InRecording), document.Percent(*p.Line))
+}
+
+// spell returns a number of days as words, in years where it is one or more.
+func spell(days float64) string {
+	if years := days / 365.25; years >= 1 {
+		return rounded(years) + " years"
+	}
+	return rounded(days) + " days"
+}
+
+// rise says to what the misses rise, beside what was expected.
+func rise(p *plan.Plan) string {
+	text := fmt.Sprintf("If misses rise to %s (twice the line of %s", document.Percent(2**p.Line), document.Percent(*p.Line))
+	if p.Expected != nil {
+		text += "; expected " + document.Percent(*p.Expected)
+	}
+	return text + ")"
+}
+
+// finds says when a rate finds out that misses rose to twice the line, and what is missed by then, or why
+// it never does.
 func finds(p *plan.Plan, r *plan.Rate) string {
 	auditing := document.Percent(r.Rate)
 	switch d := r.Double; {
-	case d == nil && len(p.Notes) > 0:
+	case (d == nil || p.Line == nil) && len(p.Notes) > 0:
 		return "When audits find out that misses double is not known: " + strings.Join(p.Notes, "; ") + "."
-	case d == nil:
+	case d == nil || p.Line == nil:
 		return "Misses cannot double: the line is at a half or more."
 	case d.Inputs == nil:
-		return fmt.Sprintf("If misses double, auditing %s does not find out within %s days (half of the simulations).", auditing,
+		return fmt.Sprintf("%s, auditing %s does not find out within %s days (half of the simulations).", rise(p), auditing,
 			rounded(d.Longest/p.InputsPerDay))
 	case d.InputsIn90 == nil:
-		return fmt.Sprintf("If misses double, auditing %s finds out after %s days (half of the simulations; one in 10 takes over %s).", auditing,
-			rounded(*d.Days), rounded(d.Longest/p.InputsPerDay))
+		return fmt.Sprintf("%s, auditing %s finds out after %s days (half of the simulations; one in 10 takes over %s); %s.", rise(p), auditing,
+			rounded(*d.Days), rounded(d.Longest/p.InputsPerDay), missedBefore(p, d))
 	default:
-		return fmt.Sprintf("If misses double, auditing %s finds out after %s days (half of the simulations; 9 in 10 within %s).", auditing,
-			rounded(*d.Days), rounded(*d.InputsIn90/p.InputsPerDay))
+		return fmt.Sprintf("%s, auditing %s finds out after %s days (half of the simulations; 9 in 10 within %s); %s.", rise(p), auditing,
+			rounded(*d.Days), rounded(*d.InputsIn90/p.InputsPerDay), missedBefore(p, d))
 	}
+}
+
+// missedBefore says how many critical inputs are missed until half of the simulations find out: inputs times the
+// share that the figure divides by times the figure.
+func missedBefore(p *plan.Plan, d *plan.Delay) string {
+	return fmt.Sprintf("about %s critical inputs are missed by then", rounded(*d.Inputs*p.CountedShare*2**p.Line))
 }
 
 // daysOf returns the median of the days until the alarm, with what 9 in 10 simulations do not exceed.
@@ -97,7 +140,7 @@ func daysOf(p *plan.Plan, d *plan.Delay) string {
 func auditSection(p *plan.Plan) document.Section {
 	name := p.Bounds.Words()
 	cost := &document.Table{Caption: "Audit rates", Head: []string{
-		"audit rate", "reviews per 1,000 inputs", "of these deferred", "of these audits", "interval after a month", "width", "inputs between false alarms",
+		"audit rate", "reviews per 1,000 inputs", "deferred of these", "audits of these", "interval after a month", "width", "inputs between false alarms",
 	}}
 	delays := &document.Table{Caption: "Until the alarm", Head: []string{
 		"audit rate", "doubles: inputs", "audits", "days", "triples: inputs", "audits", "days",

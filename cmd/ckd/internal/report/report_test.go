@@ -92,7 +92,7 @@ func TestTables(t *testing.T) {
 	if !slices.Contains(ticks, "25%") || slices.Contains(ticks, "35%") || !slices.Contains(ticks, "critical retained") {
 		t.Errorf("the axes have %q", ticks)
 	}
-	d.expect(t, "A note to the reader.", "The largest median skewness of a critical class is 1.60, over the threshold of 0.3: the rule chooses cbec.",
+	d.expect(t, "A note to the reader.", "The largest median skewness of a critical class is 1.60, over the threshold of 0.3: the paper takes cbec.",
 		"correlation of 0.91 (Pearson; Spearman 0.87)", "1.37 times as large", "a factor of 1.05", "largest skewness is -0.29",
 		"lowest for normal (0.150) and highest for pathologic (1.70)")
 }

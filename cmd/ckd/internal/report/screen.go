@@ -281,12 +281,12 @@ func (e *evaluation) rests() []string {
 	if gains {
 		add(e.gainSays())
 	}
-	add(e.data())
-	add(e.fallbackSays())
 	if gains && r.gain.Compared > 1 {
 		add(fmt.Sprintf("The rule is the best of %s on these same inputs, which flatters it; ckd calibrate chooses and judges on "+
 			"different ones.", document.Noun(r.gain.Compared, "simple score")))
 	}
+	add(e.data())
+	add(e.fallbackSays())
 	if w := worst(r.at); w != nil {
 		add(fmt.Sprintf("Of the critical classes %s is missed most often: %s.", document.Label(w.Class), missedOfClass(*w)))
 	}
@@ -364,19 +364,23 @@ func (e *evaluation) data() string {
 	if e.classes.anyCritical {
 		text += fmt.Sprintf("; critical: %s (%s)", e.criticalNames(), document.Noun(s.Critical, "input"))
 	}
+	text += ". Labels are taken for the truth."
+	if e.byRisk {
+		text += " " + e.intervalsAre()
+	}
+	var hashes []string
 	for _, f := range []struct {
 		what string
 		file eval.File
 	}{{"passes", source.Passes}, {"labels", source.Labels}} {
 		if hash := f.file.SHA256; hash != "" {
-			text += fmt.Sprintf("; SHA-256 of the %s %s", f.what, hash[:min(len(hash), 12)])
+			hashes = append(hashes, fmt.Sprintf("of the %s %s", f.what, hash[:min(len(hash), 12)]))
 		}
 	}
-	text += ". Labels are taken for the truth."
-	if !e.byRisk {
-		return text
+	if len(hashes) > 0 {
+		text += " SHA-256 " + strings.Join(hashes, ", ") + "."
 	}
-	return text + " " + e.intervalsAre()
+	return text
 }
 
 // criticalNames lists the critical classes, or counts them where they are many.
@@ -420,6 +424,13 @@ func (e *evaluation) needed(g *eval.RuleGain) string {
 	s := e.report.Summary
 	if g.Needed == 0 {
 		return "Ask for a number of reviews between none and all inputs called safe: --reviews-per-1000."
+	}
+	if !e.byGroup() && g.Needed <= g.Without {
+		separates := "No score here separates"
+		if isPolicy(g.Rule) {
+			separates = "This policy does not separate"
+		}
+		return separates + " what the model misses from the rest: more labels will not help; look at the model or the passes."
 	}
 	what := "critical inputs that are missed without review"
 	if e.byGroup() {

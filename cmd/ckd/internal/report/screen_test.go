@@ -136,3 +136,17 @@ func TestCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestNeeded checks that more labels are asked for only where they are too few to show a gain.
+func TestNeeded(t *testing.T) {
+	t.Parallel()
+	e := &evaluation{report: &eval.Report{Summary: eval.Summary{Critical: 200, Missed: 50}}}
+	for _, test := range []struct {
+		needed int
+		want   string
+	}{{10, "more labels will not help"}, {50, "more labels will not help"}, {80, "about 80 critical inputs"}, {0, "--reviews-per-1000"}} {
+		if got := e.needed(&eval.RuleGain{Rule: "mi", Gain: eval.Gain{Without: 50, Needed: test.needed}}); !strings.Contains(got, test.want) {
+			t.Errorf("%d needed: %s", test.needed, got)
+		}
+	}
+}

@@ -149,8 +149,8 @@ func skewnessByTrue(e *evaluation) *document.Figure {
 	}
 }
 
-// paperRuleTable shows which score the paper's rule would choose for the whole recording. It returns
-// nil without the rule.
+// paperRuleTable shows the paper's choice of one score for a recording. It returns
+// nil without one.
 func paperRuleTable(e *evaluation) *document.Table {
 	r := e.report.PaperRule
 	if r == nil {
@@ -161,10 +161,10 @@ func paperRuleTable(e *evaluation) *document.Table {
 		side = "over"
 	}
 	t := &document.Table{
-		Caption: "One score for the whole recording, by the paper's rule",
-		Says: fmt.Sprintf("The largest median skewness of a critical class is %s, %s the threshold of %s: the rule chooses %s.",
+		Caption: "The paper's choice of one score for a recording",
+		Says: fmt.Sprintf("The largest median skewness of a critical class is %s, %s the threshold of %s: the paper takes %s.",
 			document.Digits(r.MedianCriticalSkewness), side, document.Plain(e.report.Source.Reliability), r.Score),
-		Head:        []string{"judged by", "best score", "cost of the rule's choice"},
+		Head:        []string{"judged by", "best score", "cost of that choice"},
 		TextColumns: 2,
 	}
 	t.Add("AUSC of critical FNR, where defined", r.BestAUSC, document.Number(r.CostAUSC))
