@@ -8,7 +8,7 @@ const WHY = {
 };
 
 const UNREAD = "Inputs that nobody has read yet are left out: the policy has audits, and readers must not know which inputs were deferred.";
-const FIRST = 10; // rows to begin with
+const FIRST = matchMedia("(max-width: 640px)").matches ? 3 : 10; // rows to begin with
 let limit = FIRST;
 let shown = ""; // the model that the limit is of
 
