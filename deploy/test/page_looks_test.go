@@ -34,6 +34,11 @@ func TestPageLooks(t *testing.T) {
 				b.recent(t)
 			}
 			b.look(name)
+			if alarm {
+				b.window(390, 844, true)
+				d.show(busy(true))
+				b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 3`, "a phone begins with three deferred inputs")
+			}
 			b.clean(d.Daemon)
 		})
 	}

@@ -22,8 +22,8 @@ export function count(x) {
   return x < 1e7 ? whole.format(x) : compact.format(x);
 }
 
-// about returns a round number: 9 million.
-export const about = (x) => (none(x) ? NONE : x < 10000 ? whole.format(x) : round.format(x));
+// about returns a round number: 69,000 or 9 million.
+export const about = (x) => (none(x) ? NONE : x < 100 ? whole.format(x) : x < 1e6 ? whole.format(Number(x.toPrecision(2))) : round.format(x));
 
 // rate returns a number per second.
 export function rate(x) {
