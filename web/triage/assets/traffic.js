@@ -34,9 +34,9 @@ const isYoung = (span) => span.seconds < span.minutes * 60 - 20;
 const lasted = (span) => (isYoung(span) ? lasting(span.seconds) : span.minutes === 1 ? "minute" : `${span.minutes} minutes`);
 
 // readsPerDay returns how many inputs a day readers get at the rate of a span: the deferred ones, and the share of
-// the retained ones that is drawn for audits.
+// the retained ones that is drawn for audits. It returns null before there is most of a minute to judge by.
 function readsPerDay(model, span) {
-  if (!(span.seconds > 0) || model.policy.observes) return null;
+  if (span.seconds < 40 || model.policy.observes) return null;
   const retained = (mainPromise(model)?.strata ?? []).filter((s) => stratumOf(s) !== "deferred");
   const sum = (of) => retained.reduce((all, s) => all + Number(s[of] ?? 0), 0);
   return (86400 / span.seconds) * (span.deferred + span.retained * (of(sum("reviews"), sum("decisions")) ?? 0));
