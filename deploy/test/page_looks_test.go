@@ -34,6 +34,11 @@ func TestPageLooks(t *testing.T) {
 				b.recent(t)
 			}
 			b.look(name)
+			if alarm {
+				b.window(390, 844, true)
+				d.show(busy(true))
+				b.until(`document.querySelectorAll('[data-part="recent"] tbody tr').length === 3`, "a phone begins with three deferred inputs")
+			}
 			b.clean(d.Daemon)
 		})
 	}
@@ -126,8 +131,14 @@ func leads(t *testing.T, b *browser) {
 	if rate := numbers(b, "#since-onset"); len(rate) != 1 || rate[0] <= 0.12 {
 		t.Errorf("the rate since the rise is %v, want more than the line", rate)
 	}
-	if shown := get[string](b, `document.querySelector("#promise [data-part=promise-verdict]").innerText`); strings.Contains(shown, "average") {
+	shown := get[string](b, `document.querySelector("#promise [data-part=promise-verdict]").innerText`)
+	if strings.Contains(shown, "average") {
 		t.Errorf("an average leads: %q", shown)
+	}
+	for _, want := range []string{"about 17 of 100", "at most 12", "800 of 1,000 inputs", "122 misses were seen among 3,086"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("it says %q, expected %q", shown, want)
+		}
 	}
 }
 
@@ -262,7 +273,10 @@ func busy(alarm bool) *pagestate.State {
 	}
 	m.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(`{
 		"promise": {"model_version": "7", "verdict": "VERDICT_%s", "alarm": %t}, "why": [], "cohort_period": "3600s", "due": "3600s", "mature_cohorts": 40, "open_cohorts": 2,
-		"provisional": {"decided": "4000", "figures": []}, "strata": [{"stratum": "STRATUM_CALLED_SAFE", "decisions": "9000", "reviews": "450", "expected": 440.5, "due": "440", "arrived": "438", "overdue": "2"}],
+		"provisional": {"decided": "4000", "figures": []}, "strata": [
+			{"stratum": "STRATUM_DEFERRED", "decisions": "2250", "reviews": "2250", "due": "2200", "arrived": "2200", "overdue": "0", "free": true},
+			{"stratum": "STRATUM_CALLED_CRITICAL", "decisions": "0", "reviews": "0", "due": "0", "arrived": "0", "overdue": "0", "free": true},
+			{"stratum": "STRATUM_CALLED_SAFE", "decisions": "9000", "reviews": "450", "expected": 440.5, "due": "440", "arrived": "438", "overdue": "2"}],
 		"mature": {"readers": {}, "yield_by_reason": [], "figures": [
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_FNR", "critical_class": "", "outcomes": "9000", "average": {"value": 0.5, "low": 0.4, "high": 0.6}},
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "9000", "critical": "6871", "misses": "181", "line": 0.12, "line_origin": "stated by dr. eve on 2026-03-05",

@@ -184,7 +184,7 @@ func TestPagePromise(t *testing.T) {
 	b.until(`document.querySelector("#promise-state").dataset.verdict === "violated" && document.title.startsWith("■")`, "the violation is an alarm")
 	b.equals("#since-onset", 0.66)
 	b.equals(`[data-key="critical_miss_rate "] td:nth-child(3) data`, 0.1)
-	for _, want := range []string{"3.1%", "stated by dr. eve on 5 Mar 2026", "66.0%", "12 of 30", "line 12%", "18.0%", "7 lack a second source and 3 were withdrawn", "all that is called safe is deferred", "2 model versions"} {
+	for _, want := range []string{"3.1%", "stated by dr. eve on 5 Mar 2026", "66.0%", "12 misses were seen among 30", "line 12%", "about 66 of 100", "18.0%", "7 lack a second source and 3 were withdrawn", "all that is called safe is deferred", "2 model versions"} {
 		if got := b.text("#promise"); !strings.Contains(got, want) {
 			t.Errorf("it says %q, expected %q", got, want)
 		}

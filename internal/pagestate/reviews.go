@@ -30,8 +30,8 @@ type Review struct {
 	ID     string    `json:"id"`     // from the client; may be empty
 	URL    string    `json:"url"`    // where to look at it; empty for nowhere
 	Policy string    `json:"policy"` // hash of the policy
-	State  string    `json:"state"`  // open; entered if this source has read it or no reading is wanted
-	// Outcome is null while a further reading is wanted.
+	State  string    `json:"state"`  // open; entered if this source has read it; read by another if it has not and no reading is wanted
+	// Outcome is null while a further reading is wanted, and for a source that has not read the input.
 	Outcome *EnteredOutcome `json:"outcome"`
 
 	Receipt []byte `json:"-"` // sealed

@@ -58,7 +58,7 @@ func (p *Page) serveReviewFile(w http.ResponseWriter, r *http.Request) {
 	// The decision's time has a name of its own: time would be read as that of the outcome.
 	_ = file.Write([]string{"id", "model", "decided", "receipt", "truth", "source"})
 	for _, review := range list.Reviews {
-		if wanted != "" && (wanted == enteredState) != (review.State == enteredState) {
+		if wanted != "" && (wanted == openState) != (review.State == openState) {
 			continue
 		}
 		// An error is of the connection: the client left.

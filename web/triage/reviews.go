@@ -21,8 +21,9 @@ const maxReviews = 1000
 
 // States of an input that is to be reviewed, as one source may know them.
 const (
-	openState    = "open"    // the source may read it
-	enteredState = "entered" // the source has read it, or no further reading is wanted
+	openState    = "open"            // the source may read it
+	enteredState = "entered"         // the source has read it
+	otherState   = "read by another" // the source has not read it, and no further reading is wanted
 )
 
 // reading is an outcome of an input, with the ledger's answer.
@@ -51,8 +52,11 @@ func (d *input) settled() bool {
 // input that wants another reading looks like one that wants the first: most of the former were read as
 // critical, so that the difference would tell.
 func (d *input) stateFor(source string) string {
-	if d.settled() || slices.Contains(d.sources, source) {
+	switch {
+	case slices.Contains(d.sources, source):
 		return enteredState
+	case d.settled():
+		return otherState
 	}
 	return openState
 }
@@ -83,7 +87,7 @@ func (list *Inputs) reviews(models []string, source, template string) (all []pag
 				Key: referred.key(), At: referred.At, Model: model, ID: string(referred.id), URL: caseURL(template, string(referred.id)),
 				Policy: referred.Policy, State: referred.stateFor(source), Receipt: slices.Clone(referred.receipt[:]),
 			}
-			if referred.settled() {
+			if r.State == enteredState && referred.settled() { // who has not read it is not told
 				r.Outcome = &pagestate.EnteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
 			classes[referred.Policy] = referred.classes

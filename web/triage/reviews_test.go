@@ -206,7 +206,11 @@ func TestEntry(t *testing.T) {
 	if w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c1", Source: "another"}); w.Code != http.StatusOK {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	got := d.list(t, "")
+	got := d.list(t, "?source=third")
+	if r := got.Reviews[1]; r.State != otherState || r.Outcome != nil {
+		t.Errorf("%+v, expected that who has not read it is told that another has, and nothing more", r)
+	}
+	got = d.list(t, "?source=another")
 	if diff := gocmp.Diff(&pagestate.EnteredOutcome{Truth: "c1", Predicted: "c2"}, got.Reviews[1].Outcome); diff != "" || got.Reviews[1].State != enteredState {
 		t.Errorf("%+v: (-want +got):\n%s", got.Reviews[1], diff)
 	}
@@ -222,8 +226,8 @@ func TestEntry(t *testing.T) {
 
 	// The other input is answered by another way.
 	d.inputs.Reported([]*ckdv1.Outcome{{Receipt: []byte("short")}, {Receipt: sealedAs(1), Truth: "c2", Source: "file"}}, []*ckdv1.OutcomeAnswer{counted, counted})
-	if list := d.list(t, ""); list.Reviews[0].State != enteredState || list.Version == got.Version {
-		t.Errorf("%+v, expected that it is entered", list)
+	if list := d.list(t, "?source=another"); list.Reviews[0].State != otherState || list.Version == got.Version {
+		t.Errorf("%+v, expected that another has read it", list)
 	}
 }
 

@@ -35,7 +35,7 @@ const COLUMNS = [
   ["drift", "Drift", (row) => row.z, true],
 ];
 
-const MINOR = ["p50", "p99", "mean", "unreliable", "dominant", "deciding"]; // a phone has no room for these
+const MINOR = ["p50", "p99", "mean", "unreliable", "predicted", "dominant"]; // a phone has no room for these
 
 // renderClasses shows the classes of a model over a span.
 export function renderClasses(model, span) {
@@ -157,9 +157,9 @@ function body(row, range) {
     [1, 2, 3].map((k) => h("td", { class: `number ${k === 2 ? "" : "minor"}` }, data(quantile(q?.[k]), q?.[k]))),
     h("td", { class: "number minor" }, data(nats(row.mean), row.mean)),
     fraction(row.unreliable, "minor"),
-    fraction(row.predicted),
+    fraction(row.predicted, "minor"),
     fraction(row.dominant, "minor"),
-    fraction(row.deciding, "minor"),
+    fraction(row.deciding),
     h("td", null, driftState(row)),
   );
 }

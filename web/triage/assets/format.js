@@ -3,6 +3,7 @@ import { h } from "./dom.js";
 
 const NONE = "–";
 const english = (options) => new Intl.NumberFormat("en", options);
+const round = english({ notation: "compact", compactDisplay: "long", maximumFractionDigits: 0 });
 const whole = english({ maximumFractionDigits: 0 });
 const compact = english({ notation: "compact", maximumSignificantDigits: 3 });
 const three = english({ maximumSignificantDigits: 3 });
@@ -20,6 +21,9 @@ export function count(x) {
   if (none(x)) return NONE;
   return x < 1e7 ? whole.format(x) : compact.format(x);
 }
+
+// about returns a round number: 69,000 or 9 million.
+export const about = (x) => (none(x) ? NONE : x < 100 ? whole.format(x) : x < 1e6 ? whole.format(Number(x.toPrecision(2))) : round.format(x));
 
 // rate returns a number per second.
 export function rate(x) {

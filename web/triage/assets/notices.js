@@ -17,13 +17,13 @@ export function notices(state, span, asked) {
   const now = Date.parse(state.at) / 1000;
 
   if (!daemon.reload.ok) {
-    say("reload", "alarm", "policy", `The policies could not be loaded again; those ${known(daemon.reload.success) ? `of ${when(daemon.reload.success)}` : "before"} stay in force.`, "Mend the file.", "ckdpolicyreloadfailed", daemon.reload.error);
+    say("reload", "alarm", "policy", `The policies could not be loaded again; those ${known(daemon.reload.success) ? `of ${when(daemon.reload.success)}` : "before"} stay in force.`, "Mend the files, or put the old ones back. Do not restart: the daemon would not come back.", "ckdpolicyreloadfailed", daemon.reload.error);
   }
   if (!daemon.serving) say("serving", "alarm", "policy", "The daemon does not serve: it is starting, or being shut down.");
   if (daemon.certificate_ends) {
     const left = Date.parse(daemon.certificate_ends) / 1000 - now;
-    if (left <= 0) say("tls", "alarm", "policy", `The TLS certificate ended ${when(daemon.certificate_ends)}.`, "Put a new one in its place.", "ckdcertificateends");
-    else if (left < 14 * DAY) say("tls-soon", "warn", "policy", `The TLS certificate ends in ${lasting(left)}.`, "Put a new one in its place.", "ckdcertificateendssoon");
+    if (left <= 0) say("tls", "alarm", "policy", `The TLS certificate ended ${when(daemon.certificate_ends)}.`, "Renew it now: without it no client connects.", "ckdcertificateends");
+    else if (left < 14 * DAY) say("tls-soon", "warn", "policy", `The TLS certificate ends in ${lasting(left)}.`, "Renew it; it is read when its files change, without a restart.", "ckdcertificateendssoon");
   }
   if (!model) {
     say("gone", "warn", null, state.models?.length ? `No model "${visible(asked)}" is served.` : "No model is served that you may look at.", state.models?.length ? "Choose another." : null);
@@ -37,7 +37,7 @@ export function notices(state, span, asked) {
     all.unshift({
       key: "degenerate", level: "alarm", where: "traffic", runbook: "ckddegeneratepasses",
       text: `What is sent for ${share(of(degenerate, span.inputs))} of the inputs does not look like passes, and says nothing about their uncertainty${twice ? ": softmax was taken twice." : "."}`,
-      act: twice ? "Send logits, or probabilities once." : "Turn dropout on while passes are computed.",
+      act: `Defer such inputs (degenerate: defer in the policy), ${twice ? "have logits sent, or probabilities once" : "have dropout turned on while passes are computed"}, and look again at those retained meanwhile.`,
     });
   }
   const promise = mainPromise(model);
@@ -49,23 +49,23 @@ export function notices(state, span, asked) {
     if (moved.length) {
       const names = moved.map((c) => visible(model.classes[c.class]?.name));
       const few = names.slice(0, 6).join(", ") + (names.length > 6 ? ` and ${names.length - 6} more` : "");
-      say("drift", "alarm", "drift", `Drift: the inputs are unlike those of the calibration in ${moved.length === 1 ? "class" : `${moved.length} classes:`} ${few}.`, "Find what changed; what was promised no longer rests on anything.", "ckddrift");
+      say("drift", "alarm", "drift", `Drift: the inputs are unlike those of the calibration in ${moved.length === 1 ? "class" : `${moved.length} classes:`} ${few}.`, "Have a sample of what is retained read, and find what changed: device, protocol, preprocessing, patients, model.", "ckddrift");
     }
   }
   for (const s of promise?.strata ?? []) {
-    if (s.late?.share?.value > 0.05) say(`overdue-${stratumOf(s)}`, "warn", "review", `${share(s.late.share.value)} of the outcomes of inputs ${words(stratumOf(s))} are overdue: what is missing may be what was missed.`, "Ask whoever reads them.", "ckdoutcomesoverdue");
+    if (s.late?.share?.value > 0.05) say(`overdue-${stratumOf(s)}`, "warn", "review", `${share(s.late.share.value)} of the outcomes of inputs ${words(stratumOf(s))} are overdue: what is missing may be what was missed.`, "Have them read: ckd outcomes missing lists them.", "ckdoutcomesoverdue");
   }
   if (model.settling?.stopped) {
-    say("settling", "warn", "settling", "Early stopping has ended: full-pass checks disagreed more often than is certified. Decisions are safe, and no passes are saved.", "Certify the rule again.", "ckdearlystophalted");
+    say("settling", "warn", "settling", "Early stopping has ended: full-pass checks disagreed more often than is certified. Decisions are safe, and no passes are saved.", "See that the model servers can bear all passes, then learn a rule on current ones.", "ckdearlystophalted");
   }
   const { state: compared, expected } = judge(model, span);
   if (compared === "above" || compared === "below") {
     const high = compared === "above";
-    say("rate", "warn", "traffic", `${share(span.deferred_share.value)} of the inputs are deferred, ${high ? "more" : "fewer"} than the calibration expects: ${share(expected.low)} to ${share(expected.high)}.`, "Look whether the inputs or the model changed.", high ? "ckddeferralratehigh" : "ckddeferralratelow");
+    say("rate", "warn", "traffic", `${share(span.deferred_share.value)} of the inputs are deferred, ${high ? "more" : "fewer"} than the calibration expects: ${share(expected.low)} to ${share(expected.high)}.`, high ? "Tell the readers that more is coming. If the model or a device changed, go back, or calibrate again." : "Have a sample of what is retained read today. If a new model was released, go back.", high ? "ckddeferralratehigh" : "ckddeferralratelow");
   }
-  if (span.mismatched > 0) say("mismatched", "warn", "traffic", `${count(span.mismatched)} inputs had another number of passes, or another posterior, than the policy was calibrated with.`, "Look at the model server.", "ckdcalibrationmismatch");
+  if (span.mismatched > 0) say("mismatched", "warn", "traffic", `${count(span.mismatched)} inputs had another number of passes, or another posterior, than the policy was calibrated with.`, "Restore the client's number of passes or way of sampling, or calibrate for the new one.", "ckdcalibrationmismatch");
   const rejected = of(span.rejected, span.inputs + span.rejected);
-  if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were refused with an error, and not cleared.`, "Look at the reasons.", "ckdinputsrejected");
+  if (rejected > 0.01) say("rejected", "warn", "traffic", `${share(rejected)} of the inputs were refused with an error, and not cleared.`, "Make sure that a person saw them, then put the client back or mend it.", "ckdinputsrejected");
   const fallback = of(span.fallback, span.inputs);
   if (!policy.observes && term(policy.gate, "GATE") !== "always" && fallback > 0.5) {
     const text = `The fallback score decided ${share(fallback)} of the inputs: C_k of a critical class was too skewed to be trusted in them.`;
@@ -85,7 +85,7 @@ const SIGNS = { alarm: "■", warn: "▲", note: "○" };
 const ORDER = Object.keys(LEVELS);
 const alarmsFirst = (a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level);
 
-const PARTS = { policy: "Policy", traffic: "Deferred", review: "To review", settling: "Early stopping", drift: "Drift" };
+const PARTS = { policy: "Policy", traffic: "Deferral rate", review: "To read", settling: "Early stopping", drift: "Drift" };
 
 // renderNotices shows the notices, and puts the promise before them if it is what matters most: it is in
 // alarm, or it holds and nothing but notes is left to say.
@@ -116,7 +116,7 @@ export function renderNotices(all, quiet, model) {
           h(
             "div",
             null,
-            h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, n.act ? [" ", h("b", null, n.act)] : null, n.runbook ? [" ", docs(`runbook.md#${n.runbook}`, "How")] : null, n.where ? [" ", h("a", { href: `#${n.where}` }, PARTS[n.where])] : null),
+            h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, n.act ? [" ", h("b", null, n.act)] : null, n.runbook ? [" ", docs(`runbook.md#${n.runbook}`, "Runbook")] : null, n.where ? [" ", h("a", { href: `#${n.where}` }, PARTS[n.where])] : null),
             n.more ? h("pre", { id: `${n.key}-error` }, n.more) : null,
           ),
         ),

@@ -57,7 +57,7 @@ document.addEventListener("click", (event) => {
   if (part?.matches("details")) part.open = true;
 });
 followReviews();
-// At /review only the list to review is shown, for readers, who must not see the rest.
+// At /review only the list to read is shown, for readers, who must not see the rest.
 if (/\/review$/.test(location.pathname)) document.body.dataset.only = "review";
 else follow();
 

@@ -2,7 +2,7 @@
 // All else is in details.
 import { h, nameOf, part, show, tally, visible } from "./dom.js";
 import { draw, drop, lines, series } from "./charts.js";
-import { count, data, dated, docs, interval, moment, plain, share, term, when, words } from "./format.js";
+import { about, count, data, dated, docs, interval, moment, plain, share, term, when, words } from "./format.js";
 
 const MISS_RATE = "critical_miss_rate";
 const RISKS = { [MISS_RATE]: "Critical miss rate", critical_fnr: "Critical FNR" };
@@ -50,9 +50,30 @@ const lineOf = (f) => data(`${plain(100 * f.line)}%`, f.line);
 
 const inputsOf = (f) => [riskOf(f) === MISS_RATE ? "all " : "the retained ", f.critical_class ? ["inputs of ", nameOf(f.critical_class)] : "critical inputs"];
 
-// counted says what a share was read off. Readers see many of some inputs and few of others, so that n of m
-// is not the share.
-const counted = (n, m) => `${count(Number(n))} of ${count(Number(m))} read, weighted`;
+// estimated returns an estimate against the line, then the count that it rests on. The count is not the estimate:
+// readers see all of some inputs and few of others.
+const estimated = (s, f, [misses, critical], id = null) => [
+  h("b", null, "Estimated ", data(share(s.value), s.value, { id })), ` (${interval(s).replace("%", "")})`, f.line === undefined ? null : [", line ", lineOf(f)],
+  `. ${count(Number(misses))} ${Number(misses) === 1 ? "miss was" : "misses were"} seen among ${count(Number(critical))} critical inputs read; each audited one stands for those nobody read.`,
+];
+
+// outOf returns a share as a number of 100.
+const outOf = (x) => `${plain(Number((100 * x).toPrecision(2)))} of 100`;
+
+// rise says for those who answer for the model what the alarm means; null where the rise has no date or rate.
+function rise(f) {
+  const s = seen(f?.monitor?.since_rate?.share);
+  if (!s || !f.monitor.since || f.line === undefined) return null;
+  const cases = f.critical_class ? ["cases of ", nameOf(f.critical_class)] : "critical cases";
+  return ["Since ", moment(f.monitor.since), " about ", h("b", null, outOf(s.value)), " ", riskOf(f) === MISS_RATE ? [cases, " are called safe and nobody looks"] : [cases, " that nobody looks at were called safe"], ` (promised: at most ${plain(100 * f.line)}).`];
+}
+
+// safePerThousand returns how many of 1,000 inputs are retained and called safe; null where that is not known.
+function safePerThousand(p) {
+  const all = p.strata.reduce((sum, s) => sum + Number(s.decisions ?? 0), 0);
+  const safe = p.strata.find((s) => stratumOf(s) === "called_safe");
+  return safe && p.strata.length > 1 && all > 0 ? (1000 * Number(safe.decisions)) / all : null;
+}
 
 // headline returns the verdict in one sentence.
 export function headline(p) {
@@ -69,20 +90,23 @@ export function headline(p) {
   return [text ?? words(verdictOf(p))].flat(3).join("");
 }
 
-// acts returns what to do about a verdict, the first thing first.
+// acts returns what to do about a verdict, the first thing first, as the runbook has it.
 function acts(p, model) {
   const needed = leadOf(p)?.outcomes_needed;
   const since = leadOf(p)?.monitor?.since;
   const deferring = p.promise.alarm && model.defers_on_alarm;
+  const safe = safePerThousand(p);
+  const many = safe === null ? "" : ` (about ${count(safe)} of 1,000 inputs)`;
   return {
     violated: [
-      [h("b", null, deferring ? "Read what comes: all that is called safe is deferred." : "Defer all that is called safe."), " ", docs("runbook.md#ckdpromiseviolated", "How")],
+      [h("b", null, "Call the owner of the risk.")],
+      deferring ? ["Tell the readers: all that is called safe is deferred", many, "."] : ["Defer all that is called safe", many, "."],
       ["Look again at what was retained", since ? [" since ", moment(since)] : null, "."],
-      "Find the cause. Calibrate on current inputs, or clear the alarm and say why.",
+      ["Once the cause is mended, the owner clears the alarm, with a reason. ", docs("runbook.md#ckdpromiseviolated", "Runbook")],
     ],
-    in_doubt: [[h("b", null, "Have overdue outcomes and second readings done:"), " they decide it. ", docs("runbook.md#ckdpromiseindoubt", "How")], "Tell whoever answers for the model."],
-    too_few_outcomes: [[h("b", null, "Enter what was found"), " in the list to review.", needed ? [" About ", data(count(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
-    no_line: [[h("b", null, "State a line,"), " or calibrate again: without one no alarm is ever raised. ", docs("outcomes.md", "How")]],
+    in_doubt: [h("b", null, "Tell the owner of the risk."), ["Have overdue outcomes and second readings done: they decide it. Never raise the line. ", docs("runbook.md#ckdpromiseindoubt", "Runbook")]],
+    too_few_outcomes: [[h("b", null, "Enter what was found"), " in the list to read.", needed ? [" About ", data(count(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
+    no_line: [[h("b", null, "State a line,"), " or calibrate again: without one no alarm is ever raised. ", docs("outcomes.md", "More")]],
   }[verdictOf(p)];
 }
 
@@ -123,10 +147,24 @@ function renderVerdict(p, model) {
   show(
     part("promise-verdict"),
     h("p", { class: "headline", id: "promise-state", "data-verdict": verdict }, h("span", { "aria-hidden": "true" }, SIGNS[verdict] ?? ""), headline(p)),
+    verdict === "violated" && rise(leadOf(p)) ? h("p", { class: "rise" }, rise(leadOf(p))) : null,
     todo ? h("ol", { class: "acts", "aria-label": "What to do" }, todo.map((act) => h("li", null, act))) : null,
+    verdict === "violated" ? how(model) : null,
     h("p", { class: "said-figures" }, figuresLine(p)),
   );
 }
+
+// how says how to defer and to clear, for those whose network has no way to the runbook.
+const how = (model) =>
+  h(
+    "details",
+    { "data-key": "how" },
+    h("summary", null, "How to defer and how to clear"),
+    model.defers_on_alarm ? null : h("p", { class: "prose" }, "To defer everything, give the policy these rules, with its own name, classes, kind and passes; the daemon takes the file without a restart. Ask first whether the readers can bear it. To go back, put the old file in its place."),
+    model.defers_on_alarm ? null : h("pre", null, "gate: never\nscope: all\nprimary: {score: entropy, threshold: 0}\ndegenerate: defer\nsaturated: defer"),
+    h("p", { class: "prose" }, "To clear the alarm, where the ledger answers:"),
+    h("pre", null, `ckd outcomes clear --model ${visible(model.name)} --by NAME --reason "..."`),
+  );
 
 // figuresLine returns the one line of figures. An average is left out while an alarm is up: after a long good
 // past it looks fine.
@@ -138,45 +176,43 @@ function figuresLine(p) {
     const { since, since_rate: rate } = lead.monitor ?? {};
     const s = seen(rate?.share);
     return [
-      s ? ["Since it began to rise", since ? [" (", moment(since), ")"] : null, ": ", h("b", null, data(share(s.value), s.value, { id: "since-onset" })), " of ", inputsOf(lead), ` missed (${counted(rate.events, rate.total)})`, line, ". "] : null,
-      "It stays until somebody clears it.",
+      s ? ["Missed of ", inputsOf(lead), since ? [" since ", moment(since)] : " since the rise", ": ", estimated(s, lead, [rate.events, rate.total], "since-onset"), " "] : null,
+      "The alarm stays until somebody clears it.",
     ];
   }
   const lately = seen(lead.lately?.share);
   if (verdictOf(p) === "in_doubt" && lately) {
-    return ["Lately: ", h("b", null, data(share(lately.value), lately.value)), " of ", inputsOf(lead), ` missed (${counted(lead.lately.events, lead.lately.total)})`, line, "."];
+    return ["Missed of ", inputsOf(lead), " lately: ", estimated(lately, lead, [lead.lately.events, lead.lately.total])];
   }
   const known = figuresOf(p).filter((f) => f.critical_class === "" && seen(f.average));
   if (known.length === 0) return ["No critical input was read yet", line, "."];
-  return known.map((f, i) => [
-    i ? " " : "On average ",
-    h("b", null, data(share(f.average.value), f.average.value)), ` (95%: ${interval(f.average)}) of `, inputsOf(f), i ? "" : ` ${known.length > 1 || f.line === undefined ? "are " : ""}missed (${counted(f.misses, f.critical)})`, f.line === undefined ? null : [", line ", lineOf(f)], ".",
-  ]);
+  return known.map((f, i) => [i ? " " : "", "Missed of ", inputsOf(f), " on average: ", estimated(f.average, f, [f.misses ?? 0, f.critical ?? 0])]);
 }
 
 const figureName = (f) => [RISKS[riskOf(f)] ?? words(riskOf(f)), f.critical_class ? [" of ", nameOf(f.critical_class)] : null];
 
 function renderFigures(p, versions) {
-  const estimate = (s, extra) => h("td", { class: "number" }, s ? [data(share(s.value), s.value), h("small", null, interval(s), extra ?? null)] : "n/a");
+  const onsetOf = (f) => (f.monitor?.raised ? seen(f.monitor.since_rate?.share) : null);
+  const risen = figuresOf(p).some(onsetOf); // then one column, of the time since the rise
+  const estimate = (s) => h("td", { class: "number" }, s ? [data(share(s.value), s.value), " ", h("small", null, interval(s))] : "n/a");
   const row = (f) => {
     const alarm = f.monitor;
-    const onset = alarm?.raised ? seen(alarm.since_rate?.share) : null;
     return h(
       "tr",
       { "data-key": `${riskOf(f)} ${f.critical_class}`, class: seen(f.average) ? null : "nothing" },
-      h("th", { scope: "row" }, figureName(f), h("small", null, "of ", inputsOf(f))),
-      estimate(onset ?? seen(f.lately?.share), onset ? ", since the rise" : null),
+      h("th", { scope: "row" }, figureName(f), " ", h("small", null, "of ", inputsOf(f))),
+      risen && !onsetOf(f) ? h("td", { class: "number quiet" }, "no rise dated") : estimate(risen ? onsetOf(f) : seen(f.lately?.share)),
       estimate(seen(f.average)),
       estimate(seen(f.model_average)),
-      h("td", { class: "number" }, f.line === undefined ? "none" : lineOf(f), f.line_origin ? h("small", null, visible(dated(f.line_origin))) : null),
+      h("td", { class: "number" }, f.line === undefined ? "none" : lineOf(f), " ", f.line_origin ? h("small", null, visible(dated(f.line_origin))) : null),
       h("td", { class: `number state ${alarm?.raised ? "alarm" : ""}` }, alarm ? data(`${count(100 * alarm.log_evidence)}%`, alarm.log_evidence) : "–", alarm?.raised ? " alarm" : null),
-      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), h("small", null, `${count(Number(f.misses ?? 0))} of ${count(Number(f.critical ?? 0))} critical missed`)),
+      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), " ", h("small", null, `${count(Number(f.misses ?? 0))} of ${count(Number(f.critical ?? 0))} critical missed`)),
     );
   };
   const [lead, provisional, readers] = [leadOf(p), seen(p.provisional?.figures?.find((f) => riskOf(f) === MISS_RATE && !f.critical_class)?.average), p.mature?.readers ?? {}];
   const { run_length: length, run_length_inputs: inputs } = lead?.monitor ?? {};
   const before = seen(p.expected?.critical_miss_rate?.share);
-  const heads = ["Share missed (95%)", "Lately", "Average", "Of all policies", "Line", "Evidence", "Outcomes"];
+  const heads = ["Share missed (95%)", risen ? "Since the rise" : "Lately", "Average", "Of all policies", "Line", "Evidence", "Outcomes"];
   show(
     part("promise-figures"),
     h("table", { class: "wide" }, h("caption", { class: "unseen" }, "Risks by the outcomes that are due, weighted"), h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))), h("tbody", null, figuresOf(p).map(row))),
@@ -185,10 +221,10 @@ function renderFigures(p, versions) {
     part("promise-notes"),
     [
       p.why?.length ? ["Against holding: ", p.why.map(visible).join("; "), "."] : null,
-      length ? ["A false alarm: ", inputs ? `about one in ${count(inputs)} inputs.` : `at most one in ${count(length)} outcomes.`] : null,
+      length ? `If all were well, one alarm in ${inputs ? `about ${about(inputs)} inputs` : `at least ${about(length)} outcomes`}.` : null,
       before ? ["By what earlier policies had read, it was expected to miss ", data(share(before.value), before.value), ` (${interval(before)}).`] : null,
       Number(readers.missed) > 0
-        ? `Of ${count(Number(readers.missed))} misses read, ${count(Number(readers.unconfirmed))} lack a second source and ${count(Number(readers.withdrawn))} were withdrawn; readers disagree on ${count(Number(readers.disputed))} inputs.`
+        ? `Of ${count(Number(readers.missed))} inputs called safe and read as critical, ${count(Number(readers.unconfirmed))} lack a second source and ${count(Number(readers.withdrawn))} were withdrawn; readers disagree on ${count(Number(readers.disputed))} inputs.`
         : null,
       seen(lead?.overdue) ? ["If no overdue outcome is a miss, ", data(share(lead.overdue.low), lead.overdue.low), " are missed; if all are, ", data(share(lead.overdue.high), lead.overdue.high), "."] : null,
       provisional && p.open_cohorts > 0 ? ["With outcomes that are not due yet, the miss rate is ", data(share(provisional.value), provisional.value), ` (${interval(provisional)}).`] : null,
@@ -211,7 +247,7 @@ function renderDue(p) {
         stratumOf(s),
         STRATA[stratumOf(s)] ?? words(stratumOf(s)),
         number(s.decisions),
-        [number(s.reviews), s.free || s.expected === undefined ? null : h("span", { class: "quiet" }, ` of ${count(s.expected)}`)],
+        [number(s.reviews), s.free || s.expected === undefined ? null : [" drawn ", h("small", null, `(${count(s.expected)} expected)`)]],
         number(s.due),
         [number(s.overdue), seen(s.late?.share) && Number(s.overdue) ? ` (${share(s.late.share.value)})` : null],
       ]),
@@ -222,7 +258,7 @@ function renderDue(p) {
 }
 
 function renderYield(p) {
-  const cell = (s) => (seen(s?.share) ? [data(share(s.share.value), s.share.value), h("small", null, interval(s.share))] : "n/a");
+  const cell = (s) => (seen(s?.share) ? [data(share(s.share.value), s.share.value), " ", h("small", null, interval(s.share))] : "n/a");
   const reasons = p.mature?.yield_by_reason ?? [];
   const row = (key, name, wrong, critical) => [key, name, cell(wrong), cell(critical)];
   show(

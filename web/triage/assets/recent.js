@@ -8,9 +8,10 @@ const WHY = {
 };
 
 const UNREAD = "Inputs that nobody has read yet are left out: the policy has audits, and readers must not know which inputs were deferred.";
-const FIRST = 10; // rows to begin with
-let limit = FIRST;
-let shown = ""; // the model that the limit is of
+const phone = matchMedia("(max-width: 640px)");
+const first = () => (phone.matches ? 3 : 10); // rows to begin with
+let more = 0; // rows asked for beyond these
+let shown = ""; // the model that these are of
 
 // COLUMNS are shown if they differ between inputs, or always.
 const COLUMNS = [
@@ -28,7 +29,7 @@ const COLUMNS = [
 // onRecent shows more inputs if that is asked for.
 export function onRecent(event, again) {
   if (event.target.closest("button")?.dataset.act !== "more") return;
-  limit += 50;
+  more += 50;
   again();
 }
 
@@ -36,7 +37,8 @@ export function onRecent(event, again) {
 // once, above them.
 export function renderRecent(model) {
   const { recent } = model;
-  if (shown !== model.name) [shown, limit] = [model.name, FIRST];
+  if (shown !== model.name) [shown, more] = [model.name, 0];
+  const limit = first() + more;
   const inputs = recent?.inputs ?? [];
   if (inputs.length === 0) {
     show(part("recent-note"));

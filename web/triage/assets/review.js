@@ -1,4 +1,4 @@
-// Shows the list to review, where outcomes are entered. It does not depend on the rest of the page: at
+// Shows the list to read, where outcomes are entered. It does not depend on the rest of the page: at
 // /review it stands alone.
 //
 // Nothing moves under the pointer: rows come and go only if the reader asks, a row that was entered keeps
@@ -81,7 +81,7 @@ function arrange(hold) {
 }
 
 const fits = (r) =>
-  (state === "all" || (state === "entered") === (r.state === "entered" || echoes.has(r.key))) &&
+  (state === "all" || (state === "entered") === (r.state !== "open" || echoes.has(r.key))) &&
   (model === "" || r.model === model) &&
   (search === "" || r.id.toLowerCase().includes(search.toLowerCase()));
 
@@ -214,8 +214,8 @@ function render() {
     show(part("review"), h("p", { class: "empty", "data-why": why }, WHY[why] ?? "It is not shown."));
     return;
   }
-  const open = list.reviews.filter((r) => r.state !== "entered" && (model === "" || r.model === model)).length;
-  show(part("review-note"), `${count(open)} to read${alone ? `; times in ${zone()}` : ""}`);
+  const open = list.reviews.filter((r) => r.state === "open" && (model === "" || r.model === model));
+  show(part("review-note"), open.length ? [`${count(open.length)} ${open.length === 1 ? "waits" : "wait"} here, the oldest since `, moment(open.at(-1).at)] : "none waits", alone ? `; times in ${zone()}` : null);
   renderTools();
   const fresh = list.reviews.filter((r) => fits(r) && !rows.some((x) => x.key === r.key)).length;
   const done = rows.filter((r) => r.gone || !fits(r)).length;
@@ -232,7 +232,7 @@ function render() {
 
 function empty() {
   if (search !== "") return "No input of the list has an id like that.";
-  return { open: "Nothing is to be read.", entered: "No outcome was entered yet.", all: "No input is to be reviewed yet." }[state];
+  return { open: "Nothing is to be read.", entered: "No outcome was entered yet.", all: "No input is to be read yet." }[state];
 }
 
 function renderTools() {
@@ -259,7 +259,7 @@ function table() {
     h(
       "table",
       { class: "wide cards review", role: "table" },
-      h("caption", { class: "unseen" }, "Inputs to review, the latest first"),
+      h("caption", { class: "unseen" }, "Inputs to read, the latest first"),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t, i) => h("th", { scope: "col", role: "columnheader", class: i === heads.length - 1 ? "what-head" : null }, t)))),
       h("tbody", { role: "rowgroup" }, rows.slice(0, limit).map((r) => row(r, several, heads))),
     ),
@@ -283,12 +283,15 @@ function row(r, several, heads) {
   );
 }
 
+// Whoever has not read an input is not told what others found, or what the model said.
+const NOT_SHOWN = { entered: "entered", "read by another": "read by another" };
+
 // what shows the outcome of a row, or how to enter it. The confirmation has its place before it is asked for.
 function what(r) {
   const echo = echoes.get(r.key);
   if (echo) return h("span", { class: "echo", tabindex: "-1" }, h("b", null, nameOf(echo.truth)), ` ${echoed(echo)}`);
   if (r.outcome) return h("span", { class: "echo" }, h("b", null, nameOf(r.outcome.truth)), h("span", { class: "quiet" }, ", the model had said "), nameOf(r.outcome.predicted));
-  if (!list.enter || r.gone || r.state === "entered") return h("span", { class: "quiet" }, r.gone ? "no longer kept" : r.state === "entered" ? "entered" : "to read");
+  if (!list.enter || r.gone || r.state !== "open") return h("span", { class: "quiet" }, r.gone ? "no longer kept" : (NOT_SHOWN[r.state] ?? "to read"));
   const mine = chosen?.key === r.key ? chosen.truth : null;
   const classes = list.classes[r.policy] ?? [];
   const label = `Outcome of ${r.id ? visible(r.id) : "the input without an id"}`;

@@ -1,12 +1,12 @@
 // Shows traffic: how many inputs there are, how many are deferred, and why.
 import { h, part, show, tally } from "./dom.js";
 import { closed, draw, lines, series } from "./charts.js";
-import { count, data, interval, lasting, of, plain, rate, share, when, words } from "./format.js";
+import { mainPromise, stratumOf } from "./promise.js";
+import { about, count, data, interval, lasting, of, plain, rate, share, when, words } from "./format.js";
 
 // renderTraffic shows a span of a model, and its history.
 export function renderTraffic(model, span) {
-  const young = span.seconds < span.minutes * 60 - 20;
-  show(part("span"), young ? `the last ${lasting(span.seconds)}: there is no more yet` : `the last ${minutes(span)}`);
+  show(part("span"), `the last ${lasted(span)}${isYoung(span) ? ": there is no more yet" : ""}`);
   renderRate(model, span);
   renderDeferral(model, span);
   renderShares(span);
@@ -29,7 +29,18 @@ export function judge({ policy, changed }, span) {
   return { state: "agrees", expected };
 }
 
-const minutes = (span) => (span.minutes === 1 ? "minute" : `${span.minutes} minutes`);
+const isYoung = (span) => span.seconds < span.minutes * 60 - 20;
+
+const lasted = (span) => (isYoung(span) ? lasting(span.seconds) : span.minutes === 1 ? "minute" : `${span.minutes} minutes`);
+
+// readsPerDay returns how many inputs a day readers get at the rate of a span: the deferred ones, and the share of
+// the retained ones that is drawn for audits. It returns null before there is most of a minute to judge by.
+function readsPerDay(model, span) {
+  if (span.seconds < 40 || model.policy.observes) return null;
+  const retained = (mainPromise(model)?.strata ?? []).filter((s) => stratumOf(s) !== "deferred");
+  const sum = (of) => retained.reduce((all, s) => all + Number(s[of] ?? 0), 0);
+  return (86400 / span.seconds) * (span.deferred + span.retained * (of(sum("reviews"), sum("decisions")) ?? 0));
+}
 
 function renderRate(model, span) {
   const perSecond = span.seconds > 0 ? span.inputs / span.seconds : 0;
@@ -40,7 +51,7 @@ function renderRate(model, span) {
       "p",
       { class: "quiet" },
       data(count(span.inputs), span.inputs, { id: "inputs" }),
-      " inputs decided; ",
+      ` inputs decided in ${lasted(span)}; `,
       data(count(model.inputs_open), model.inputs_open),
       " open now",
     ),
@@ -55,6 +66,8 @@ const VERDICTS = {
   above: "Above what the calibration expects.",
   below: "Below what the calibration expects.",
   agrees: "In line with the calibration.",
+  "just above": "Just above the expected band, by no more than chance would make it.",
+  "just below": "Just below the expected band, by no more than chance would make it.",
 };
 
 function renderDeferral(model, span) {
@@ -62,6 +75,8 @@ function renderDeferral(model, span) {
   const measured = span.deferred_share;
   const { state, expected } = judge(model, span);
   const off = state === "above" || state === "below";
+  const beside = state !== "agrees" ? state : measured.value > expected.high ? "just above" : measured.value < expected.low ? "just below" : state;
+  const reads = readsPerDay(model, span);
   show(
     part("deferral"),
     h(
@@ -77,10 +92,11 @@ function renderDeferral(model, span) {
       "p",
       { class: `verdict ${off || state === "changed" ? "warn" : ""}`, "data-verdict": state },
       off || state === "changed" ? h("b", { "aria-hidden": "true" }, "▲ ") : null,
-      VERDICTS[state],
+      VERDICTS[beside],
       expected && state !== "changed" ? h("span", { class: "quiet" }, ` Expected ${share(expected.value)} (${interval(expected)}).`) : null,
     ),
     policy.observes ? null : gauge(measured, state === "changed" ? null : expected),
+    reads === null ? null : h("p", null, "To read: ", h("b", null, "about ", data(about(reads), reads, { id: "reads-per-day" })), " a day at this rate, deferred and audited."),
     misses(model, span),
   );
   part("band-key").hidden = !expected || state === "changed";
