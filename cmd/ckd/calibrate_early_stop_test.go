@@ -217,10 +217,10 @@ func TestEarlyStopRefuses(t *testing.T) {
 		fragment string
 	}{
 		"too few inputs": {stopping(basePolicy(t, ""), "--max-disagreement", "0.002"), 1151,
-			"1063 inputs are left to certify on, and at least 1151 are needed to show that at most 0.002 are decided otherwise with confidence 0.9: about 2302"},
+			"1063 inputs are left to certify on, and at least 1151 are needed to show with 90% confidence that at most 0.2% are decided otherwise: about 2302"},
 		"too few deferred": {stopping(few, "--max-disagreement", "0.02"), 115,
-			"17 of the 1063 inputs left to certify on are deferred by all passes, and at least 46 are needed to show that at most 0.05 of " +
-				"them are retained instead with confidence 0.9: about 5753 inputs in the whole recording"},
+			"17 of the 1063 inputs left to certify on are deferred by all passes, and at least 46 are needed to show with 90% confidence that at most 5% of " +
+				"them are retained instead: about 5753 inputs in the whole recording"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeFile(t, "policy.yaml", "models: [{name: heart, classes: [a, b], gate: never, primary: {score: mi}}]")

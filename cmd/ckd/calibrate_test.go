@@ -83,7 +83,7 @@ func TestCalibrateCertifies(t *testing.T) {
 	certify := func(target string) string {
 		return runOK(t, calibrating("ensemble", "--max-critical-fnr", target, "--confidence", "0.9", "--out", path)...)
 	}
-	wantFragment(t, certify("0.15"), "With confidence 0.9, at most 0.15 of")
+	wantFragment(t, certify("0.15"), "With 90% confidence, at most 15% of")
 	first := readPolicy(t, path)
 	c := first.Calibration.Certificate
 	if c == nil || c.Kind != policy.LearnThenTest || c.Target != 0.15 || c.Confidence != 0.9 || c.Cases == 0 || c.PValue > 0.1 {

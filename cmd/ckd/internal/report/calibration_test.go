@@ -6,6 +6,7 @@ import (
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/eval"
+	"github.com/ckd-project/ckd/passcheck"
 	"github.com/ckd-project/ckd/policy"
 )
 
@@ -113,5 +114,58 @@ func TestCalibrationGuarantees(t *testing.T) {
 				t.Errorf("refused %v, and the page says how to load the policy: %v", r.Refused(), loads)
 			}
 		})
+	}
+}
+
+// TestTooLittleToPromise expects a wide interval of the expected critical miss rate to come first.
+func TestTooLittleToPromise(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		low, high float64
+		says      bool
+	}{{0.03, 0.1, false}, {0.03, 0.13, true}, {0, 0.265, true}} { // without review 12.3% are missed
+		r := calibrationByHand()
+		r.EarlyStop, r.Expected.CriticalMissRateInterval, r.Lines = nil, &[2]float64{c.low, c.high}, nil
+		lead := newCalibration(r, "policy.yaml").lead()
+		if says := strings.HasPrefix(lead, "Too little to promise: up to "); says != c.says {
+			t.Errorf("interval %v to %v: %s", c.low, c.high, lead)
+		}
+	}
+}
+
+// TestRefusedAndForcedSheets expects a refused page without a signature, and a forced one to say so in its title.
+func TestRefusedAndForcedSheets(t *testing.T) {
+	t.Parallel()
+	r := calibrationByHand()
+	r.EarlyStop, r.Unsupported, r.Policy = nil, "This recording cannot support a policy: one.", &policy.Policy{Name: "m"}
+	if s := CalibrationSheet(r, "policy.yaml"); !strings.HasPrefix(s.Title, "FORCED") || len(s.Blanks) == 0 {
+		t.Errorf("forced: %q with %d blanks", s.Title, len(s.Blanks))
+	}
+	r.Refusal, r.Policy, r.Chosen, r.Expected = &calibrate.Refusal{}, nil, nil, nil
+	s := CalibrationSheet(r, "policy.yaml")
+	if len(s.Blanks) > 0 || s.Sections[0].Title != "Why nothing is promised" || strings.Contains(s.Title, "FORCED") {
+		t.Errorf("refused: %q with %d blanks and %q", s.Title, len(s.Blanks), s.Sections[0].Title)
+	}
+}
+
+// TestAdviceAfterRefusal expects advice that follows from what was found.
+func TestAdviceAfterRefusal(t *testing.T) {
+	t.Parallel()
+	for says, change := range map[string]func(*calibrate.Report){
+		"dropout":    func(r *calibrate.Report) { r.Signs = []passcheck.Sign{{Name: passcheck.DropoutOff}} },
+		"same order": func(r *calibrate.Report) { r.Signs = []passcheck.Sign{{Name: passcheck.ChanceLabels}} },
+		"another model": func(r *calibrate.Report) {
+			r.Gain = &eval.Gain{Without: 58, Missed: 50, Deferred: 9, Eligible: 99, Needed: 9}
+		},
+		"Record more: a ": func(r *calibrate.Report) {
+			r.Gain = &eval.Gain{Without: 3, Missed: 3, Deferred: 9, Eligible: 99, Needed: 9}
+		},
+	} {
+		r := calibrationByHand()
+		r.EarlyStop, r.Refusal, r.Unsupported, r.Chosen, r.Expected = nil, &calibrate.Refusal{}, "This recording cannot support a policy: one.", nil, nil
+		change(r)
+		if next := strings.Join(newCalibration(r, "").next(), "\n"); !strings.Contains(next, says) {
+			t.Errorf("expected %q, found %s", says, next)
+		}
 	}
 }
