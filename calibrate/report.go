@@ -50,7 +50,7 @@ type Report struct {
 	Curve *Curve `json:"curve,omitempty"`
 	// CriticalCalls repeats Options.CriticalCalls.
 	CriticalCalls eval.CriticalCalls `json:"critical_calls,omitempty"`
-	// Comparison shows the choice beside what it was chosen over, in both scopes. ComparisonBasis
+	// Comparison shows all candidates, in both scopes. ComparisonBasis
 	// says on which inputs that was measured.
 	Comparison      []Row  `json:"comparison"`
 	ComparisonBasis string `json:"comparison_basis"`
@@ -59,10 +59,10 @@ type Report struct {
 	CriticalClasses []ClassMisses `json:"critical_classes,omitempty"`
 	// Risk says what the policy's risk is worth; nil if it has none.
 	Risk *RiskReport `json:"risk"`
-	// Reread has the critical inputs that are called safe, those of least risk first, at most 1,000. The
+	// Reread has critical inputs called safe, least risk first, at most 1,000. The
 	// labels of the first are to be read again.
 	Reread []Reread `json:"reread,omitempty"`
-	// Costs has the cost of thresholds on the risk for several ratios of cost; empty without a ratio
+	// Costs has costs of thresholds on the risk; empty without a ratio
 	// asked for.
 	Costs []CostPoint `json:"costs,omitempty"`
 	// Expected says what unseen inputs will show, with 95% intervals; nil if nothing was
@@ -74,7 +74,7 @@ type Report struct {
 	Lines []policy.Line `json:"lines,omitempty"`
 	// Refusal says why nothing certifies; nil if something does.
 	Refusal *Refusal `json:"refusal"`
-	// Notes say what a reader has to know before believing the rest.
+	// Notes say what to know first.
 	Notes []string `json:"notes"`
 
 	// EarlyStop says when inputs are answered before their last pass; nil if no rule was asked for.
@@ -158,7 +158,7 @@ type Chosen struct {
 	ReliabilityThreshold float64     `json:"reliability_threshold"`
 	Primary              Threshold   `json:"primary"`
 	Fallback             *Threshold  `json:"fallback"` // nil with gate never
-	// Guard has the score and the threshold above which an input is deferred as unfamiliar; nil for
+	// Guard has what defers unfamiliar inputs; nil for
 	// no guard.
 	Guard *Threshold `json:"guard"`
 	// Compared is the number of candidates that it was chosen from.
@@ -177,7 +177,7 @@ type Row struct {
 	Scope policy.Scope `json:"scope"`
 	// Calibrated marks the procedure itself, in either scope.
 	Calibrated bool `json:"calibrated"`
-	// KeepsCalls says that the rule can never defer an input called critical by its score.
+	// KeepsCalls says that the rule never defers critical calls by its score.
 	KeepsCalls bool `json:"keeps_calls"`
 	// Nothing says that the candidate cannot be expected to reach any coverage. All figures are
 	// then 0 or null.
