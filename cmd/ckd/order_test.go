@@ -57,7 +57,7 @@ func TestOrderOfTheFile(t *testing.T) {
 	byClass := slices.Clone(asRecorded)
 	slices.SortStableFunc(byClass, func(a, b int) int { return int(labels[b] - labels[a]) })
 	orders := map[string][]int{"by class": byClass, "shuffled": random.Perm(inputs)}
-	ofFile := regexp.MustCompile(`(?i)(sha-?256( of the\s+\w+)?\W+)[0-9a-f]{12,64}(\\")?|"input":\d+|` + regexp.QuoteMeta(os.TempDir()) + `/[^ "]*/`)
+	ofFile := regexp.MustCompile(`(?i)((sha-?256( of the\s+\w+)?|of the\s+labels)\W+)[0-9a-f]{12,64}(\\")?|"input":\d+|` + regexp.QuoteMeta(os.TempDir()) + `/[^ "]*/`)
 	for name, change := range map[string]func(row []float64) []float64{
 		"votes": votes, "untied": func(row []float64) []float64 { return row },
 	} {
