@@ -230,7 +230,7 @@ func TestNotesOnRecordings(t *testing.T) {
 		note   string
 	}{
 		{"few retained", few, fewLabels, decomp.Spec{Critical: numbers(4)}, "Below 45% coverage"},
-		{"two classes", two, twoLabels, decomp.Spec{Critical: []int{1}, Safe: []int{0}}, "With two classes cross-boundary confusion"},
+		{"two classes", two, twoLabels, decomp.Spec{Critical: []int{1}, Safe: []int{0}}, "With two classes the confusion"},
 		{"ties", ties, tiesLabels, ctg, "Many inputs share one value of maxprob (527 inputs), cbec (528 inputs)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
