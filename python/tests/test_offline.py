@@ -60,7 +60,7 @@ def test_calibrate_then_serve(recording, tmp_path):
     gain = calibrated["gain"]
     assert found and [*map(int, found.groups())] == [gain["missed"], 471, gain["missed_without_review"]], screen
     # What the command says of other rules is said here too, with arguments in place of flags.
-    assert "What this rests on" in screen and "scope predicted-safe" in screen and "unreviewed" in screen
+    assert "What this rests on" in screen and "critical_calls acted-on" in screen and "unreviewed" in screen
     assert "--" not in screen and tempfile.gettempdir() not in screen and "ckd serve" not in screen
     assert str(pickle.loads(pickle.dumps(calibrated))) == screen
     page = calibrated._repr_html_()
