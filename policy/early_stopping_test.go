@@ -228,7 +228,7 @@ func TestExplainEarlyStopping(t *testing.T) {
 			{"after 6 to 30 passes", "With confidence 90%, at most 1% of the inputs"}, {"at most 5% of the inputs that all passes defer"},
 		}},
 		{"full", fullRule, [][]string{
-			{"in the order of the ensemble's members", "8.5 on average", "at most 1% of the inputs", "(6 of 1062 were)"},
+			{"in the order of the ensemble's members", "8.5 on average", "at most 1% of the inputs", "(6 of 1,062 were)"},
 			{"at most 5%", "(4 of 200)", "at most 8% of the critical ones", "(1 of 60)"},
 			{"halves of the passes", "9% of the inputs"},
 		}},
