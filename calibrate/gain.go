@@ -62,11 +62,11 @@ func (r *Report) judge(g eval.Gain, critical int, needless bool) {
 func inPercent(c *Certificate) string {
 	var all []string
 	for _, l := range c.Limits() {
-		of := ""
+		class := ""
 		if l.Class != "" {
-			of = " of " + l.Class
+			class = " of " + l.Class
 		}
-		all = append(all, fmt.Sprintf("a %s%s of at most %s", l.Bounds.Words(), of, percent(l.Target)))
+		all = append(all, fmt.Sprintf("a %s%s of at most %s", l.Bounds.Words(), class, percent(l.Target)))
 	}
 	return strings.Join(all, " and ")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// TestNothingGained takes parts of a real recording that can support no policy, and some that can: a
-// policy is made of the latter alone, unless it is forced.
+// TestNothingGained calibrates on parts of a real recording. Those that show no gain give a policy only
+// if it is forced.
 func TestNothingGained(t *testing.T) {
 	t.Parallel()
 	table, truth := ctg(t, "ensemble")

@@ -41,11 +41,11 @@ func TestGain(t *testing.T) {
 // TestGainOfBest expects the p-value of the best of several rules to be multiplied by their number,
 // once.
 func TestGainOfBest(t *testing.T) {
-	one := eval.NewGain(7, 3, 200, 1000)
-	if got := one.OfBest(3).OfBest(2); got.P != 2*one.P || got.Supports || got.Compared != 2 {
-		t.Errorf("%+v after %+v", got, one)
+	gain := eval.NewGain(7, 3, 200, 1000)
+	if got := gain.OfBest(3).OfBest(2); got.P != 2*gain.P || got.Supports || got.Compared != 2 {
+		t.Errorf("%+v after %+v", got, gain)
 	}
-	if got := one.OfBest(1000); got.P != 1 {
+	if got := gain.OfBest(1000); got.P != 1 {
 		t.Errorf("p %v, want 1 at most", got.P)
 	}
 }

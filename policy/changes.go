@@ -19,18 +19,18 @@ func Changes(before, after *Policy) []string {
 		said = append(said, "Gate", "Primary", "Fallback", "ReliabilityThreshold")
 	}
 	for _, a := range aspects {
-		was, is := a.say(before), a.say(after)
-		if was == is || a.ofDecisions && before.Observes() != after.Observes() {
+		old, now := a.say(before), a.say(after)
+		if old == now || a.ofDecisions && before.Observes() != after.Observes() {
 			continue
 		}
 		said = append(said, a.fields...)
 		switch {
-		case was == "":
-			changes = append(changes, "New: "+is)
-		case is == "":
-			changes = append(changes, "No longer: "+was)
+		case old == "":
+			changes = append(changes, "New: "+now)
+		case now == "":
+			changes = append(changes, "No longer: "+old)
 		default:
-			changes = append(changes, fmt.Sprintf("%s Before: %s", is, was))
+			changes = append(changes, fmt.Sprintf("%s Before: %s", now, old))
 		}
 	}
 	if fields := changedFields(before, after, said); len(fields) > 0 {
@@ -41,18 +41,18 @@ func Changes(before, after *Policy) []string {
 
 // deciding says how the thresholds changed, or else the rule that they belong to.
 func deciding(before, after *Policy) string {
-	was, is := before.rules(), after.rules()
-	sameRule := before.Gate == after.Gate && before.Observes() == after.Observes() && len(was) == len(is) && (!before.Gate.ReadsSkewness() ||
+	old, now := before.rules(), after.rules()
+	sameRule := before.Gate == after.Gate && before.Observes() == after.Observes() && len(old) == len(now) && (!before.Gate.ReadsSkewness() ||
 		before.ReliabilityThreshold == after.ReliabilityThreshold)
-	for i := range was {
-		sameRule = sameRule && was[i].Score == is[i].Score
+	for i := range old {
+		sameRule = sameRule && old[i].Score == now[i].Score
 	}
 	if !sameRule {
 		return fmt.Sprintf("It now %s. Before, it %s.", after.verdict(), before.verdict())
 	}
 	var moved []string
-	for i := range was {
-		from, to := was[i].Threshold, is[i].Threshold
+	for i := range old {
+		from, to := old[i].Threshold, now[i].Threshold
 		if from == to {
 			continue
 		}
@@ -60,7 +60,7 @@ func deciding(before, after *Policy) string {
 		if to > from {
 			effect = "fewer"
 		}
-		score := was[i].Score
+		score := old[i].Score
 		a, b := score.Value(from), score.Value(to)
 		if a == b { // the difference is in later digits
 			a, b = strconv.FormatFloat(from, 'g', -1, 64), strconv.FormatFloat(to, 'g', -1, 64)

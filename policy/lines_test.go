@@ -99,8 +99,8 @@ func TestHashCoversLines(t *testing.T) {
 			t.Errorf("%q: another policy than the one that was calibrated", lines)
 		}
 	}
-	by := parseOne(t, withCalibration(fmt.Sprintf("{policy_hash: %s, %s, lines: {critical_miss_rate: 0.08, by: bob, on: 2026-11-04}}", plain.Hash, expectedShares)))
-	if seen[by.Hash] == "" {
+	restated := parseOne(t, withCalibration(fmt.Sprintf("{policy_hash: %s, %s, lines: {critical_miss_rate: 0.08, by: bob, on: 2026-11-04}}", plain.Hash, expectedShares)))
+	if seen[restated.Hash] == "" {
 		t.Error("who states a line is in the hash")
 	}
 }

@@ -31,8 +31,8 @@ func (s Score) Words() string { return scoreWords[s].sentence }
 // Short returns the score as a table names it; "" of an unknown score.
 func (s Score) Short() string { return scoreWords[s].table }
 
-// Above says that the score is above a threshold: "the risk is above 5.7%". Of the score maxprob, which is
-// one less the largest probability, it says that the largest probability is below what is left.
+// Above says that the score is above a threshold: "the risk is above 5.7%". The score maxprob is one less the
+// largest probability, so for a threshold of 0.4 Above says "the largest probability is below 60%".
 func (s Score) Above(threshold float64) string {
 	than, _ := s.sides()
 	return fmt.Sprintf("the %s is %s %s", s.Words(), than, s.Value(threshold))

@@ -29,7 +29,7 @@ func TestCommandsPage(t *testing.T) {
 	reference.Section(t, "../../docs/commands.md", "the commands", commandsText(t, parser.Model.Children))
 }
 
-// flagSet is a set of flags that several commands have together.
+// flagSet holds flags that several commands share, which the page describes once.
 type flagSet struct {
 	title string
 	flags any
@@ -121,7 +121,7 @@ func everyCommand(groups []*kong.Node, do func(*kong.Node)) {
 	}
 }
 
-// stated is the default that a help text states at its end.
+// stated matches the default at the end of a help text.
 var stated = regexp.MustCompile(`(?:^|[ (])Default:? (.*)$`)
 
 // flagText describes a flag by the first clause of its help.

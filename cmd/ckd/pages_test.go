@@ -32,7 +32,7 @@ func TestDocsOfEvaluate(t *testing.T) {
 			reference := make([]string, len(args))
 			for i, arg := range args {
 				reference[i] = arg
-				if name, is := strings.CutPrefix(arg, "run."); is {
+				if name, found := strings.CutPrefix(arg, "run."); found {
 					_, array, _ := strings.Cut(name, ":")
 					args[i], reference[i] = filepath.Join(dir, arg), filepath.Join(dir, "run."+cmp.Or(array, "passes")+".npy")
 				}

@@ -183,7 +183,7 @@ func (r *Run) point(c *Cohort) Point {
 			e := r.settled.estimate(w)
 			p.Value = e.Value()
 			p.Low, p.High = r.settled.interval(w)
-			p.Cohort = c.Count.tally.Pooled.of(of).Value()
+			p.Cohort = c.Count.tally.Pooled.risk(of).Value()
 		}
 		return p
 	}
@@ -355,7 +355,7 @@ func (t *tally) rate(w Watch, class int) Share {
 			return unknownShare(wholeOf(w))
 		}
 	}
-	share := t.latest(&risks.of(w.Risk).Estimate)
+	share := t.latest(&risks.risk(w.Risk).Estimate)
 	share.Of = wholeOf(w)
 	return share
 }

@@ -233,7 +233,7 @@ func (b *summariser) summary(p *pooled, r *sequences) Summary {
 
 // watched returns the figure of a watch, without what belongs to its line.
 func (b *summariser) watched(w Watch, p *pooled, r *sequences) Figure {
-	pooled := p.tally.Pooled.of(w.Risk)
+	pooled := p.tally.Pooled.risk(w.Risk)
 	if w.Class == "" {
 		f := b.figure(w, pooled, r)
 		f.Overdue = p.band(&pooled.Estimate)
@@ -243,7 +243,7 @@ func (b *summariser) watched(w Watch, p *pooled, r *sequences) Figure {
 	if seen := p.tally.Classes[b.t.Classes[w.Class]]; seen != nil {
 		risks = *seen
 	}
-	class := *risks.of(w.Risk)
+	class := *risks.risk(w.Risk)
 	class.Outcomes = pooled.Outcomes
 	f := b.figure(w, &class, r)
 	f.Class = w.Class

@@ -66,7 +66,7 @@ func newRisks() risksTally {
 }
 
 // of returns the tally of one risk.
-func (t *risksTally) of(r evidence.Risk) *riskTally {
+func (t *risksTally) risk(r evidence.Risk) *riskTally {
 	if r == evidence.FNR {
 		return &t[1]
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Result is a case with what its policy decided.
+// Result holds a case and what its policy decided.
 type Result struct {
 	*Case
 	Holds bool

@@ -14,7 +14,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// Case is one input and the decision that it must get.
+// Case holds one input and the decision that it must get.
 type Case struct {
 	Place  string // in its file, as FILE:LINE
 	Name   string
@@ -26,8 +26,8 @@ type Case struct {
 	passes    decomp.Tensor
 }
 
-// Read reads the cases of a file, of which there must be one at least, each of a model of the set. The
-// error is a strictyaml.Faults with all that is wrong.
+// Read returns the cases of a file: at least one, each of a model of the set. It reports all faults
+// together, as a strictyaml.Faults.
 func Read(path string, set *policy.Set) ([]Case, error) {
 	data, err := watch.ReadFile(path, strictyaml.MaxBytes)
 	if err != nil {

@@ -136,14 +136,14 @@ func (c *calibration) certified() string {
 	var bounds []string
 	limits := c.Certificate.Limits()
 	for _, l := range limits[:min(most, len(limits))] {
-		of := "critical inputs"
+		inputs := "critical inputs"
 		if l.Class != "" {
-			of = document.Label(l.Class) + " inputs"
+			inputs = document.Label(l.Class) + " inputs"
 		}
 		if l.Bounds == policy.CriticalFNR {
-			of = "retained " + of
+			inputs = "retained " + inputs
 		}
-		bounds = append(bounds, fmt.Sprintf("at most %s of %s are missed", document.RoundPercent(l.Target), of))
+		bounds = append(bounds, fmt.Sprintf("at most %s of %s are missed", document.RoundPercent(l.Target), inputs))
 	}
 	if more := len(limits) - most; more > 0 {
 		bounds = append(bounds, document.Noun(more, "further bound")+" hold")
