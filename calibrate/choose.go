@@ -98,7 +98,7 @@ func (r *run) countReviews() error {
 	called := count(r.predictedCritical)
 	if float64(called) > budget*float64(r.n) {
 		return fmt.Errorf("%v reviews per 1,000 inputs are fewer than the critical calls, which are reviewed anyway: %d of the %d inputs "+
-			"(%.1f per 1,000) are called critical, expected a budget above that", perMille(budget), called, r.n, per1000(called, r.n))
+			"(%.1f per 1,000) are called critical, expected a budget above that: the rest is for inputs called safe", perMille(budget), called, r.n, per1000(called, r.n))
 	}
 	return nil
 }

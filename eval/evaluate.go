@@ -152,7 +152,7 @@ func (o *Options) spend(t *Table) error {
 	}
 	if float64(called) > o.Reviews*float64(t.Inputs) {
 		return fmt.Errorf("%v reviews per 1,000 inputs are fewer than the critical calls, which are reviewed anyway: %d of the %d inputs "+
-			"(%.1f per 1,000) are called critical, expected a budget above that", math.Round(1e9*o.Reviews)/1e6, called, t.Inputs,
+			"(%.1f per 1,000) are called critical, expected a budget above that: the rest is for inputs called safe", math.Round(1e9*o.Reviews)/1e6, called, t.Inputs,
 			1000*share(called, t.Inputs))
 	}
 	o.Coverage += share(called, t.Inputs)

@@ -404,7 +404,7 @@ func (s *site) newInput(predicted int, certain bool, truth int) input {
 			weights[k] = 0.8 + 0.4*s.rand.Float64()
 			switch {
 			case k == predicted && certain:
-				weights[k] *= 25 + 30*apart + 20*s.rand.Float64()
+				weights[k] *= 20 + 60*apart + 10*s.rand.Float64()
 			case k == predicted:
 				weights[k] *= 2 + 0.5*apart
 			}

@@ -255,12 +255,16 @@ class Result(_wire.Pickled):
     def __str__(self) -> str:
         if self.decomposition is None:
             return f"no decision: {self.error}"
-        text = f"{self.action}: predicted {self.predicted}, {self.score} {self.value:.4f}"
+        # The score maxprob is one less the largest probability, which policies are worded by.
+        score = "1 - largest probability" if self.score == "maxprob" else self.score
+        text = f"{self.action}: predicted {self.predicted}, {score} {self.value:.4f}"
         if self.threshold is not None:
-            text += f", threshold {self.threshold:.4f}"
+            text += f", {'above' if self.value > self.threshold else 'at most'} {self.threshold:.4f}"
         if self.deciding:
             text += f", deciding class {self.deciding}"
-        return f"{text} ({self.reason})"
+        if self.reason not in ("above_threshold", "under_threshold"):
+            text += f" ({self.reason.replace('_', ' ')})"
+        return text
 
     def __repr__(self) -> str:
         """Shows the decision and C_k of each class as bars; ? marks an unreliable class."""

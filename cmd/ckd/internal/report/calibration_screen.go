@@ -48,7 +48,7 @@ func (c *calibration) keepsCalls() bool {
 
 // screen returns what is said first.
 func (c *calibration) screen() document.Screen {
-	s := document.Screen{Warnings: passcheck.Texts(c.Signs), Lead: c.lead(), Table: c.fiveRows(), Rests: c.rests(), Next: c.next()}
+	s := document.Screen{Warnings: passcheck.Texts(c.Signs), Lead: c.lead(), Ask: c.askCalls(), Table: c.fiveRows(), Rests: c.rests(), Next: c.next()}
 	if c.EarlyStop != nil && c.EarlyStop.Rule != nil {
 		s.Table = earlyStopTable(c.EarlyStop)
 	}
@@ -239,7 +239,7 @@ func (c *calibration) rests() (points []string) {
 			}
 		}
 	}
-	add(c.askCalls(), c.data(), c.gain(), c.plainSays(), c.paperSays(), c.guarantee(), c.heldOut(), c.halves())
+	add(c.data(), c.gain(), c.plainSays(), c.paperSays(), c.guarantee(), c.heldOut(), c.halves())
 	if c.Refusal != nil && len(c.Refusal.Would) > 0 {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
@@ -356,9 +356,9 @@ func (c *calibration) askCalls() string {
 	if other == nil || other.Missed >= c.own.Missed {
 		return ""
 	}
-	return fmt.Sprintf("Say what becomes of critical calls: if each is acted on, --critical-calls %s gives a policy that misses about %s instead of %s, "+
-		"and leaves %s false calls instead of %s unreviewed.", eval.ActedOn, document.Count(other.Missed), document.Count(c.own.Missed),
-		document.Count(other.FalseKept), document.Count(c.own.FalseKept))
+	return fmt.Sprintf("To be said first: what becomes of an input called critical that nobody is sent? If each is acted on anyway, --critical-calls %s "+
+		"gives a policy that misses about %s instead of %s, and leaves %s false calls instead of %s unreviewed.", eval.ActedOn,
+		document.Count(other.Missed), document.Count(c.own.Missed), document.Count(other.FalseKept), document.Count(c.own.FalseKept))
 }
 
 // guarantee says what is certified, or that nothing is.
@@ -367,13 +367,25 @@ func (c *calibration) guarantee() string {
 	case c.Refused() || c.EarlyStop != nil && c.Certificate == nil:
 		return ""
 	case c.Certificate == nil:
-		return "Of misses nothing is guaranteed; --max-critical-miss asks for a bound."
+		return c.notGuaranteed()
 	case c.Certificate.Void != "":
 		return "No certificate. " + c.Certificate.Void
 	case len(c.Certificate.Statement) > 400:
 		return "Certificate: for this one attempt on this recording, if the labels are right."
 	}
 	return "Certificate, for this one attempt, if the labels are right: " + c.Certificate.Statement
+}
+
+// notGuaranteed says what is expected where nothing is certified, and when it alarms.
+func (c *calibration) notGuaranteed() string {
+	text := "Of misses nothing is guaranteed"
+	if e := c.Expected; e != nil && e.CriticalMissRate != nil {
+		text += fmt.Sprintf(": expected are %s", document.Percent(*e.CriticalMissRate))
+		if line := policy.LineOf(c.Lines, policy.CriticalMissRate, ""); line.Above > 0 {
+			text += fmt.Sprintf(", and an alarm sounds above %s", document.Percent(line.Above))
+		}
+	}
+	return text + ". --max-critical-miss asks for a bound instead of a number of reviews."
 }
 
 // heldOut says of which inputs the figures are.

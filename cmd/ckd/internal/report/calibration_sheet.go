@@ -31,7 +31,7 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	case r.Unsupported != "":
 		title = "FORCED: " + title
 	}
-	s := &document.Sheet{Title: title, Warnings: screen.Warnings, Lead: screen.Lead, Table: screen.Table}
+	s := &document.Sheet{Title: title, Warnings: screen.Warnings, Lead: screen.Lead, Ask: screen.Ask, Table: screen.Table}
 	s.Warnings = s.Warnings[:min(2, len(s.Warnings))]
 	add := func(section document.Section) {
 		if section.Intro != "" || len(section.Points)+len(section.Parts) > 0 {
@@ -63,6 +63,7 @@ func CalibrationSheet(r *calibrate.Report, policyFile string) *document.Sheet {
 	if !r.Refused() {
 		add(document.Section{ID: "site", Title: "To fill in", Points: []string{
 			"Model and version " + blank + blank, "The data are from " + blank + blank, "The labels were read by " + blank + blank,
+			"Audited: ____ % of what is retained; twice the line is found after ____ days and ____ misses (ckd outcomes plan)",
 			"On alarm " + blank + " does " + blank + " within " + blank, "Valid until " + blank}})
 	}
 	data := computed("ckd calibrate", c.settings()...)
@@ -182,6 +183,10 @@ func (c *calibration) alarmSection() document.Section {
 		return document.Section{ID: "lines", Title: "When it alarms", Intro: "Never: no line was calibrated."}
 	}
 	s := linesSection(c.Lines)
+	if c.own != nil && c.own.Inputs > 0 {
+		s.Intro += fmt.Sprintf(" With on_breach: defer in the policy people then see everything called safe, %s of 1,000 inputs in all, until somebody "+
+			"clears the alarm.", perThousand(1000*share(c.own.Inputs-c.own.CriticalKept+reviewedCalls(c.Report, c.own), c.own.Inputs)))
+	}
 	s.Parts = []document.Part{linesTable(c.Lines, sheetLines)}
 	if more := len(c.Lines) - sheetLines; more > 0 {
 		s.Intro += fmt.Sprintf(" %s: see ckd check.", document.Noun(more, "further line"))

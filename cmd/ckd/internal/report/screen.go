@@ -33,8 +33,11 @@ func screen(e *evaluation) document.Screen {
 	if !e.given.Alone {
 		return s
 	}
-	if n := len(e.report.Notes); n > 0 {
+	const few = 2
+	if n := len(e.report.Notes); n > few {
 		s.Rests = append(s.Rests, document.Noun(n, "note")+" on this recording: --full.")
+	} else {
+		s.Rests = append(s.Rests, e.report.Notes...)
 	}
 	s.Next = append(s.Next, "Every table: --full. To show a colleague: --format html --out report.html.")
 	return s
@@ -282,12 +285,16 @@ func (e *evaluation) rests() []string {
 		add(e.gainSays())
 	}
 	if gains && r.gain.Compared > 1 {
+		var names []string
+		for _, score := range eval.SimpleScores {
+			names = append(names, short(score.String()))
+		}
 		add(fmt.Sprintf("The rule is the best of %s on these same inputs, which flatters it; ckd calibrate chooses and judges on "+
-			"different ones.", document.Noun(r.gain.Compared, "simple score")))
+			"different ones.", document.List(names)))
 	}
 	add(e.data())
 	add(e.fallbackSays())
-	if w := worst(r.at); w != nil {
+	if w := worst(r.at); w != nil && w.Missed > 0 {
 		add(fmt.Sprintf("Of the critical classes %s is missed most often: %s.", document.Label(w.Class), missedOfClass(*w)))
 	}
 	return all
@@ -304,7 +311,7 @@ func (e *evaluation) chance(r rule) string {
 		test = "test by group"
 	}
 	if g.Compared > 1 {
-		test += fmt.Sprintf(" of the best of %d scores", g.Compared)
+		test += " that allows for the choice"
 	}
 	return fmt.Sprintf("As many reviews drawn at random would save about %s of the %s; %s saves %s (%s, %s).",
 		document.Count(int(math.Round(float64(g.Without)-g.ByChance()))), document.Noun(g.Without, "miss"), r.name,
@@ -320,18 +327,45 @@ func chanceOf(p float64) string {
 }
 
 // gainSays says which part of the gain comes from the scope and which from the score, by this
-// recording's numbers.
+// recording's numbers, and whether the scores by class or plain ones decide better.
 func (e *evaluation) gainSays() string {
-	safe := e.missesBy(policy.PredictedSafe, decomp.MaxProb, decomp.Entropy, decomp.PCritical, decomp.CCritMax, decomp.CBEC)
-	if safe == "" {
-		return ""
+	byClass := []decomp.Score{decomp.CBEC, decomp.CCritMax}
+	verdict := "Scores by class do not decide clearly better here; C_k says which class is in doubt."
+	var misses []string
+	for _, s := range []struct {
+		scope policy.Scope
+		where string
+	}{{policy.AllInputs, "where critical calls are sent too"}, {policy.PredictedSafe, "where only inputs called safe are sent"}} {
+		if s.scope == policy.AllInputs && e.budgetScope() != s.scope {
+			continue
+		}
+		missed := e.missesBy(s.scope, slices.Concat(byClass, eval.SimpleScores)...)
+		if missed == "" {
+			return ""
+		}
+		misses = append(misses, s.where+": "+missed)
+		switch {
+		case e.clearlyBetter(s.scope, byClass, eval.SimpleScores):
+			verdict = "Scores by class decide better " + s.where + "."
+		case e.clearlyBetter(s.scope, eval.SimpleScores, byClass):
+			verdict = "Plain scores decide clearly better here; C_k says which class is in doubt."
+		}
 	}
-	text := "Where the gain comes from: critical inputs missed among inputs called safe: " + safe
-	if e.budgetScope() == policy.AllInputs {
-		text = fmt.Sprintf("Where the gain comes from: critical inputs missed where critical calls are sent too: %s; and where only inputs called safe are sent: %s",
-			e.missesBy(policy.AllInputs, decomp.CBEC, decomp.CCritMax, decomp.MI, decomp.Entropy), safe)
+	return "Critical inputs missed " + strings.Join(misses, "; ") + ". " + verdict
+}
+
+// clearlyBetter reports whether the best of some scores misses clearly fewer than the best of others.
+func (e *evaluation) clearlyBetter(scope policy.Scope, some, others []decomp.Score) bool {
+	fewest := func(scores []decomp.Score) float64 {
+		least := math.Inf(1)
+		for _, score := range scores {
+			if row := e.row(scope, score.String()); row != nil {
+				least = min(least, row.CriticalMissed)
+			}
+		}
+		return least
 	}
-	return text + "."
+	return clearlyFewer(fewest(some), fewest(others))
 }
 
 // missesBy lists what each of some scores misses, the fewest first.

@@ -24,6 +24,8 @@ type Screen struct {
 	Warnings []string
 	// Lead begins with the sentence that its reader decides by.
 	Lead string
+	// Ask is what the reader has to say before the rest holds. "" for nothing.
+	Ask string
 	// Table has at most five rows. Nil for none.
 	Table *Table
 	Rests []string // what the lead rests on
@@ -64,6 +66,10 @@ func (t *textWriter) screen(s *Screen, rests []string) {
 		fmt.Fprintln(t.w)
 	}
 	t.paragraph(s.Lead)
+	if s.Ask != "" {
+		fmt.Fprintln(t.w)
+		t.paragraph(s.Ask)
+	}
 	if s.Table != nil {
 		fmt.Fprintln(t.w)
 		t.paragraph(s.Table.Caption)

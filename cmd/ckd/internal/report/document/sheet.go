@@ -12,6 +12,7 @@ type Sheet struct {
 	Title    string
 	Warnings []string
 	Lead     string // begins with the sentence that is signed
+	Ask      string // what has to be said first; "" for nothing
 	Table    *Table // nil for none
 	Sections []Section
 	// Blanks are to be filled in by those who sign; none where there is nothing to sign.
