@@ -116,7 +116,10 @@ func planScreen(p *plan.Plan) document.Screen {
 		s.Rests = append(s.Rests, fmt.Sprintf("Likelier misses are drawn more often%s, so that audits are fewer than %s of the retained inputs.", free,
 			document.Percent(rate.Rate)))
 	}
-	s.Next = planNext(p, &chosen)
+	if breaks(p) != "" {
+		s.Next = append(s.Next, "First calibrate on data like those that will come: on this recording the alarm would sound with nothing changed.")
+	}
+	s.Next = append(s.Next, planNext(p, &chosen)...)
 	return s
 }
 

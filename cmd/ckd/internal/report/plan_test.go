@@ -105,7 +105,7 @@ func TestPlanIsOneScreen(t *testing.T) {
 				t.Errorf("%d lines of %d columns, %d rows", len(lines), text.LongestLineLen(out.String()), len(s.Table.Rows))
 			}
 			got, broken := strings.CutPrefix(strings.Join(strings.Fields(out.String()), " "), "This recording already breaks the line: 11.5% missed against 7.7%: it is not like the one that the policy was set on. ")
-			for _, want := range []string{test.lead, test.next, test.row} {
+			for _, want := range []string{test.lead, test.next, test.row, "First calibrate on data like those that will come"} {
 				if !strings.Contains(got, want) || !broken {
 					t.Errorf("no %q in\n%s", want, out.String())
 				}
