@@ -312,7 +312,9 @@ func TestEverything(t *testing.T) {
 		t.Errorf("%+v", plan)
 	}
 	o.InputsPerDay = 20
-	plan := planned(t, settled(nil), made(), o)
+	p := settled(nil)
+	p.Risk, p.Calibration.MeanRootRisk = &policy.Risk{Prevalence: 0.21}, 0.3 // by their risk, most inputs would be drawn less often
+	plan := planned(t, p, made(), o)
 	all := plan.Everything
 	if all == nil || math.Abs(all.DeferredPer1000+all.AuditsPer1000-1000) > 1e-9 || !(*all.Double.Days < *plan.Rates[0].Double.Days) || all.Finds(20, 0.1) {
 		t.Errorf("%+v", all)
