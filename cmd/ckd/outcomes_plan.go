@@ -28,8 +28,9 @@ type outcomesPlanCmd struct {
 
 // Help is the long text of ckd outcomes plan --help.
 func (*outcomesPlanCmd) Help() string {
-	return `For audit rates from 0.5% to 10%: after how many days they find out that misses rose to two or three times the line, the reviews
-that they cause, and what is known after a month. It simulates this with the inputs of a labelled recording, which should not be the one that the policy was calibrated on.
+	return `For audit rates from 0.5% to 10%: after how many days they find out that misses rose to two or three times the line, after how many
+good outcomes say "holding", the reviews that they cause, and what is known after a month. It names the rate to choose and, where
+traffic is too low to learn by audits, what to do instead. It simulates this with the inputs of a labelled recording, which should not be the one that the policy was calibrated on.
 
     ckd outcomes plan --policy policy.yaml --passes P.npy --labels Y.npy --inputs-per-day 2000`
 }

@@ -269,6 +269,35 @@ func TestSequence(t *testing.T) {
 	})
 }
 
+// TestBelow compares with the sequence whose interval it stands for.
+func TestBelow(t *testing.T) {
+	for name, d := range designs {
+		for riskName, risk := range both {
+			t.Run(name+"/"+riskName, func(t *testing.T) {
+				rng, line, reached := rand.New(rand.NewPCG(3, 4)), 0.3, 0
+				s, b := evidence.NewSequence(risk, 0.95), evidence.NewBelow(risk, 0.95, line, d.rate, d.rate/2)
+				s.BeginCohort(d.rate, d.rate/2)
+				for i := range 2000 {
+					o := d.draw(rng)
+					s.Observe(o)
+					b.Observe(o)
+					if b.Reached() {
+						reached++
+					}
+					// Intervals are a little too wide.
+					_, high := s.Interval()
+					if got := b.Reached(); got != (high < line) && math.Abs(high-line) > 1e-4 {
+						t.Fatalf("after %d outcomes: below %v, the upper limit is %v", i+1, got, high)
+					}
+				}
+				if name == "all are reviewed" && reached == 0 {
+					t.Error("never below")
+				}
+			})
+		}
+	}
+}
+
 func TestEstimate(t *testing.T) {
 	nothing := evidence.Estimate{Of: evidence.FNR}
 	if !math.IsNaN(nothing.Value()) {

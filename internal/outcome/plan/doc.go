@@ -2,8 +2,8 @@
 // simulation, from the inputs of a labelled recording and a policy.
 //
 // For each audit rate it gives the reviews that it causes, the interval of the risk after a month,
-// and how many inputs and audits it takes until the alarm is raised once the risk is two or three
-// times its line. The inputs are drawn independently from the recording; a higher risk is made by
+// how long it takes until the promise is said to hold, and how many inputs and audits it takes until
+// the alarm is raised once the risk is two or three times its line. The inputs are drawn independently from the recording; a higher risk is made by
 // drawing those critical inputs more often that the policy retains and calls safe.
 //
 // Invariants:

@@ -25,7 +25,7 @@ func (in *Input) missed() bool { return in.Critical && !in.CalledCritical && !in
 
 // Options say what to plan for.
 type Options struct {
-	// Rates lists audit rates in (0,1]; nil for DefaultRates.
+	// Rates lists audit rates in (0,1], ascending; nil for DefaultRates. A rate of 1 audits all alike.
 	Rates []float64
 	// InputsPerDay is the traffic, above 0.
 	InputsPerDay float64
@@ -56,6 +56,8 @@ type Plan struct {
 	InputsPerDay float64 `json:"inputs_per_day"`
 	Days         int     `json:"days"`
 	RunLength    float64 `json:"run_length"`
+	// DueDays is how long outcomes may take: no figure of this plan includes it.
+	DueDays float64 `json:"due_days"`
 	// PredictedCritical and M are the settings of the audits.
 	PredictedCritical policy.AuditedCritical `json:"predicted_critical"`
 	M                 float64                `json:"m"`
@@ -63,6 +65,9 @@ type Plan struct {
 	// inputs: those of inputs called safe and, by themselves, those that are deferred anyway.
 	SurgePer1000 float64 `json:"surge_per_1000"`
 	Rates        []Rate  `json:"rates"`
+	// Everything is what reading every input shows, where no rate finds a doubling within a month;
+	// nil elsewhere.
+	Everything *Rate `json:"everything"`
 	// Notes say why figures are missing.
 	Notes []string `json:"notes"`
 }
@@ -84,9 +89,18 @@ type Rate struct {
 	// times its line, after 1,000 outcomes below it; nil where that cannot be.
 	Double *Delay `json:"double"`
 	Triple *Delay `json:"triple"`
+	// Holding says when the promise is first said to hold, from the first outcome on, with the risk of
+	// the recording: when the upper limit of the risk lies below the line. Nil without a line, and where
+	// the recording is not below it.
+	Holding *Delay `json:"holding"`
 }
 
-// Delay says how long it takes until the alarm. A figure is nil where more runs than it speaks for
+// Finds reports whether 9 in 10 simulations find a doubling within some days.
+func (r *Rate) Finds(inputsPerDay, days float64) bool {
+	return r.Double != nil && r.Double.InputsIn90 != nil && *r.Double.InputsIn90 <= days*inputsPerDay
+}
+
+// Delay says how long something takes. A figure is nil where more runs than it speaks for
 // ended without one.
 type Delay struct {
 	// Inputs and Audits are medians, Days is Inputs by the traffic.
@@ -129,6 +143,7 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 		Bounds: s.figure, InputsPerDay: o.InputsPerDay, Days: days, RunLength: s.settings.RunLength, Notes: s.notes,
 		PredictedCritical: s.settings.PredictedCritical, M: s.settings.M, Rates: make([]Rate, len(o.Rates)),
 		CountedShare: s.share(s.weights, s.counts),
+		DueDays:      float64(s.settings.Due) / (24 * 60 * 60),
 		SurgePer1000: 1000 * s.share(s.weights, func(in *Input) bool { return in.Deferred || !in.CalledCritical }),
 	}
 	if s.line > 0 {
@@ -149,5 +164,13 @@ func New(ctx context.Context, p *policy.Policy, inputs []Input, o Options) (*Pla
 			o.Progress(i+1, len(o.Rates))
 		}
 	}
+	if slices.ContainsFunc(plan.Rates, func(r Rate) bool { return r.Double == nil || r.Finds(o.InputsPerDay, days) }) {
+		return plan, nil
+	}
+	everything, err := s.audited(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	plan.Everything = &everything
 	return plan, nil
 }

@@ -120,7 +120,7 @@ func TestShapes(t *testing.T) {
 			continue
 		}
 		before := plan.Rates[i-1]
-		if !(*r.Width < *before.Width && *r.Double.Inputs < *before.Double.Inputs) {
+		if !(*r.Width < *before.Width && *r.Double.Inputs < *before.Double.Inputs && *r.Holding.Inputs < *before.Holding.Inputs) {
 			t.Errorf("rate %v shows no more than rate %v: %+v, %+v", r.Rate, before.Rate, r, before)
 		}
 		// About as many audits show it, whatever the rate: all deferred are reviewed beside them.
@@ -273,5 +273,50 @@ func TestErrors(t *testing.T) {
 	cancel()
 	if _, err := New(ctx, settled(nil), made(), Options{InputsPerDay: 1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, expected the end of the context", err)
+	}
+}
+
+// TestHolding compares with the first moment at which a ledger's interval lies below the line.
+func TestHolding(t *testing.T) {
+	const rate, runs, seed = 0.1, 5, 7
+	o := Options{Rates: []float64{rate}, Runs: runs, Seed: seed}
+	plan := planned(t, settled(nil), made(), o)
+	s := newStudy(settled(nil), made(), o)
+	a := s.audits(rate)
+	r, inputs := a.reviews(s.weights, s.counts), make([]float64, runs)
+	for run := range inputs {
+		rng, sequence := rand.New(rand.NewPCG(seed, uint64(run))), evidence.NewSequence(evidence.MissRate, level)
+		sequence.BeginCohort(a.hits, a.misses)
+		for high := 1.0; !(high < 0.2); _, high = sequence.Interval() {
+			o, _ := r.draw(rng)
+			sequence.Observe(o)
+			inputs[run] += 1 / r.share
+		}
+	}
+	// Interpolation makes an interval a little too wide, by an outcome in some thousands.
+	if got, want := *plan.Rates[0].Holding.Inputs, *quantile(inputs, 0.5); math.Abs(got-want) > 0.02*want {
+		t.Errorf("%v inputs until holding is said, by intervals %v", got, want)
+	}
+	above := settled(nil)
+	above.Calibration.Lines.CriticalMissRate = missRate
+	if h := planned(t, above, made(), o).Rates[0].Holding; h != nil {
+		t.Errorf("%+v on the line", h)
+	}
+}
+
+// TestEverything checks that reading everything is planned for where no rate finds a doubling within a
+// month, that then nothing is left out, and that the time until outcomes are due is stated.
+func TestEverything(t *testing.T) {
+	o := Options{Rates: []float64{0.1}, Runs: 20, InputsPerDay: 1e6}
+	if plan := planned(t, settled(nil), made(), o); plan.Everything != nil || plan.DueDays != 14 {
+		t.Errorf("%+v", plan)
+	}
+	o.InputsPerDay = 20
+	p := settled(nil)
+	p.Risk, p.Calibration.MeanRootRisk = &policy.Risk{Prevalence: 0.21}, 0.3 // by their risk, most inputs would be drawn less often
+	plan := planned(t, p, made(), o)
+	all := plan.Everything
+	if all == nil || math.Abs(all.DeferredPer1000+all.AuditsPer1000-1000) > 1e-9 || !(*all.Double.Days < *plan.Rates[0].Double.Days) || all.Finds(20, 0.1) {
+		t.Errorf("%+v", all)
 	}
 }

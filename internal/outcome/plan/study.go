@@ -21,10 +21,12 @@ const level = 0.95
 // goodOutcomes come before the risk rises.
 const goodOutcomes = 1000
 
-// These bound the time: the outcomes of a run until the alarm, and the critical outcomes of a month
-// that are simulated. Beyond them an interval is narrowed as the square root of their number.
+// These bound the time: the outcomes of a run until the alarm, the critical outcomes until the promise
+// is said to hold, and those of a month that are simulated. Beyond the last an interval is narrowed as
+// the square root of their number.
 const (
 	mostSteps    = 400_000
+	mostHolding  = 50_000
 	mostCritical = 10_000
 )
 
@@ -45,11 +47,12 @@ type study struct {
 func newStudy(p *policy.Policy, inputs []Input, o Options) *study {
 	s := &study{
 		Options: o, policy: p, inputs: inputs, weights: make([]float64, len(inputs)), estimand: evidence.MissRate, figure: policy.CriticalMissRate,
-		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited, RunLength: policy.DefaultRunLength}, notes: []string{},
+		settings: policy.Audit{M: policy.DefaultAuditM, PredictedCritical: policy.CriticalAudited, RunLength: policy.DefaultRunLength, Due: policy.DefaultDue}, notes: []string{},
 	}
 	if p.Audit != nil {
 		s.settings = *p.Audit
 		s.settings.RunLength = cmp.Or(p.Audit.RunLength, policy.DefaultRunLength)
+		s.settings.Due = cmp.Or(p.Audit.Due, policy.DefaultDue)
 	}
 	lines := p.LinesInForce()
 	certified := policy.LineOf(lines, policy.CriticalFNR, "").Above
@@ -117,7 +120,7 @@ func (s *study) raised(risk float64) []float64 {
 	return weights
 }
 
-// at returns the row of an audit rate.
+// audited returns the row of an audit rate.
 func (s *study) audited(ctx context.Context, rate float64) (Rate, error) {
 	row := Rate{Rate: rate, DeferredPer1000: 1000 * s.share(s.weights, func(in *Input) bool { return in.Deferred })}
 	a := s.audits(rate)
@@ -139,7 +142,9 @@ func (s *study) audited(ctx context.Context, rate float64) (Rate, error) {
 		}
 		*delay = d
 	}
-	return row, nil
+	var err error
+	row.Holding, err = s.holding(ctx, a, row.AuditsPer1000/1000)
+	return row, err
 }
 
 // audits holds with what probability each input is reviewed at one rate.
@@ -152,7 +157,9 @@ type audits struct {
 
 func (s *study) audits(rate float64) *audits {
 	settings := s.settings
-	settings.Rate = rate
+	if settings.Rate = rate; rate == 1 {
+		settings.M = 1 // else the unlikeliest misses are left out
+	}
 	p := *s.policy
 	p.Audit = &settings
 	plan := audit.NewPlan(&p)
@@ -272,15 +279,44 @@ func (s *study) delay(ctx context.Context, a *audits, risk float64) (*Delay, err
 		}
 		inputs[run], paid[run] = math.Inf(1), math.Inf(1)
 	})
+	return s.delayOf(inputs, paid, mostSteps/after.share), err
+}
+
+// delayOf summarises how many inputs and audits the runs took.
+func (s *study) delayOf(inputs, paid []float64, longest float64) *Delay {
 	d := &Delay{
 		Inputs: quantile(inputs, 0.5), Audits: quantile(paid, 0.5), InputsIn90: quantile(inputs, 0.9), AuditsIn90: quantile(paid, 0.9),
-		Longest: mostSteps / after.share,
+		Longest: longest,
 	}
 	if d.Inputs != nil {
 		inDays := *d.Inputs / s.InputsPerDay
 		d.Days = &inDays
 	}
-	return d, err
+	return d
+}
+
+// holding returns when the upper limit of the risk first lies below the line; nil where the recording is
+// not below it. A share of the inputs is audited. Evidence for an alarm, which would stand against it, is not looked at: it is about
+// the same outcomes the other way round.
+func (s *study) holding(ctx context.Context, a *audits, audited float64) (*Delay, error) {
+	if !(s.risk < s.line) {
+		return nil, nil
+	}
+	r := a.reviews(s.weights, s.counts)
+	inputs, paid := make([]float64, s.Runs), make([]float64, s.Runs)
+	err := s.each(ctx, func(run int, rng *rand.Rand) {
+		below := evidence.NewBelow(s.estimand, level, s.line, a.hits, a.misses)
+		for n := range mostHolding {
+			o, _ := r.draw(rng)
+			if below.Observe(o); below.Reached() {
+				inputs[run] = float64(n+1) / r.share
+				paid[run] = inputs[run] * audited
+				return
+			}
+		}
+		inputs[run], paid[run] = math.Inf(1), math.Inf(1)
+	})
+	return s.delayOf(inputs, paid, mostHolding/r.share), err
 }
 
 // weight is the weight of the monitor of a pooled risk: it alarms at the run length divided by it.
