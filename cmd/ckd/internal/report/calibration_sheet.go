@@ -10,9 +10,9 @@ import (
 
 // Most rows of the sheet's tables, so that it stays on two sides of paper.
 const (
-	sheetLabels = 10
+	sheetLabels = 8
 	sheetLines  = 6
-	sheetClass  = 8 // critical classes
+	sheetClass  = 6 // critical classes
 	sheetPoints = 7 // of what is promised
 )
 
