@@ -32,6 +32,10 @@ func TestPageLooks(t *testing.T) {
 				leads(t, b)
 			} else {
 				b.recent(t)
+				if got := b.text(`[data-part="deferral"]`); !strings.Contains(got, "in doubt: ◆critical: pathologic, 90.0% of 200 deferrals") {
+					t.Errorf("of deferrals it says %q", got)
+				}
+				b.equals("#reads-per-day", 24*(2000+8000*450.0/9000)) // the deferred, and the audited of the retained
 			}
 			b.look(name)
 			if alarm {
@@ -134,6 +138,12 @@ func leads(t *testing.T, b *browser) {
 	shown := get[string](b, `document.querySelector("#promise [data-part=promise-verdict]").innerText`)
 	if strings.Contains(shown, "average") {
 		t.Errorf("an average leads: %q", shown)
+	}
+	if got := b.text(`[data-part="rate"]`); !strings.Contains(got, "2,000 deferred since") || strings.Contains(got, "a day") {
+		t.Errorf("before there is an hour of traffic it says %q", got)
+	}
+	if got := b.text("#attention summary"); got != "Less urgent: Deferral rate" || get[bool](b, `document.querySelector("#attention li.warn").checkVisibility()`) {
+		t.Errorf("a warning stands beside the alarm, under %q", got)
 	}
 	for _, want := range []string{"about 17 of 100", "at most 12", "800 of 1,000 inputs", "122 misses were seen among 3,086"} {
 		if !strings.Contains(shown, want) {
@@ -254,6 +264,13 @@ func busy(alarm bool) *pagestate.State {
 	for i := range 20 {
 		m.History = append(m.History, pagestate.Step{At: state.At.Add(time.Duration(i-20) * 15 * time.Second).UnixMilli(), Seconds: 15,
 			Counts: pagestate.Counts{Inputs: 200, Retained: float64(160 - i%3), Deferred: float64(40 + i%3)}, Quantiles: make([]*[4]float64, len(m.Classes))})
+	}
+	m.LastHour = pagestate.Hour{Since: state.At.Add(-time.Hour), Seconds: 3600, Retained: 8000, Deferred: 2000}
+	if alarm {
+		m.LastHour.Since, m.LastHour.Seconds = state.At.Add(-time.Minute), 60
+		for i := range m.Spans {
+			m.Spans[i].Mismatched = 3
+		}
 	}
 	const point = `{"start": %q, "critical_miss_rate": {"average": {"value": %g, "low": %g, "high": %g}, "line": 0.12, "log_evidence": %g}}`
 	var points []string

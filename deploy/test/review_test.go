@@ -82,8 +82,8 @@ func TestPageReview(t *testing.T) {
 
 	b.visit(d.Admin + "/")
 	b.until(`document.querySelectorAll(".review tbody tr").length > 0 && document.querySelector("#connection").dataset.state === "live"`, "the list is on the page too")
-	if got := b.text(`[data-part="recent"]`); !strings.Contains(got, "nobody has read") {
-		t.Errorf("of unread inputs the last deferred ones say %q", got)
+	if got := b.text(`[data-part="recent"]`); !strings.Contains(got, "wait for a reading") {
+		t.Errorf("of inputs to read the last deferred ones say %q", got)
 	}
 	rules(t, b)
 	b.screenshot("triage-review.png")

@@ -51,6 +51,8 @@ type Model struct {
 	InputsOpen float64 `json:"inputs_open"`
 
 	Spans []Span `json:"spans"` // 1, 5 and 15 minutes, the shortest first
+	// LastHour has what a rate per day needs.
+	LastHour Hour `json:"last_hour"`
 	// History lists steps of 15 s, the oldest first, at most 15 minutes; since an earlier state only those
 	// that are new or have changed. The last one changes until it is over. At identifies a step.
 	History []Step `json:"history"`
@@ -142,6 +144,14 @@ type Span struct {
 	Rejections []Reason    `json:"rejections"` // reasons of refusals, in the same order
 	Classes    []ClassSpan `json:"classes"`    // by class
 	Pairs      []Pair      `json:"pairs"`      // computed pairs, except Model.PairsCut; others are absent, not 0
+}
+
+// Hour counts the inputs of the last hour, or since the history began.
+type Hour struct {
+	Since    time.Time `json:"since"`
+	Seconds  float64   `json:"seconds"` // less than 3,600 while the history is short
+	Retained float64   `json:"retained"`
+	Deferred float64   `json:"deferred"`
 }
 
 // Counts counts inputs.
@@ -260,7 +270,7 @@ type EarlyStopSpan struct {
 type Recent struct {
 	Kept   int        `json:"kept"`   // most inputs that are kept
 	Inputs []Deferred `json:"inputs"` // the latest first
-	// Blind says that unread inputs are left out, since their policy draws audits.
+	// Blind says that inputs that wait for a reading are left out.
 	Blind bool `json:"blind"`
 }
 

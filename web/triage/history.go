@@ -26,8 +26,9 @@ type history struct {
 	counters counters
 	gauges   gauges
 
-	latest time.Time // time of the last scrape
-	steps  []step    // the oldest first
+	latest time.Time        // time of the last scrape
+	steps  []step           // the oldest first
+	older  []pagestate.Hour // counts of each step of the last hour before these
 }
 
 // gauges holds the gauges of a model in the last scrape.
@@ -112,5 +113,11 @@ func (h *history) end(scraped time.Time, over bool) {
 	for old < len(h.steps)-1 && scraped.Sub(h.steps[old+1].begun) >= 15*time.Minute {
 		old++
 	}
+	for i := range h.steps[:old] {
+		h.older = append(h.older, h.hourOf(&h.steps[i]))
+	}
 	h.steps = slices.Delete(h.steps, 0, old)
+	for len(h.older) > 1 && scraped.Sub(h.older[1].Since) >= time.Hour {
+		h.older = h.older[1:]
+	}
 }

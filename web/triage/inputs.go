@@ -103,18 +103,27 @@ func (list *Inputs) keepOnly(models []string) {
 }
 
 // recent returns the last deferred inputs of a model, the latest first, without inputs
-// whose decision readers may not know yet.
-func (list *Inputs) recent(model string) *pagestate.Recent {
+// whose decision readers may not know yet. Such an input may have been decided more than once: all that
+// has its id is left out.
+func (list *Inputs) recent(model string, ledger bool) *pagestate.Recent {
 	recent := &pagestate.Recent{Kept: min(list.keep, maxRecent), Inputs: []pagestate.Deferred{}}
-	if kept, ok := list.models.Load(model); ok {
-		kept.(*ring).each(func(referred *input) bool {
-			if referred.decision.Action == policy.Defer && !referred.blind() {
-				recent.Inputs = append(recent.Inputs, referred.describe())
-			}
-			recent.Blind = recent.Blind || referred.blind()
-			return len(recent.Inputs) < maxRecent
-		})
+	kept, ok := list.models.Load(model)
+	if !ok {
+		return recent
 	}
+	waiting := map[string]bool{} // by id
+	kept.(*ring).each(func(referred *input) bool {
+		if referred.blind(ledger) {
+			recent.Blind, waiting[string(referred.id)] = true, len(referred.id) > 0
+		}
+		return true
+	})
+	kept.(*ring).each(func(referred *input) bool {
+		if referred.decision.Action == policy.Defer && !referred.blind(ledger) && !waiting[string(referred.id)] {
+			recent.Inputs = append(recent.Inputs, referred.describe())
+		}
+		return len(recent.Inputs) < maxRecent
+	})
 	return recent
 }
 

@@ -55,7 +55,7 @@ func TestDeferred(t *testing.T) {
 		want = append(want, w)
 	})
 	slices.Reverse(want)
-	got := d.inputs.recent("m")
+	got := d.inputs.recent("m", false)
 	if got.Kept != 100 || len(got.Inputs) != len(want) {
 		t.Fatalf("%d of %d kept, expected %d of 100", len(got.Inputs), got.Kept, len(want))
 	}
@@ -88,13 +88,13 @@ func TestRing(t *testing.T) {
 		ids = ids[max(0, len(ids)-keep):]
 		slices.Reverse(ids)
 		var got []string
-		for _, input := range d.recent("m").Inputs {
+		for _, input := range d.recent("m", false).Inputs {
 			got = append(got, input.ID)
 		}
 		if !slices.Equal(got, ids) {
 			rt.Fatalf("%q, expected %q", got, ids)
 		}
-		if n := len(d.recent("n").Inputs); n != 0 {
+		if n := len(d.recent("n", false).Inputs); n != 0 {
 			rt.Fatalf("%d inputs of another model", n)
 		}
 	})
@@ -141,7 +141,7 @@ func TestInputsOfModels(t *testing.T) {
 	d.feed(t, "b", randomInputs(1, 3, 5, 3))
 	d.put(t, manyClasses("b", 3, 1, allDeferred))
 	d.page.sample()
-	if a, b := len(d.inputs.recent("a").Inputs), len(d.inputs.recent("b").Inputs); a != 0 || b != 2 {
+	if a, b := len(d.inputs.recent("a", false).Inputs), len(d.inputs.recent("b", false).Inputs); a != 0 || b != 2 {
 		t.Errorf("%d and %d inputs, expected 0 and 2", a, b)
 	}
 }

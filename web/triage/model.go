@@ -21,8 +21,8 @@ func (h *history) model(since time.Time) *pagestate.Model {
 	p := h.policy
 	m := &pagestate.Model{
 		Name: p.Name, Policy: h.about, Classes: h.classes, ClassesCut: h.rest,
-		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}),
-		History:    []pagestate.Step{}, Drift: h.drift(), Suggested: h.gauges.suggested(), EarlyStop: h.describeEarlyStop(),
+		InputsOpen: h.gauges.value(seriesOf{name: "ckd_inputs_open"}), LastHour: h.lastHour(),
+		History: []pagestate.Step{}, Drift: h.drift(), Suggested: h.gauges.suggested(), EarlyStop: h.describeEarlyStop(),
 	}
 	expectsMisses := h.policy.Risk != nil && !h.policy.Observes() && !inAlarm(m.Drift)
 	sum, next := h.counters.newSums(), 0
@@ -150,12 +150,40 @@ func addReason(reasons []pagestate.Reason, reason string, count float64) []pages
 	return append(reasons, pagestate.Reason{Reason: reason, Count: count})
 }
 
-func (h *history) describeStep(s *step) pagestate.Step {
+// countsOf returns the counts of a step.
+func (h *history) countsOf(s *step) pagestate.Counts {
 	var sum pagestate.Span
 	for i, v := range s.counters {
 		count(&sum, h.counters.series[i], v)
 	}
-	d := pagestate.Step{At: s.begun.UnixMilli(), Seconds: s.seconds, Counts: sum.Counts, Quantiles: make([]*[4]float64, len(h.classes))}
+	return sum.Counts
+}
+
+// hourOf returns what a step adds to the last hour.
+func (h *history) hourOf(s *step) pagestate.Hour {
+	c := h.countsOf(s)
+	return pagestate.Hour{Since: s.begun.UTC(), Seconds: s.seconds, Retained: c.Retained, Deferred: c.Deferred}
+}
+
+// lastHour returns what was decided in the last hour.
+func (h *history) lastHour() (sum pagestate.Hour) {
+	parts := slices.Clone(h.older)
+	for i := range h.steps {
+		parts = append(parts, h.hourOf(&h.steps[i]))
+	}
+	for i, part := range parts {
+		if i == 0 {
+			sum.Since = part.Since
+		}
+		sum.Seconds += part.Seconds
+		sum.Retained += part.Retained
+		sum.Deferred += part.Deferred
+	}
+	return sum
+}
+
+func (h *history) describeStep(s *step) pagestate.Step {
+	d := pagestate.Step{At: s.begun.UnixMilli(), Seconds: s.seconds, Counts: h.countsOf(s), Quantiles: make([]*[4]float64, len(h.classes))}
 	if s.buckets != nil {
 		for k := range d.Quantiles {
 			d.Quantiles[k] = quantiles(s.buckets[k*numBuckets : (k+1)*numBuckets])

@@ -175,7 +175,7 @@ func (p *Page) state(r *http.Request, name string, since time.Time) *pagestate.S
 	case !p.options.MaySeeRecent(r.Context(), model):
 		s.Model.RecentWhy = "not allowed"
 	default:
-		s.Model.Recent = p.options.Inputs.recent(model)
+		s.Model.Recent = p.options.Inputs.recent(model, p.options.Enter != nil)
 	}
 	return s
 }

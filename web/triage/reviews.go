@@ -61,8 +61,9 @@ func (d *input) stateFor(source string) string {
 	return openState
 }
 
-// blind reports whether the decision on the input must stay hidden from readers.
-func (d *input) blind() bool { return d.audited && d.review && !d.settled() }
+// blind reports whether the decision on the input must stay hidden from readers. Without audits it
+// must where there is a ledger, which asks for second readings.
+func (d *input) blind(ledger bool) bool { return (d.audited || ledger) && d.review && !d.settled() }
 
 // key names an input to review: the unique number of its receipt.
 func (d *input) key() string {

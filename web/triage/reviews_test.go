@@ -159,6 +159,41 @@ func TestSecondReadersBlind(t *testing.T) {
 	}
 }
 
+// TestRecentBlind checks that no deferred input is shown while it, or one of its id, waits for a reading: who
+// reads it next must not know what the model said.
+func TestRecentBlind(t *testing.T) {
+	t.Parallel()
+	second := &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_SECOND_READ_WANTED, Wanted: ckdv1.Wanted_WANTED_SECOND_READ, Predicted: "c2"}
+	duplicate := &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_DUPLICATE, Predicted: "c2"}
+	for name, block := range map[string]string{"audits": withAudit, "no audits": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDaemon(t, Options{Inputs: NewInputs(4), Enter: answers(counted)}, 0, manyClasses("m", 3, 1, allDeferred, block))
+			p := d.models["m"].policy
+			d.inputs.Add(p, []byte("x"), outcome(3), sealedAs(1))
+			d.inputs.Add(p, []byte("x"), outcome(3), sealedAs(2)) // the client sent it again
+			d.inputs.Add(p, nil, outcome(3), sealedAs(3))
+			d.inputs.Add(p, nil, outcome(3), nil) // no client will report on it
+			hear := func(receipt uint64, source string, a *ckdv1.OutcomeAnswer) {
+				d.inputs.Reported([]*ckdv1.Outcome{{Receipt: sealedAs(receipt), Truth: "c0", Source: source}}, []*ckdv1.OutcomeAnswer{a})
+			}
+			shown := func(want int, when string) {
+				t.Helper()
+				if got := d.later(t, "m").Recent; len(got.Inputs) != want || !got.Blind {
+					t.Errorf("%s: %+v, expected %d inputs, and that others are left out", when, got, want)
+				}
+			}
+			shown(1, "unread")
+			hear(1, "a", second)
+			shown(1, "a second reading is wanted")
+			hear(2, "a", duplicate)
+			shown(1, "the same case is settled under another receipt")
+			hear(1, "b", counted)
+			shown(3, "both are settled")
+		})
+	}
+}
+
 // TestEntry enters outcomes and follows the state of their input.
 func TestEntry(t *testing.T) {
 	t.Parallel()

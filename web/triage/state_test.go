@@ -133,6 +133,35 @@ audit: {rate: 0.1, on_breach: defer, surge: 100}
 	}
 }
 
+// TestLastHour checks the counts that a daily rate is made of: they lose what is an hour old.
+func TestLastHour(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{}, 0, manyClasses("m", 3, 1, allDeferred))
+	d.page.sample()
+	began := d.clock.now()
+	d.feed(t, "m", randomInputs(1, 40, 5, 3)) // a burst
+	check := func(deferred, seconds float64) {
+		t.Helper()
+		d.step(stepTime)
+		got := d.state(t, "m").Model.LastHour
+		want := pagestate.Hour{Since: d.clock.now().Add(-time.Duration(seconds) * time.Second), Seconds: seconds, Deferred: deferred}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%v after the beginning (-want +got):\n%s", d.clock.now().Sub(began), diff)
+		}
+	}
+	check(40, 15)
+	for range 100 { // the burst is older than the steps of the history
+		d.step(stepTime)
+	}
+	d.feed(t, "m", randomInputs(2, 3, 5, 3))
+	check(43, 102*15)
+	for d.clock.now().Sub(began) < time.Hour-stepTime {
+		d.step(stepTime)
+	}
+	check(43, 3600)
+	check(3, 3600)
+}
+
 // collect notes for every field below v whether it, or one in a list of them, has a value.
 func collect(filled map[string]bool, path string, v any) {
 	switch v := v.(type) {

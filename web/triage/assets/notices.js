@@ -99,28 +99,34 @@ export function renderNotices(all, quiet, model) {
   if (first.parentElement.firstElementChild !== first) first.parentElement.prepend(first);
   attention.dataset.level = listed[0]?.level ?? "none"; // the first is the most urgent
   attention.hidden = listed.length === 0 && Boolean(own);
+  // Nothing competes with an alarm of the promise: what is no alarm takes one line below.
+  const minor = own?.level === "alarm" ? listed.filter((n) => n.level !== "alarm") : [];
   if (listed.length === 0) {
     show(part("attention"), h("p", { class: "calm" }, quiet));
     return;
   }
   show(
     part("attention"),
-    h(
-      "ul",
-      { class: "notices" },
-      listed.map((n) =>
+    listed.length > minor.length ? list(listed.filter((n) => !minor.includes(n))) : null,
+    minor.length ? h("details", { "data-key": "minor" }, h("summary", null, `Less urgent: ${[...new Set(minor.map((n) => PARTS[n.where]))].join(", ")}`), list(minor)) : null,
+  );
+}
+
+const list = (all) =>
+  h(
+    "ul",
+    { class: "notices" },
+    all.map((n) =>
+      h(
+        "li",
+        { class: `notice ${n.level}` },
+        h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[n.level]),
         h(
-          "li",
-          { class: `notice ${n.level}` },
-          h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[n.level]),
-          h(
-            "div",
-            null,
-            h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, n.act ? [" ", h("b", null, n.act)] : null, n.runbook ? [" ", docs(`runbook.md#${n.runbook}`, "Runbook")] : null, n.where ? [" ", h("a", { href: `#${n.where}` }, PARTS[n.where])] : null),
-            n.more ? h("pre", { id: `${n.key}-error` }, n.more) : null,
-          ),
+          "div",
+          null,
+          h("p", null, h("b", { class: "unseen" }, `${LEVELS[n.level]}: `), n.text, n.act ? [" ", h("b", null, n.act)] : null, n.runbook ? [" ", docs(`runbook.md#${n.runbook}`, "Runbook")] : null, n.where ? [" ", h("a", { href: `#${n.where}` }, PARTS[n.where])] : null),
+          n.more ? h("pre", { id: `${n.key}-error` }, n.more) : null,
         ),
       ),
     ),
   );
-}

@@ -7,7 +7,7 @@ const WHY = {
   "not allowed": "They are kept, but not for you: your identity lacks the right recent.",
 };
 
-const UNREAD = "Inputs that nobody has read yet are left out: the policy has audits, and readers must not know which inputs were deferred.";
+const UNREAD = "Inputs that wait for a reading are left out: readers must not know which were deferred, or what the model said.";
 const phone = matchMedia("(max-width: 640px)");
 const first = () => (phone.matches ? 3 : 10); // rows to begin with
 let more = 0; // rows asked for beyond these

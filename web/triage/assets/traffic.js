@@ -1,8 +1,9 @@
 // Shows traffic: how many inputs there are, how many are deferred, and why.
 import { h, part, show, tally } from "./dom.js";
 import { closed, draw, lines, series } from "./charts.js";
+import { className } from "./classes.js";
 import { mainPromise, stratumOf } from "./promise.js";
-import { about, count, data, interval, lasting, of, plain, rate, share, when, words } from "./format.js";
+import { about, count, data, interval, lasting, moment, of, plain, rate, share, when, words } from "./format.js";
 
 // renderTraffic shows a span of a model, and its history.
 export function renderTraffic(model, span) {
@@ -33,13 +34,25 @@ const isYoung = (span) => span.seconds < span.minutes * 60 - 20;
 
 const lasted = (span) => (isYoung(span) ? lasting(span.seconds) : span.minutes === 1 ? "minute" : `${span.minutes} minutes`);
 
-// readsPerDay returns how many inputs a day readers get at the rate of a span: the deferred ones, and the share of
-// the retained ones that is drawn for audits. It returns null before there is most of a minute to judge by.
-function readsPerDay(model, span) {
-  if (span.seconds < 40 || model.policy.observes) return null;
-  const retained = (mainPromise(model)?.strata ?? []).filter((s) => stratumOf(s) !== "deferred");
-  const sum = (of) => retained.reduce((all, s) => all + Number(s[of] ?? 0), 0);
-  return (86400 / span.seconds) * (span.deferred + span.retained * (of(sum("reviews"), sum("decisions")) ?? 0));
+// toRead says how many inputs a day readers get at the rate of the last hour: the deferred ones, and the share of
+// the retained ones that is drawn for audits. Before there is an hour, a burst would make a rate absurd.
+function toRead(model) {
+  const { since, seconds, retained, deferred } = model.last_hour;
+  if (model.policy.observes || seconds === 0) return null;
+  if (seconds < 3600) return h("p", null, "To read: ", h("b", null, data(count(deferred), deferred, { id: "deferred-so-far" }), " deferred"), " since ", moment(since), ". A daily rate takes an hour of traffic.");
+  const audited = (mainPromise(model)?.strata ?? []).filter((s) => stratumOf(s) !== "deferred");
+  const sum = (of) => audited.reduce((all, s) => all + Number(s[of] ?? 0), 0);
+  const reads = (86400 / seconds) * (deferred + retained * (of(sum("reviews"), sum("decisions")) ?? 0));
+  return h("p", null, "To read: ", h("b", null, "about ", data(about(reads), reads, { id: "reads-per-day" })), " a day at the rate of the last hour, deferred and audited.");
+}
+
+const ENOUGH = 100; // deferred inputs, before the page says which class is in doubt
+
+// inDoubt says which class decided most deferrals.
+function inDoubt({ classes }, { deferred, classes: spans }) {
+  const most = classes.map((c, i) => [c, spans[i].deciding]).reduce((a, b) => (b[1] > a[1] ? b : a));
+  if (deferred < ENOUGH || most[1] === 0) return null;
+  return h("p", null, "Class most often in doubt: ", h("b", { id: "in-doubt" }, className(most[0])), ", ", data(share(most[1] / deferred), most[1] / deferred), ` of ${count(deferred)} deferrals.`);
 }
 
 function renderRate(model, span) {
@@ -55,6 +68,7 @@ function renderRate(model, span) {
       data(count(model.inputs_open), model.inputs_open),
       " open now",
     ),
+    toRead(model),
   );
 }
 
@@ -76,7 +90,6 @@ function renderDeferral(model, span) {
   const { state, expected } = judge(model, span);
   const off = state === "above" || state === "below";
   const beside = state !== "agrees" ? state : measured.value > expected.high ? "just above" : measured.value < expected.low ? "just below" : state;
-  const reads = readsPerDay(model, span);
   show(
     part("deferral"),
     h(
@@ -96,7 +109,7 @@ function renderDeferral(model, span) {
       expected && state !== "changed" ? h("span", { class: "quiet" }, ` Expected ${share(expected.value)} (${interval(expected)}).`) : null,
     ),
     policy.observes ? null : gauge(measured, state === "changed" ? null : expected),
-    reads === null ? null : h("p", null, "To read: ", h("b", null, "about ", data(about(reads), reads, { id: "reads-per-day" })), " a day at this rate, deferred and audited."),
+    inDoubt(model, span),
     misses(model, span),
   );
   part("band-key").hidden = !expected || state === "changed";

@@ -34,7 +34,7 @@ type Options struct {
 	Reading func(answered, inputs int)
 	// Ready is called with the report, before Keep's traffic, to print it.
 	Ready func(*Report) error
-	// Log takes the daemon's log.
+	// Log takes the errors of the daemon's log. Its warnings repeat what the report says.
 	Log io.Writer
 
 	rate float64 // inputs per second that Keep streams; keepRate by default
@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	tuning, shown := split(recording.Passes.N)
-	log, err := daemon.NewLogger(o.Log, "warn", "console")
+	log, err := daemon.NewLogger(o.Log, "error", "console")
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings
 	}
 	report := &Report{
 		recording: r, tuned: tuned, shown: shown, results: results, took: time.Since(started),
-		api: daemon.Targets()[0], http: daemon.HTTPURL(), admin: daemon.AdminURL(),
+		keep: o.Keep, api: daemon.Targets()[0], http: daemon.HTTPURL(), admin: daemon.AdminURL(),
 	}
 	if report.model, err = c.Model(ctx, modelName); err != nil {
 		return err

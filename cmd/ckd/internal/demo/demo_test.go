@@ -76,10 +76,13 @@ func TestReport(t *testing.T) {
 	if lines := strings.Count(out.String(), "\n"); lines > document.ScreenLines || text.LongestLineLen(out.String()) > 100 {
 		t.Errorf("%d lines of %d columns", lines, text.LongestLineLen(out.String()))
 	}
-	for _, want := range []string{fmt.Sprintf("misses %d of %d critical inputs", ours.Missed, without.Critical), "verdict: ", "HTTP API", "What to do next"} {
+	for _, want := range []string{fmt.Sprintf("misses %d of %d critical inputs", ours.Missed, without.Critical), "verdict: ", "What to do next"} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+	if strings.Contains(out.String(), report.admin) {
+		t.Errorf("it names the address of a daemon that ends with it:\n%s", out.String())
 	}
 }
 
@@ -90,8 +93,9 @@ func TestOutcomes(t *testing.T) {
 		t.Skip("streams for several seconds")
 	}
 	var o *outcomes
+	var log strings.Builder
 	err := Run(t.Context(), Options{
-		Shift: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard,
+		Shift: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: &log,
 		Ready: func(r *Report) error {
 			o = r.outcomes
 			var out strings.Builder
@@ -104,6 +108,9 @@ func TestOutcomes(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("the log breaks into the screen: %s", log.String())
 	}
 	if o.inputs < goodInputs || o.audits == 0 || o.audits >= o.reviews || o.reviews >= o.outcomes || o.secondReads == 0 {
 		t.Errorf("counts: %+v", o)
@@ -157,6 +164,10 @@ func TestKeep(t *testing.T) {
 	err := Run(ctx, Options{
 		Keep: true, Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: io.Discard, rate: 1e6,
 		Ready: func(report *Report) error {
+			var out strings.Builder
+			if err := report.WriteText(&out); err != nil || !strings.Contains(out.String(), report.admin) {
+				t.Errorf("%v, no address in\n%s", err, out.String())
+			}
 			if s := report.model.GetSettle(); s.GetDisagreement() != 0.01 || s.GetConfidence() != 0.9 || s.GetMeanPasses() >= float64(report.recording.Passes.S) {
 				t.Errorf("the report says of the rule: %+v", s)
 			}

@@ -28,16 +28,17 @@ type Report struct {
 	took      time.Duration // by streaming them
 	outcomes  *outcomes
 
-	api, http, admin string // where the daemon listens
+	keep             bool   // the daemon stays up
+	api, http, admin string // where it listens
 }
 
 // WriteText writes the report for a person, on one screen.
 func (r *Report) WriteText(w io.Writer) error {
 	s := r.screen()
-	if _, err := s.WriteTo(w); err != nil {
+	if _, err := s.WriteTo(w); err != nil || !r.keep {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\ngRPC API %s\nHTTP API %s\nmetrics  %s/metrics\npage     %[3]s/ (--keep leaves the daemon up)\n", r.api, r.http, r.admin)
+	_, err := fmt.Fprintf(w, "\ngRPC API %s\nHTTP API %s\nmetrics  %s/metrics\npage     %[3]s/\n", r.api, r.http, r.admin)
 	return err
 }
 
@@ -75,7 +76,7 @@ func (r *Report) screen() document.Screen {
 		r.outcomes.says(),
 	}
 	s.Next = []string{
-		"ckd demo --keep --shift: open the page below, and see the policy break its promise.",
+		"ckd demo --keep --shift: open the page that it names, and see the policy break its promise.",
 		"Your own passes: ckd evaluate, then ckd calibrate.",
 	}
 	return s
