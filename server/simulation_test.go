@@ -31,7 +31,6 @@ import (
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/monitor/fullpass"
-	"github.com/ckd-project/ckd/internal/timed"
 	"github.com/ckd-project/ckd/policy"
 	ckdv1 "github.com/ckd-project/ckd/proto/ckd/v1"
 	"github.com/ckd-project/ckd/server/internal/spec"
@@ -62,12 +61,6 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	simulateAll(t, n)
-}
-
-// TestSimulationLong is TestSimulation with three thousand seeds.
-func TestSimulationLong(t *testing.T) {
-	timed.Long(t)
-	simulateAll(t, 3_000)
 }
 
 // simulateAll runs the seeds from 1 to n.
