@@ -61,14 +61,17 @@ func TestPromtool(t *testing.T) {
 	if err != nil || len(tests) == 0 {
 		t.Fatalf("no tests of rules (%v)", err)
 	}
-	for _, args := range [][]string{
-		{"check", "rules", filepath.Join(rulesFolder, "recording.yaml"), filepath.Join(rulesFolder, "alerts.yaml")},
-		append([]string{"test", "rules"}, tests...),
-	} {
-		r := testbed.Run(t, exec.CommandContext(t.Context(), promtool, args...))
-		if r.Code != 0 {
-			t.Errorf("promtool %s: exit %d\n%s%s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
-		}
+	commands := map[string][]string{"check": {"check", "rules", filepath.Join(rulesFolder, "recording.yaml"), filepath.Join(rulesFolder, "alerts.yaml")}}
+	for _, file := range tests {
+		commands[filepath.Base(file)] = []string{"test", "rules", file}
+	}
+	for name, args := range commands {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if r := testbed.Run(t, exec.CommandContext(t.Context(), promtool, args...)); r.Code != 0 {
+				t.Errorf("promtool %s: exit %d\n%s%s", strings.Join(args, " "), r.Code, r.Stdout, r.Stderr)
+			}
+		})
 	}
 }
 
