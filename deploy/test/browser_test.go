@@ -32,7 +32,7 @@ func (b *browser) narrow() {
 	}
 }
 
-// browser is a page in a browser of its own.
+// browser is a page in a window of its own, with its own storage.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context
@@ -43,14 +43,42 @@ type browser struct {
 	requests []string // URLs
 }
 
-// open starts a browser with a page. The end of the test closes it.
+// chromium is the one process that has all windows, since each start takes seconds. closeChromium ends it.
+var chromium struct {
+	sync.Mutex
+	ctx    context.Context // nil before the first window
+	closes context.CancelFunc
+}
+
+func startedChromium(t *testing.T) context.Context {
+	t.Helper()
+	path := testbed.Program(t, "chromium", "CHROMIUM")
+	chromium.Lock()
+	defer chromium.Unlock()
+	if chromium.ctx == nil {
+		ctx, closes := chromedp.NewContext(context.Background(), chromedp.WithAllocatorOptions(
+			chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true)))
+		if err := chromedp.Do(ctx); err != nil {
+			closes()
+			t.Fatal(err)
+		}
+		chromium.ctx, chromium.closes = ctx, closes
+	}
+	return chromium.ctx
+}
+
+func closeChromium() {
+	if chromium.closes != nil {
+		chromium.closes()
+	}
+}
+
+// open opens a page in a new window. The end of the test closes it.
 func open(t *testing.T, address string) *browser {
 	t.Helper()
-	chromium := testbed.Program(t, "chromium", "CHROMIUM")
-	limited, cancel := context.WithTimeout(t.Context(), 3*testbed.Hang)
+	limited, cancel := context.WithTimeout(startedChromium(t), 3*testbed.Hang)
 	t.Cleanup(cancel)
-	ctx, closes := chromedp.NewContext(limited, chromedp.WithAllocatorOptions(
-		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true)))
+	ctx, closes := chromedp.NewContext(limited, chromedp.WithNewBrowserContext())
 	t.Cleanup(closes)
 	b := &browser{t: t, ctx: ctx}
 	if err := chromedp.Listen(ctx, b.hear); err != nil {
@@ -62,6 +90,10 @@ func open(t *testing.T, address string) *browser {
 		}
 	}
 	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	// Whichever window has the focus of the browser, each page behaves as if it had it.
+	if _, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.window(1440, 900, false)

@@ -255,8 +255,7 @@ func checkServices(t *testing.T, r []runtime.Object, pods []pod) {
 		if s.Spec.PublishNotReadyAddresses {
 			t.Errorf("%s publishes addresses that are not ready", s.Name)
 		}
-		suffixed := strings.HasSuffix(s.Name, "-http") || strings.HasSuffix(s.Name, "-external")
-		if headless := s.Spec.ClusterIP == core.ClusterIPNone; headless == suffixed {
+		if headless := s.Spec.ClusterIP == core.ClusterIPNone; headless != (s.Labels["app.kubernetes.io/component"] == "replicas") {
 			t.Errorf("%s: headless %v", s.Name, headless)
 		}
 		for _, port := range s.Spec.Ports {
@@ -306,7 +305,7 @@ func checkNetwork(t *testing.T, r []runtime.Object, pods []pod) {
 		if !slices.Contains(n.Spec.PolicyTypes, networking.PolicyTypeIngress) {
 			t.Error("anybody may come")
 		}
-		alone := len(objectsOf[*core.Service](r)) > 0
+		alone := slices.ContainsFunc(objectsOf[*core.Service](r), func(s *core.Service) bool { return s.Spec.ClusterIP == core.ClusterIPNone })
 		if alone != slices.Contains(n.Spec.PolicyTypes, networking.PolicyTypeEgress) {
 			t.Errorf("policy types %v", n.Spec.PolicyTypes)
 		}

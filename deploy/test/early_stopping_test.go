@@ -108,6 +108,7 @@ func sendStopping(t *testing.T, d *testbed.Daemon, model, path string, none int)
 // TestPageEarlyStopping checks that the page shows what early stopping saves, what its full-pass
 // checks say, and that it has stopped. Without a rule in force it shows none of that.
 func TestPageEarlyStopping(t *testing.T) {
+	t.Parallel()
 	path := calibrated(t)
 	without := getFile(t, path)
 	d := testbed.Serve(t, ckd, "--policy", path)

@@ -10,4 +10,8 @@ import (
 // ckd is the path of the binary under test, which TestMain builds.
 var ckd string
 
-func TestMain(m *testing.M) { os.Exit(testbed.Main(m, map[string]*string{"../../cmd/ckd": &ckd})) }
+func TestMain(m *testing.M) {
+	code := testbed.Main(m, map[string]*string{"../../cmd/ckd": &ckd})
+	closeChromium()
+	os.Exit(code)
+}

@@ -23,8 +23,10 @@ import (
 // checks that nothing is wider than the window, and that fingers meet every button. The screenshots stay with
 // CKD_ARTIFACTS.
 func TestPageLooks(t *testing.T) {
+	t.Parallel()
 	for name, alarm := range map[string]bool{"calm": false, "alarm": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d := serveState(t, busy(alarm))
 			b := open(t, d.Admin+"/")
 			b.until(`document.querySelector("#promise-state") && document.querySelectorAll(".review tbody tr").length > 0`, "the page has its state and its list")
@@ -50,6 +52,7 @@ func TestPageLooks(t *testing.T) {
 
 // TestPageReviewLooks does the same with the list to review, and enters an outcome there: nothing moves.
 func TestPageReviewLooks(t *testing.T) {
+	t.Parallel()
 	d := serveState(t, busy(false))
 	b := open(t, d.Admin+"/review")
 	b.until(`document.querySelectorAll(".review tbody tr").length > 2`, "the list is there")
@@ -66,7 +69,7 @@ func TestPageReviewLooks(t *testing.T) {
 }
 
 // TestPageDemo takes the picture of the page that README.md shows: docs/triage.png is looks-demo.png, of
-// `ckd demo --keep`.
+// `ckd demo --keep`. It is not parallel: another test could take the port that the demo is to have.
 func TestPageDemo(t *testing.T) {
 	testbed.Program(t, "chromium", "CHROMIUM")
 	d := runDemo(t)

@@ -18,6 +18,7 @@ import (
 
 // TestPageNews checks that the page shows and announces when nothing new comes, and when it comes again.
 func TestPageNews(t *testing.T) {
+	t.Parallel()
 	state := acted("a", "b")
 	d := serveState(t, state)
 	b := open(t, d.Admin)
@@ -38,6 +39,7 @@ func TestPageNews(t *testing.T) {
 
 // TestPageGone checks that a model that is no longer served is a warning, and cannot be chosen.
 func TestPageGone(t *testing.T) {
+	t.Parallel()
 	state := acted("a", "b")
 	d := serveState(t, state)
 	b := open(t, d.Admin+"/?model=acted")
@@ -65,6 +67,7 @@ func TestPageGone(t *testing.T) {
 // TestPageDegenerate checks that what does not look like passes is the page's first line, before other
 // alarms, and names what was done to it.
 func TestPageDegenerate(t *testing.T) {
+	t.Parallel()
 	state := acted("a", "b")
 	state.Daemon.Reload.OK = false
 	for i := range state.Model.Spans {
@@ -80,6 +83,7 @@ func TestPageDegenerate(t *testing.T) {
 // TestPageNotices checks that the page warns of a fallback score that decides most inputs unless the policy was
 // calibrated so, and notes once that nothing certifies the thresholds. A policy that only observes has neither.
 func TestPageNotices(t *testing.T) {
+	t.Parallel()
 	const fallback, uncertified = "The fallback score decided 95.0% of the inputs", "No certificate"
 	d := serveState(t, acted("a", "b"))
 	b := open(t, d.Admin)
@@ -132,6 +136,7 @@ func TestPageNotices(t *testing.T) {
 // TestPagePromise checks that the page begins with what outcomes say, if the daemon keeps a ledger, and
 // that what nobody knows yet is n/a.
 func TestPagePromise(t *testing.T) {
+	t.Parallel()
 	d := serveState(t, acted("a", "b"))
 	b := open(t, d.Admin)
 	b.until(`document.querySelector("#panels").dataset.model === "shown"`, "the page has a state")
@@ -203,6 +208,7 @@ func TestPagePromise(t *testing.T) {
 // TestPagePrevalence looks at the share of critical inputs that live traffic suggests, beside the policy's: what
 // to do is said only where the two differ.
 func TestPagePrevalence(t *testing.T) {
+	t.Parallel()
 	state := acted("a", "b")
 	state.Model.Message = json.RawMessage(strings.Replace(string(state.Model.Message), `"kind"`, `"risk_prevalence": 0.1, "kind"`, 1))
 	d := serveState(t, state)
@@ -234,6 +240,7 @@ func TestPagePrevalence(t *testing.T) {
 // TestPagePhone checks that a phone shows all of each deferred input, even long names, with a
 // heading for each column.
 func TestPagePhone(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("sinus-tachycardia-", 4)
 	threshold := 0.0245
 	state := acted("a", long)
@@ -273,6 +280,7 @@ func TestPagePhone(t *testing.T) {
 // TestPageHidden checks that the page writes out characters in names and ids that are invisible or
 // change the direction of text.
 func TestPageHidden(t *testing.T) {
+	t.Parallel()
 	const class, model = "a\u202eb\u2066c", "m\u200bn"
 	state := acted(class, "d\ne")
 	state.Model.Name, state.Models = model, []string{model}

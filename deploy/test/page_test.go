@@ -28,6 +28,7 @@ const (
 // TestPage compares the page in a browser with /metrics after a replay. It follows drift and failed
 // reloads, in both colour schemes and on a phone.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	policy := calibrated(t)
 	d := testbed.Serve(t, ckd, "--policy", policy)
 	b := open(t, d.Admin+"/?model=digits&span=15")
@@ -104,6 +105,7 @@ func TestPage(t *testing.T) {
 
 // TestPageRecent checks that ids are shown only where they are kept, and as text.
 func TestPageRecent(t *testing.T) {
+	t.Parallel()
 	d := testbed.Serve(t, ckd, "--policy", putFile(t, filepath.Join(t.TempDir(), "policy.yaml"), `
 models:
   - name: eager
@@ -169,6 +171,7 @@ models:
 
 // TestPageKeyboard reaches and works everything on the page without a mouse.
 func TestPageKeyboard(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"first", "second"} {
 		putFile(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf(
@@ -232,6 +235,7 @@ func TestPageKeyboard(t *testing.T) {
 
 // TestPageManyClasses checks that the page works with 100 classes and says what it leaves out.
 func TestPageManyClasses(t *testing.T) {
+	t.Parallel()
 	const classes, shown = 100, 16
 	names16 := []string{"class 7", "class 40", "class 99"}
 	for k := range shown - 3 {
@@ -278,7 +282,8 @@ func TestPageManyClasses(t *testing.T) {
 	b.clean(d.Daemon)
 }
 
-// TestPageReconnects checks that a page that loses its daemon says so, and finds it again.
+// TestPageReconnects checks that a page that loses its daemon says so, and finds it again. It is not parallel:
+// another test could take the daemon's port meanwhile.
 func TestPageReconnects(t *testing.T) {
 	policy := putFile(t, filepath.Join(t.TempDir(), "policy.yaml"),
 		"models:\n  - {name: only, classes: [a, b], critical: [b], passes: {fewest: 5}}\n")

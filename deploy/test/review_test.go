@@ -17,6 +17,7 @@ import (
 // TestPageReview finds an input in the list to review, enters its outcome by keyboard, and reads what the
 // ledger answers.
 func TestPageReview(t *testing.T) {
+	t.Parallel()
 	policy := calibrated(t)
 	addAudits(t, policy)
 	d := testbed.Serve(t, ckd, "--policy", policy, "--receipt-keys", receiptKeys(t), "--ledger", testbed.Ledger(t, ckd),
