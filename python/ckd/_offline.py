@@ -37,11 +37,13 @@ class NotCertifiedError(CommandError):
 class Report(Mapping[str, Any]):
     """A report of ckd: a mapping of its sections, as docs/json.md has them.
 
-    A share of nothing is None, never 0.
+    A share of nothing is None, never 0. print() shows the command's first screen, without what to do
+    next at a terminal.
     """
 
-    def __init__(self, sections: dict[str, Any], main: str) -> None:
-        self.sections, self._main = sections, main
+    def __init__(self, sections: dict[str, Any], main: str, command: list[str], files: _Files) -> None:
+        self.sections, self._main, self._command, self._screen = sections, main, command, ""
+        self._files: _Files | None = files
 
     def __getitem__(self, section: str) -> Any:
         return self.sections[section]
@@ -71,14 +73,25 @@ class Report(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(self.sections)}>"
 
+    def __str__(self) -> str:
+        """Returns the first screen of the command. The program computes it at the first call."""
+        if not self._screen and self._files is not None:
+            self._screen = _spoken(self._said(self._files)).strip()
+        return self._screen or repr(self)
+
+    def _said(self, files: _Files) -> str:
+        return _run(self._command, files).partition("\nWhat to do next")[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_screen": str(self), "_files": None}  # they are removed with the report that wrote them
+
 
 class Evaluation(Report):
     """What ckd evaluate says of a labelled recording."""
 
     def __init__(self, sections: dict[str, Any], command: list[str], files: _Files) -> None:
-        super().__init__(sections, "policies")
-        self._command, self._page = command, ""
-        self._files: _Files | None = files
+        super().__init__(sections, "policies", command, files)
+        self._page = ""
 
     def html(self) -> str:
         """Returns the report as a page, with its figures. The program computes it at the first call."""
@@ -88,25 +101,16 @@ class Evaluation(Report):
             self._page = _run([*self._command, "--format", "html"], self._files)
         return self._page
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_files": None}  # they are removed with the report that wrote them
-
     def _repr_html_(self) -> str:
         page = html.escape(self.html(), quote=True)
         return f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:0"></iframe>'
 
 
 class Calibration(Report):
-    """What ckd calibrate chose, and why. policy is the text of a policy file.
-
-    print() shows the command's first screen: what the policy misses at which work, what other rules
-    miss, and what that rests on.
-    """
+    """What ckd calibrate chose, and why. policy is the text of a policy file."""
 
     def __init__(self, sections: dict[str, Any], command: list[str], files: _Files) -> None:
-        super().__init__(sections, "comparison")
-        self._command, self._screen = command, ""
-        self._files: _Files | None = files
+        super().__init__(sections, "comparison", command, files)
 
     @property
     def policy(self) -> str:
@@ -121,18 +125,11 @@ class Calibration(Report):
         written.write_text(self.policy, encoding="utf-8")
         return written
 
-    def __str__(self) -> str:
-        """Returns the first screen of ckd calibrate. The program computes it at the first call."""
-        if not self._screen and self._files is not None:
-            done = _call([*self._command, "--out", self._files.path("policy.yaml")], self._files)
-            if done.returncode not in (0, _NO_POLICY):
-                raise CommandError(_message(done))
-            said = done.stdout if not self.policy else done.stdout.partition("\nWhat to do next")[0]
-            self._screen = _spoken(said).strip()
-        return self._screen or "\n".join([self._refusal()[0]] if not self.policy else self.sections["why"] or ())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_screen": str(self), "_files": None}  # they are removed with the report that wrote them
+    def _said(self, files: _Files) -> str:
+        done = _call([*self._command, "--out", files.path("policy.yaml")], files)
+        if done.returncode not in (0, _NO_POLICY):
+            raise CommandError(_message(done))
+        return done.stdout if not self.policy else done.stdout.partition("\nWhat to do next")[0]
 
     def _refusal(self) -> tuple[str, str]:
         """Returns why there is no policy, and what would certify."""
