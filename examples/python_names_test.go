@@ -54,7 +54,7 @@ with ckd.Client(sys.argv[1]) as client, client.session("fetal-health") as sessio
 		t.Fatalf("exit %d\n%s", r.Code, r.Stderr)
 	}
 	for _, want := range []string{
-		"retain: predicted normal, cbec 0.0002, threshold 0.0230 (under_threshold)\n",
+		"retain: predicted normal, cbec 0.0002, at most 0.0230\n",
 		"defer: predicted pathologic, c_crit_max 0.0577, above 0.0520, deciding class pathologic\n",
 	} {
 		if !strings.Contains(r.Stdout, want) {

@@ -328,10 +328,6 @@ func (w *warnings) calibration() {
 		case w.ExpectedPasses > 0 && passes != w.ExpectedPasses:
 			w.add("calibrated.recording.passes", "calibrated on inputs of %d passes, but an input is answered at %d: thresholds do not carry over", passes, w.ExpectedPasses)
 		}
-		if c.Posterior == "" {
-			w.add("calibrated.posterior", "missing: passes that were sampled in another way are not noticed. Write how these were sampled, such as "+
-				"posterior: mc-dropout")
-		}
 	}
 	if c.Reference != nil {
 		w.reference()

@@ -60,6 +60,8 @@ func (p *Policy) expectation() string {
 		return "How many critical inputs this misses is not known: the policy was changed after its calibration."
 	case c.Unsupported != "":
 		return c.Unsupported + " The policy was written all the same."
+	case c.ExpectedCriticalMissRate == nil && c.Certificate != nil:
+		return fmt.Sprintf("Certified with %s confidence: %s.", percent(c.Certificate.Confidence), c.Certificate.Limits()[0].explain())
 	case c.ExpectedCriticalMissRate == nil:
 		return "How many critical inputs this misses is not known: its calibration does not say."
 	}

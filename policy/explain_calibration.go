@@ -43,6 +43,8 @@ func (p *Policy) explainRecording() string {
 		}
 		if c.Posterior != "" {
 			s += " by " + c.Posterior
+		} else {
+			s += " (not stated how they were sampled: posterior)"
 		}
 	}
 	if c.Software != "" {

@@ -39,9 +39,6 @@ func (p *Policy) Warnings() []string {
 	if p.EarlyStopping != nil {
 		w.earlyStopping()
 	}
-	if p.Observes() {
-		w.add("thresholds", "none are given: the policy observes, and no input is deferred")
-	}
 	return w.found
 }
 

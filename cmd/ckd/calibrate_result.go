@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/ckd-project/ckd/calibrate"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report"
@@ -29,8 +31,12 @@ type forceFlag struct {
 // write makes a policy, and writes it and the report. It fails before the work if --out cannot be
 // written, or is one of the inputs.
 func (f *resultFlags) write(ctx *cmdContext, inputs []string, calibrated func() (*calibrate.Report, error)) error {
-	if f.Format == "html" && f.Out == "" {
-		return usageError("--format html prints a page to sign: expected --out for the policy")
+	switch ext := filepath.Ext(f.Out); {
+	case f.Format == "html" && f.Out == "":
+		return usageError("--format html prints a page to sign: expected --out for the policy, as in --out policy.yaml --format html > page.html")
+	case ext == ".html" || ext == ".htm" || ext == ".json":
+		return usageError("--out %s: the policy goes there, and the report to the standard output: expected --out policy.yaml --format %s > %s",
+			f.Out, strings.TrimPrefix(ext, "."), f.Out)
 	}
 	out, err := openOutput(ctx, f.Out, inputs...)
 	if err != nil {

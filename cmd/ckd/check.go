@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/ckd-project/ckd/cmd/ckd/internal/cases"
 	"github.com/ckd-project/ckd/cmd/ckd/internal/report/document"
@@ -126,8 +124,7 @@ func explained(p *policy.Policy) *document.Document {
 	}
 	d := &document.Document{
 		Screen: document.Screen{
-			// The lead says that a policy observes.
-			Warnings: slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return strings.HasPrefix(w, "thresholds: ") }),
+			Warnings: warnings,
 			Lead:     p.Summary(), Rests: append(points, id), Next: next(p),
 		},
 	}

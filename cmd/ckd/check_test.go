@@ -56,10 +56,10 @@ func TestCheck(t *testing.T) {
 			"Certified with confidence 90%: at most 5% of the critical inputs", "on 900 inputs (90 critical) of 20 passes by ensemble",
 		}},
 		"two": {args: []string{good, unwise}, stdout: []string{
-			"Policy fetal-health: defer when", "Warning: fallback.score: with two classes", "Policy two observes", "2 policies, 2 warnings.",
+			"Policy fetal-health: defer when", "Warning: fallback.score: with two classes", "Policy two observes", "2 policies, 1 warning.",
 		}},
 		"unwise and strict": {args: []string{unwise, "--strict"}, code: exitFault,
-			stdout: []string{"Policy two observes: every input is answered, none is deferred."}, stderr: []string{"2 warnings found"}},
+			stdout: []string{"Policy two observes: every input is answered, none is deferred."}, stderr: []string{"1 warning found"}},
 		"cases hold":  {args: []string{good, "--test", cases}, stdout: []string{"All 2 cases hold."}},
 		"cases fail":  {args: []string{loose, "--test", cases}, code: exitFault, stdout: []string{"1 of 2 cases failed.", ":2: one that differs: retained"}, stderr: []string{"known input"}},
 		"no cases":    {args: []string{good, "--test", none}, code: exitFault, stderr: []string{"expected at least one case", "1 fault found"}},

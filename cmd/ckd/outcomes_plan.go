@@ -66,7 +66,7 @@ func (c *outcomesPlanCmd) Run(ctx *cmdContext) error {
 	if c.Format == "json" {
 		return writeJSON(ctx.Stdout, found)
 	}
-	return writeDocument(ctx.Stdout, report.Plan(found, model.Name, rec.passesFile), c.Format, c.Full)
+	return writeDocument(ctx.Stdout, report.Plan(found, model, rec.passesFile), c.Format, c.Full)
 }
 
 // planFor plans the audits of a policy by what it decides on a labelled recording.

@@ -239,7 +239,14 @@ func (c *calibration) rests() (points []string) {
 			}
 		}
 	}
-	add(c.data(), c.gain(), c.plainSays(), c.paperSays(), c.guarantee(), c.heldOut(), c.halves())
+	if c.Certificate != nil {
+		add(c.guarantee())
+	}
+	add(c.data(), c.gain(), c.plainSays(), c.paperSays())
+	if c.Certificate == nil {
+		add(c.guarantee())
+	}
+	add(c.heldOut(), c.halves())
 	if c.Refusal != nil && len(c.Refusal.Would) > 0 {
 		add("On this recording this would have been certified; on it a second attempt is void, so try it on fresh data: " +
 			strings.Join(c.Refusal.Would, "; ") + ".")
@@ -341,7 +348,7 @@ func (c *calibration) paperSays() string {
 
 // askCalls asks what becomes of critical calls, where another answer gives a policy of fewer misses.
 func (c *calibration) askCalls() string {
-	if c.own == nil || c.CriticalCalls != "" || c.Scope == policy.PredictedSafe || c.keepsCalls() || c.Unsupported != "" || c.Certificate != nil {
+	if c.own == nil || c.CriticalCalls != "" || c.Scope == policy.PredictedSafe || c.keepsCalls() || c.Unsupported != "" {
 		return ""
 	}
 	var other *calibrate.Row
@@ -353,7 +360,14 @@ func (c *calibration) askCalls() string {
 	if plain := c.plain(policy.PredictedSafe); other == nil && len(plain) > 0 {
 		other = plain[0]
 	}
-	if other == nil || other.Missed >= c.own.Missed {
+	switch {
+	case other == nil:
+		return ""
+	case c.Certificate != nil && other.Reviews < c.own.Reviews:
+		return fmt.Sprintf("To be said first: what becomes of an input called critical that nobody is sent? If each is acted on anyway, the bound takes about "+
+			"%s reviews per 1,000 inputs instead of %s: --critical-calls %s, on inputs that certified nothing yet.",
+			perThousand(1000*share(other.Reviews, other.Inputs)), perThousand(1000*share(c.own.Reviews, c.own.Inputs)), eval.ActedOn)
+	case c.Certificate != nil || other.Missed >= c.own.Missed:
 		return ""
 	}
 	return fmt.Sprintf("To be said first: what becomes of an input called critical that nobody is sent? If each is acted on anyway, --critical-calls %s "+

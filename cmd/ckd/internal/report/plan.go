@@ -14,9 +14,13 @@ import (
 )
 
 // Plan returns a plan of audits as a document.
-func Plan(p *plan.Plan, model string, passes eval.File) *document.Document {
+func Plan(p *plan.Plan, of *policy.Policy, passes eval.File) *document.Document {
+	screen := planScreen(p)
+	if c := of.Calibration; c != nil && c.Recording.PassesSHA256 != "" && strings.EqualFold(c.Recording.PassesSHA256, passes.SHA256) {
+		screen.Rests = slices.Insert(screen.Rests, 0, "The policy was calibrated on this recording, all of whose inputs count here, which flatters it: plan on another.")
+	}
 	return &document.Document{
-		Title: titled("Audits of "+model, passes), Screen: planScreen(p), Notes: p.Notes,
+		Title: titled("Audits of "+of.Name, passes), Screen: screen, Notes: p.Notes,
 		Sections: []document.Section{auditSection(p)},
 	}
 }
@@ -138,8 +142,8 @@ func recorded(p *plan.Plan, name string) string {
 // planNext names the rate with its reason or, where traffic is too low, what to do instead.
 func planNext(p *plan.Plan, chosen *advice) []string {
 	write := fmt.Sprintf("Write audit: {rate: %v} into the policy: %s.", chosen.rate.Rate, chosen.why)
-	surge := fmt.Sprintf("To have everything called safe deferred while the alarm is up, plan for %s reviews per 1,000 inputs and write on_breach: defer.",
-		rounded(p.SurgePer1000))
+	surge := fmt.Sprintf("To have everything called safe deferred while the alarm is up, which takes %s reviews per 1,000 inputs: audit: {rate: %v, "+
+		"on_breach: defer, surge: %.0f}.", rounded(p.SurgePer1000), chosen.rate.Rate, math.Ceil(p.SurgePer1000))
 	if !chosen.slow || p.Everything == nil {
 		return []string{write, surge}
 	}
@@ -148,7 +152,7 @@ func planNext(p *plan.Plan, chosen *advice) []string {
 		rounded((all.DeferredPer1000+all.AuditsPer1000)*p.InputsPerDay/1000))
 	pool := "Pool sites that use this model and policy in one ledger"
 	if in90 := chosen.rate.Double.InputsIn90; in90 != nil {
-		pool += fmt.Sprintf(": from %s inputs a day on, auditing %s finds twice the line within a month", rounded(*in90/month), document.Percent(chosen.rate.Rate))
+		pool += fmt.Sprintf(": from %s inputs a day on, auditing %s finds twice the line within a month in 9 of 10 simulations", rounded(*in90/month), document.Percent(chosen.rate.Rate))
 		if chosen.blind {
 			pool += fmt.Sprintf(", from %s on within a year", rounded(*in90/year))
 		}
