@@ -63,7 +63,7 @@ func TestPlanIsOneScreen(t *testing.T) {
 		"above the line":       {2000, days(2000, 15, 31), nil, false, false, "Audit 2.0% of", "in 9 of 10 simulations. -", "2.0% 216 16 n/a n/a 7.5 (16)", "says holding"},
 		"slow": {200, days(200, 340, 580), days(200, 1380, 2280), true, false,
 			"With 200 inputs a day audits learn slowly: if misses rise to 15.4% (twice the line of 7.7%), even auditing 10.0% finds out after 34 days (half of the simulations; 9 in 10 within 58), plus",
-			"Write audit: {rate: 0.1} into the policy: the highest of these; none finds twice the line within a month in 9 of 10 simulations. - To learn sooner, have everything read for a while, as with audit: {rate: 1, m: 1}: 200 reviews a day, and what is read is not missed. - Pool sites that use this model and policy in one ledger: from 387 inputs a day on, auditing 10.0% finds twice the line within a month. -",
+			"Write audit: {rate: 0.1} into the policy: the highest of these; none finds twice the line within a month in 9 of 10 simulations. - To learn sooner, have everything read for a while, as with audit: {rate: 1, m: 1}: 200 reviews a day, and what is read is not missed. - Pool sites that use this model and policy in one ledger: from 387 inputs a day on, auditing 10.0% finds twice the line within a month in 9 of 10 simulations. -",
 			"10.0% 280 80 n/a 138 (228) 34 (58)", "0.5%"},
 		"too slow": {10, days(10, 6780, 11560), days(10, 27600, 45600), true, false,
 			"With 10 inputs a day audits cannot tell within a year whether misses doubled: if they rise to 15.4%",
