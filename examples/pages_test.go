@@ -2,6 +2,8 @@ package examples_test
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +109,41 @@ func TestDoubleReadingPage(t *testing.T) {
 	if !strings.Contains(out, "a third read by another source is wanted; read by ann, bob") {
 		t.Errorf("no third reading is wanted in\n%s", out)
 	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	d := serveOn(t, "127.0.0.1:0", "--policy", in("policy.yaml"), "--receipt-keys", in("receipt-keys"), "--ledger", in("ledger"), "--recent-inputs", "10", "--access", in("access.yaml"))
+	for who, want := range map[string]string{"reader-ann": `"enter":true,"enter_why":"","source":"reader-ann"`, "reader-bob": `"enter":true,"enter_why":"","source":"reader-bob"`, "lead": `"enter":true`, "server": "not allowed"} {
+		if code, list := asked(t, d.Admin+"/triage/reviews", in(who+".token")); code != http.StatusOK && who != "server" || !strings.Contains(list, want) {
+			t.Errorf("%s: %d %s", who, code, list)
+		}
+		code, _ := asked(t, d.Admin+"/triage/state?model=fetal-health", in(who+".token"))
+		if sees := code == http.StatusOK; sees != (who == "lead") {
+			t.Errorf("%s: the triage page answers %d", who, code)
+		}
+	}
+}
+
+// asked returns what an address of the triage page answers somebody with a token.
+func asked(t *testing.T, url, tokenFile string) (int, string) {
+	t.Helper()
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.SetBasicAuth("anyone", strings.TrimSpace(string(token)))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
 }
 
 // TestPythonPage goes through docs/python.md: a table, a figure and a page, a policy that holds on later

@@ -251,7 +251,11 @@ func scrapeConfig(t *testing.T, promtool string, daemons ...*daemon) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := string(text)
+	rules, err := filepath.Abs("../deploy/prometheus/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := strings.ReplaceAll(string(text), "- rules/", "- "+rules+"/")
 	for old, replacement := range map[string]string{
 		"scrape_interval: 15s":          "scrape_interval: 1s",
 		`- targets: ["127.0.0.1:9590"]`: "- targets: " + jsonText(t, targets),
@@ -266,7 +270,7 @@ func scrapeConfig(t *testing.T, promtool string, daemons ...*daemon) string {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"../deploy/prometheus/prometheus.yaml", path} {
-		if r := testbed.Run(t, exec.CommandContext(inTime(t), promtool, "check", "config", file)); r.Code != 0 {
+		if r := testbed.Run(t, exec.CommandContext(inTime(t), promtool, "check", "config", file)); r.Code != 0 || !strings.Contains(r.Stdout, "2 rule files found") {
 			t.Fatalf("promtool check config %s: exit %d\n%s%s", file, r.Code, r.Stdout, r.Stderr)
 		}
 	}

@@ -288,8 +288,11 @@ func (c *catalog) find(ctx context.Context, name string) (*model, error) {
 func (ms models) suggest(who *auth.Identity, name string) string {
 	const mostBytes = 200
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(ms)), func(name string) bool { return !who.MayUse(name) })
-	if len(names) == 0 {
+	switch len(names) {
+	case 0:
 		return ""
+	case 1:
+		return ", expected " + names[0]
 	}
 	shown, size := 1, len(names[0])
 	for ; shown < len(names) && size+len(names[shown]) <= mostBytes; shown++ {

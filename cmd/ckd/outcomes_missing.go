@@ -108,12 +108,15 @@ func isMissing(s *ckdv1.ReviewState) bool {
 
 // missingText says how many outcomes are missing, and then which.
 func missingText(path string, all []outcomefile.Receipt, states []*ckdv1.ReviewState) string {
-	counts, wanted := map[ckdv1.ReviewStatus]int{}, 0
+	counts, wanted, overdue := map[ckdv1.ReviewStatus]int{}, 0, 0
 	var lines []string
 	for i, s := range states {
-		counts[s.GetStatus()]++
 		if !isMissing(s) {
+			counts[s.GetStatus()]++
 			continue
+		}
+		if s.GetStatus() == ckdv1.ReviewStatus_REVIEW_STATUS_OVERDUE {
+			overdue++
 		}
 		text := fmt.Sprintf("%s:%d: case %s: overdue since %s", path, all[i].Line, cmp.Or(all[i].Case, "not given"), moment(s.GetDue().AsTime()))
 		if s.GetWanted() != ckdv1.Wanted_WANTED_UNSPECIFIED {
@@ -124,7 +127,7 @@ func missingText(path string, all []outcomefile.Receipt, states []*ckdv1.ReviewS
 		lines = append(lines, text)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d outcomes are overdue, and of %d inputs another reading is wanted, of %d receipts.\n", counts[ckdv1.ReviewStatus_REVIEW_STATUS_OVERDUE], wanted, len(all))
+	fmt.Fprintf(&b, "%d outcomes are overdue, and of %d inputs another reading is wanted, of %d receipts.\n", overdue, wanted, len(all))
 	var others []string
 	for n := range len(ckdv1.ReviewStatus_name) {
 		s := ckdv1.ReviewStatus(n)
@@ -133,7 +136,7 @@ func missingText(path string, all []outcomefile.Receipt, states []*ckdv1.ReviewS
 		}
 	}
 	if len(others) > 0 {
-		fmt.Fprintf(&b, "Of the others %s.\n", strings.Join(others, ", "))
+		fmt.Fprintf(&b, "Of the other %d: %s.\n", len(all)-len(lines), strings.Join(others, ", "))
 	}
 	most := mostLines - 3
 	for _, line := range lines[:min(most, len(lines))] {
@@ -149,7 +152,7 @@ func missingText(path string, all []outcomefile.Receipt, states []*ckdv1.ReviewS
 var reviewWords = map[ckdv1.ReviewStatus]string{
 	ckdv1.ReviewStatus_REVIEW_STATUS_NONE:           "were not to be reviewed",
 	ckdv1.ReviewStatus_REVIEW_STATUS_OPEN:           "are not due yet",
-	ckdv1.ReviewStatus_REVIEW_STATUS_ANSWERED:       "have come",
+	ckdv1.ReviewStatus_REVIEW_STATUS_ANSWERED:       "have all their readings",
 	ckdv1.ReviewStatus_REVIEW_STATUS_DUPLICATE:      "repeat an input that was decided before",
 	ckdv1.ReviewStatus_REVIEW_STATUS_UNKNOWN_KEY:    "have a key that the ledger lacks",
 	ckdv1.ReviewStatus_REVIEW_STATUS_FORGED:         "are no receipts",

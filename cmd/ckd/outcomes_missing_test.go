@@ -22,12 +22,13 @@ func TestMissingText(t *testing.T) {
 	}
 	add(&ckdv1.ReviewState{Status: ckdv1.ReviewStatus_REVIEW_STATUS_ANSWERED, Wanted: ckdv1.Wanted_WANTED_THIRD_READ, Sources: []string{"ann", "bob"}})
 	add(&ckdv1.ReviewState{Status: ckdv1.ReviewStatus_REVIEW_STATUS_NONE})
+	add(&ckdv1.ReviewState{Status: ckdv1.ReviewStatus_REVIEW_STATUS_ANSWERED})
 	for range 60 {
 		add(&ckdv1.ReviewState{Status: ckdv1.ReviewStatus_REVIEW_STATUS_OVERDUE, Due: due})
 	}
 	text := missingText("f.csv", all, states)
-	for _, want := range []string{"60 outcomes are overdue, and of 1 inputs another reading is wanted, of 62 receipts.\nOf the others 1 were not to be reviewed, 1 have come.\n",
-		"f.csv:2: case A0: a third read by another source is wanted; read by ann, bob\n", "f.csv:4: case A2: overdue since 2026-03-15 00:00\n", "... and 24 more: --format csv\n"} {
+	for _, want := range []string{"60 outcomes are overdue, and of 1 inputs another reading is wanted, of 63 receipts.\nOf the other 2: 1 were not to be reviewed, 1 have all their readings.\n",
+		"f.csv:2: case A0: a third read by another source is wanted; read by ann, bob\n", "f.csv:5: case A3: overdue since 2026-03-15 00:00\n", "... and 24 more: --format csv\n"} {
 		wantFragment(t, text, want)
 	}
 	rows := make([]overdueRow, 50)

@@ -1,7 +1,7 @@
 """Runs the blocks of a page of docs in order, in one session: run_page.py PAGE.md CKD
 
 Blocks of python share their names; blocks of sh run command by command; a block of yaml goes into
-policy.yaml, before the critical classes. A daemon that the page starts listens on a socket and a port of
+policy.yaml, before the critical classes, or is access.yaml. A daemon that the page starts listens on a socket and a port of
 its own, which stand in for the addresses of the page. A command about outcomes is tried again for a
 while, since outcomes become due. Files that the page writes stay in the working folder.
 """
@@ -71,6 +71,8 @@ try:
     for kind, block in re.findall(r"```(python|sh|yaml)\n(.*?)```", pathlib.Path(page).read_text(), re.S):
         if kind == "python":
             exec(compile(replaced(block), page, "exec"), names)
+        elif block.startswith("identities:"):
+            pathlib.Path("access.yaml").write_text(block)
         elif kind == "yaml":
             policy = pathlib.Path("policy.yaml")
             policy.write_text(policy.read_text().replace("    critical:", block + "    critical:", 1))
