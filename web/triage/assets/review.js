@@ -215,7 +215,7 @@ function render() {
     return;
   }
   const open = list.reviews.filter((r) => r.state === "open" && (model === "" || r.model === model));
-  show(part("review-note"), open.length ? [`${count(open.length)} ${open.length === 1 ? "waits" : "wait"} here, the oldest since `, moment(open.at(-1).at)] : "none waits", alone ? `; times in ${zone()}` : null);
+  show(part("review-note"), open.length ? [`${count(open.length)} ${open.length === 1 ? "waits" : "wait"} here, the oldest since `, moment(open[0].at)] : "none waits", list.lost ? h("b", { class: "warn", id: "review-lost" }, `; ${count(list.lost)} more ${list.lost === 1 ? "is" : "are"} no longer listed`) : null, alone ? `; times in ${zone()}` : null);
   renderTools();
   const fresh = list.reviews.filter((r) => fits(r) && !rows.some((x) => x.key === r.key)).length;
   const done = rows.filter((r) => r.gone || !fits(r)).length;
@@ -259,7 +259,7 @@ function table() {
     h(
       "table",
       { class: "wide cards review", role: "table" },
-      h("caption", { class: "unseen" }, "Inputs to read, the latest first"),
+      h("caption", { class: "unseen" }, "Inputs to read, the one that waits longest first"),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t, i) => h("th", { scope: "col", role: "columnheader", class: i === heads.length - 1 ? "what-head" : null }, t)))),
       h("tbody", { role: "rowgroup" }, rows.slice(0, limit).map((r) => row(r, several, heads))),
     ),
