@@ -56,6 +56,9 @@ func TestPageReviewLooks(t *testing.T) {
 	d := serveState(t, busy(false))
 	b := open(t, d.Admin+"/review")
 	b.until(`document.querySelectorAll(".review tbody tr").length > 2`, "the list is there")
+	if got := b.text("#review-lost"); got != "; 187 more are no longer listed" {
+		t.Errorf("of what is lost it says %q", got)
+	}
 	b.look("review")
 	b.window(390, 844, true)
 	get[int](b, `(() => { const e = document.querySelector('[name="review-source"]'); e.value = "r"; e.dispatchEvent(new Event("input", { bubbles: true })); return 0 })()`)

@@ -21,10 +21,10 @@ const ENTER_WHY = {
 };
 // The next reader may look at the same screen: no answer says that another reading is wanted.
 const ANSWERS = {
-  counted: "Counted.",
+  counted: "Counted. Somebody else may read it too.",
   corrected: "Counted in the place of what the same source had said.",
   duplicate: "Nothing new: it was known already, or an equal input counts.",
-  second_read_wanted: "Counted.",
+  second_read_wanted: "Counted. Somebody else may read it too.",
   apart: "Kept, but outside the figures.",
 };
 
