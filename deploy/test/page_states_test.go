@@ -290,6 +290,9 @@ func TestPagePhone(t *testing.T) {
 		}
 	}
 	b.window(390, 844, true)
+	if links := get[[]float64](b, `[...document.querySelectorAll(".bar nav a:not([hidden])")].map((e) => e.getBoundingClientRect().height)`); len(links) < 5 || slices.Min(links) < 43.5 {
+		t.Errorf("the links to the sections are %v high", links)
+	}
 	b.screenshot("triage-phone-deferred.png")
 }
 

@@ -3,6 +3,7 @@
 //
 // Nothing moves under the pointer: rows come and go only if the reader asks, a row that was entered keeps
 // its place and height, and what is said has a line of its own.
+import { at } from "./ask.js";
 import { h, nameOf, part, show, visible } from "./dom.js";
 import { count, moment, term, when, words, zone } from "./format.js";
 
@@ -52,7 +53,7 @@ async function ask() {
   try {
     const asked = names();
     const query = new URLSearchParams({ since: list?.version ?? "", source: asked });
-    const response = await fetch(`triage/reviews?${query}`, { cache: "no-store" });
+    const response = await fetch(at(`triage/reviews?${query}`), { cache: "no-store" });
     if (response.status !== 204) {
       if (!response.ok) throw new Error(`the daemon answers ${response.status} ${(await response.text()).slice(0, 200)}`);
       const found = await response.json();
@@ -168,7 +169,7 @@ async function confirm() {
   const { key, truth } = chosen;
   const of = rows.find((r) => r.key === key);
   try {
-    const response = await fetch("triage/outcome", {
+    const response = await fetch(at("triage/outcome"), {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ key, truth, source: list.source || names(), saw_model: saw }),
@@ -194,8 +195,8 @@ async function confirm() {
 
 // echoed returns what the ledger answered, in words.
 function echoed(e) {
-  const at = e.decided ? ` at ${when(e.decided)}` : "";
-  const model = e.predicted ? ` The model had said ${visible(e.predicted)}${at}.` : "";
+  const decided = e.decided ? ` at ${when(e.decided)}` : "";
+  const model = e.predicted ? ` The model had said ${visible(e.predicted)}${decided}.` : "";
   const status = term(e.status, "OUTCOME_STATUS");
   return `${ANSWERS[status] ?? words(status)}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
 }
