@@ -211,6 +211,9 @@ func TestPagePromise(t *testing.T) {
 		`, "monitor": {"log_evidence": 0, "run_length": 1000, "cleared_at": "2026-01-03T12:00:00Z"}, `+average, strings.Join(points, ", ")))}
 	d.show(state)
 	b.until(`document.querySelector("#promise-state").textContent.startsWith("The alarm was cleared 3 Jan 2026")`, "the page says that the alarm was cleared")
+	if first := get[string](b, `document.querySelector(".column").firstElementChild.id`); first != "promise" {
+		t.Errorf("the page begins with %s", first)
+	}
 	if got := names(b, `[data-chart="evidence"] .moment`); len(got) != 2 || !strings.Contains(got[0], "reached 100% 1 Jan 2026") || !strings.Contains(got[1], "cleared 3 Jan 2026") {
 		t.Errorf("the moments on the curve are %q", got)
 	}

@@ -77,7 +77,7 @@ function perThousand(p) {
 }
 
 // clearedAt returns when the alarm was cleared, if whether the promise holds since then is not known yet.
-const clearedAt = (p) => (verdictOf(p) === "too_few_outcomes" ? leadOf(p)?.monitor?.cleared_at : null);
+export const clearedAt = (p) => (verdictOf(p) === "too_few_outcomes" ? leadOf(p)?.monitor?.cleared_at : null);
 
 // headline returns the verdict in one sentence.
 export function headline(p) {
@@ -123,7 +123,7 @@ export function renderPromise(model, { ledger }) {
   section.hidden = off;
   document.querySelector('nav a[href="#promise"]').hidden = off;
   const p = mainPromise(model);
-  section.dataset.tone = (p && TONES[verdictOf(p)]) ?? "";
+  section.dataset.tone = (p && (clearedAt(p) ? "warn" : TONES[verdictOf(p)])) ?? "";
   for (const where of ["promise-charts", "promise-all"]) document.getElementById(where).hidden = !p;
   placeEvidence(p);
   if (!p) {
