@@ -206,6 +206,10 @@ func TestPagePromise(t *testing.T) {
 	state.Model.DefersOnAlarm = false
 	d.show(state)
 	b.until(`document.querySelector("#promise").textContent.includes("on_breach: defer\nsurge: 1000")`, "the lines to write defer what is called safe, and nothing else")
+	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "VIOLATED", false, "", strings.Join(points, ", ")))}
+	d.show(state)
+	b.until(`document.querySelector("#promise").textContent.includes("gate: never # no") && document.querySelector(".acts").textContent.includes("every input, 1,000 of 1,000")`,
+		"an alarm of one class, on which no policy acts, takes the deferral of all")
 
 	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "TOO_FEW_OUTCOMES", false,
 		`, "monitor": {"log_evidence": 0, "run_length": 1000, "cleared_at": "2026-01-03T12:00:00Z"}, `+average, strings.Join(points, ", ")))}

@@ -102,16 +102,20 @@ function acts(p, model, ledger) {
   const since = leadOf(p)?.monitor?.since;
   const deferring = p.promise.alarm && model.defers_on_alarm;
   const inputs = perThousand(p);
+  const cleared = [
+    [h("b", null, "Go on reading"), " what is deferred and audited: the evidence began anew, and at 100% the alarm sounds again."],
+    [h("code", null, `ckd outcomes export --trail --addr ${ledger}`), " says who cleared the alarm, and why."],
+  ];
   const many = inputs ? `: about ${about(inputs.then)} of 1,000 inputs go to them` : "";
   return {
     violated: [
       [h("b", null, "Call the owner of the risk.")],
-      deferring ? ["Tell the readers that all that is called safe is deferred", many, "."] : ["Defer all that is called safe, if the readers can bear it", many, inputs ? `, in place of ${about(inputs.now)}.` : "."],
+      !p.promise.alarm ? "Defer every input, 1,000 of 1,000, if the readers can bear it: the alarm is of one class." : deferring ? ["Tell the readers that all that is called safe is deferred", many, "."] : ["Defer all that is called safe, if the readers can bear it", many, inputs ? `, in place of ${about(inputs.now)}.` : "."],
       ["Look again at what was retained and called safe", since ? [" since ", moment(since)] : null, ". ckd keeps no list of it: whoever runs the model server has its inputs and answers."],
       ["Once the cause is mended, the owner clears the alarm, with a reason. ", docs("runbook.md#ckdpromiseviolated", "Runbook")],
     ],
     in_doubt: [h("b", null, "Tell the owner of the risk."), ["Have overdue outcomes and second readings done: they decide it. Never raise the line. ", docs("runbook.md#ckdpromiseindoubt", "Runbook")]],
-    too_few_outcomes: clearedAt(p) ? [[h("b", null, "Go on reading"), " what is deferred and audited: the evidence began anew, and at 100% the alarm sounds again."], [h("code", null, `ckd outcomes export --trail --addr ${ledger}`), " says who cleared the alarm, and why."]] : [[h("b", null, "Enter what was found"), " in the list to read.", needed ? [" About ", data(about(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
+    too_few_outcomes: clearedAt(p) ? cleared : [[h("b", null, "Enter what was found"), " in the list to read.", needed ? [" About ", data(about(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
     no_line: [[h("b", null, "State a line,"), " or calibrate again: without one no alarm is ever raised. ", docs("outcomes.md", "More")]],
   }[verdictOf(p)];
 }
@@ -174,7 +178,7 @@ const how = (p, model, ledger) =>
             h("pre", null, `on_breach: defer\nsurge: ${Math.round(perThousand(p)?.then ?? 1000)} # reviews per 1,000 inputs`),
           ]
         : [
-            h("p", { class: "prose" }, "The alarm is of one class. To defer every input, 1,000 of 1,000, give the policy these rules, with its own name, classes, kind and passes; the daemon takes the file without a restart. To go back, put the old file in its place."),
+            h("p", { class: "prose" }, "To defer every input, give the policy these rules, with its own name, classes, kind and passes; the daemon takes the file without a restart. To go back, put the old file in its place."),
             h("pre", null, "gate: never # no fallback score\nscope: all\nprimary: {score: entropy, threshold: 0}\ndegenerate: defer\nsaturated: defer"),
           ],
     h("p", { class: "prose" }, "To clear the alarm (with --token-file where there are identities, and --tls-ca beyond this machine):"),
