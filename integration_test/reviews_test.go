@@ -88,6 +88,9 @@ func TestReviewList(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
 			t.Fatal(err)
 		}
+		if state.Daemon.Ledger != listen {
+			t.Errorf("the page says that the ledger is at %q", state.Daemon.Ledger)
+		}
 		if len(state.Model.Promises) != 1 {
 			return false
 		}

@@ -54,8 +54,11 @@ func TestPageLooks(t *testing.T) {
 func TestPageReviewLooks(t *testing.T) {
 	t.Parallel()
 	d := serveState(t, busy(false))
-	b := open(t, d.Admin+"/review")
+	b := open(t, strings.Replace(d.Admin, "//", "//reader:password@", 1)+"/review")
 	b.until(`document.querySelectorAll(".review tbody tr").length > 2`, "the list is there")
+	if got := b.text("#review-lost"); got != "; 187 more are no longer listed" {
+		t.Errorf("of what is lost it says %q", got)
+	}
 	b.look("review")
 	b.window(390, 844, true)
 	get[int](b, `(() => { const e = document.querySelector('[name="review-source"]'); e.value = "r"; e.dispatchEvent(new Event("input", { bubbles: true })); return 0 })()`)
@@ -148,7 +151,7 @@ func leads(t *testing.T, b *browser) {
 	if got := b.text("#attention summary"); got != "Less urgent: Deferral rate" || get[bool](b, `document.querySelector("#attention li.warn").checkVisibility()`) {
 		t.Errorf("a warning stands beside the alarm, under %q", got)
 	}
-	for _, want := range []string{"about 17 of 100", "at most 12", "800 of 1,000 inputs", "122 misses were seen among 3,086"} {
+	for _, want := range []string{"about 17 of 100", "at most 12", "1,000 of 1,000 inputs go to them, in place of 200", "122 misses were seen among 3,086"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("it says %q, expected %q", shown, want)
 		}

@@ -157,13 +157,13 @@ func TestPagePromise(t *testing.T) {
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "b", "outcomes": "0"},
 			{"figure": "CERTIFIED_FIGURE_CRITICAL_MISS_RATE", "critical_class": "", "outcomes": "0", "line": 0.12, "outcomes_needed": 250.2 %s}
 		]},
-		"strata": [{"stratum": "STRATUM_CALLED_SAFE", "decisions": "1000", "reviews": "52", "due": "0", "arrived": "0", "overdue": "0"}],
+		"strata": [{"stratum": "STRATUM_DEFERRED", "decisions": "250"}, {"stratum": "STRATUM_CALLED_SAFE", "decisions": "1000", "reviews": "52", "due": "0", "arrived": "0", "overdue": "0"}],
 		"history": [%s]
 	}`
 	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "TOO_FEW_OUTCOMES", false, "", ""))}
 	d.show(state)
 	b.until(`document.querySelector("#promise-state")?.dataset.verdict === "too_few_outcomes"`, "the verdict is shown")
-	if got := b.text("#promise"); !strings.Contains(got, "About 251 more outcomes would do") || strings.Contains(got, "NaN") {
+	if got := b.text("#promise"); !strings.Contains(got, "About 250 more outcomes would do") || strings.Contains(got, "NaN") {
 		t.Errorf("it says %q", got)
 	}
 	if got := names(b, `[data-part="promise-figures"] tbody tr`, "data-key"); !slices.Equal(got, []string{"critical_miss_rate ", "critical_miss_rate b", "critical_fnr "}) {
@@ -189,7 +189,8 @@ func TestPagePromise(t *testing.T) {
 	b.until(`document.querySelector("#promise-state").dataset.verdict === "violated" && document.title.startsWith("■")`, "the violation is an alarm")
 	b.equals("#since-onset", 0.66)
 	b.equals(`[data-key="critical_miss_rate "] td:nth-child(3) data`, 0.1)
-	for _, want := range []string{"3.1%", "stated by dr. eve on 5 Mar 2026", "66.0%", "12 misses were seen among 30", "line 12%", "about 66 of 100", "18.0%", "7 lack a second source and 3 were withdrawn", "all that is called safe is deferred", "2 model versions"} {
+	for _, want := range []string{"3.1%", "stated by dr. eve on 5 Mar 2026", "66.0%", "12 misses were seen among 30", "line 12%", "about 66 of 100", "18.0%", "7 lack a second source and 3 were withdrawn", "all that is called safe is deferred: about 1,000 of 1,000 inputs", "2 model versions",
+		"deferred or not", "ckd keeps no list of it", "ckd outcomes clear --addr 127.0.0.1:8590 --model acted --policy 0f --by NAME"} {
 		if got := b.text("#promise"); !strings.Contains(got, want) {
 			t.Errorf("it says %q, expected %q", got, want)
 		}
@@ -201,6 +202,28 @@ func TestPagePromise(t *testing.T) {
 		t.Errorf("the moments on the curve are %q", got)
 	}
 	b.screenshot("triage-promise.png")
+
+	state.Model.DefersOnAlarm = false
+	d.show(state)
+	b.until(`document.querySelector("#promise").textContent.includes("on_breach: defer\nsurge: 1000")`, "the lines to write defer what is called safe, and nothing else")
+	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "VIOLATED", false, "", strings.Join(points, ", ")))}
+	d.show(state)
+	b.until(`document.querySelector("#promise").textContent.includes("gate: never # no") && document.querySelector(".acts").textContent.includes("every input, 1,000 of 1,000")`,
+		"an alarm of one class, on which no policy acts, takes the deferral of all")
+
+	state.Model.Promises = []json.RawMessage{json.RawMessage(fmt.Sprintf(promise, "TOO_FEW_OUTCOMES", false,
+		`, "monitor": {"log_evidence": 0, "run_length": 1000, "cleared_at": "2026-01-03T12:00:00Z"}, `+average, strings.Join(points, ", ")))}
+	d.show(state)
+	b.until(`document.querySelector("#promise-state").textContent.startsWith("The alarm was cleared 3 Jan 2026")`, "the page says that the alarm was cleared")
+	if first := get[string](b, `document.querySelector(".column").firstElementChild.id`); first != "promise" {
+		t.Errorf("the page begins with %s", first)
+	}
+	if got := names(b, `[data-chart="evidence"] .moment`); len(got) != 2 || !strings.Contains(got[0], "reached 100% 1 Jan 2026") || !strings.Contains(got[1], "cleared 3 Jan 2026") {
+		t.Errorf("the moments on the curve are %q", got)
+	}
+	if got := b.text("#promise"); !strings.Contains(got, "ckd outcomes export --trail --addr 127.0.0.1:8590 says who") {
+		t.Errorf("it says %q", got)
+	}
 	b.narrow()
 	b.clean(d.Daemon)
 }
@@ -274,6 +297,9 @@ func TestPagePhone(t *testing.T) {
 		}
 	}
 	b.window(390, 844, true)
+	if links := get[[]float64](b, `[...document.querySelectorAll(".bar nav a:not([hidden])")].map((e) => e.getBoundingClientRect().height)`); len(links) < 5 || slices.Min(links) < 43.5 {
+		t.Errorf("the links to the sections are %v high", links)
+	}
 	b.screenshot("triage-phone-deferred.png")
 }
 
@@ -334,7 +360,7 @@ func acted(classes ...string) *pagestate.State {
 		model.Spans = append(model.Spans, pagestate.Span{Minutes: minutes, Seconds: 60 * float64(minutes), Classes: make([]pagestate.ClassSpan, len(classes))})
 	}
 	return &pagestate.State{At: at, Models: []string{model.Name}, Model: model,
-		Daemon: pagestate.Daemon{Version: "1", Started: at, Serving: true, Reload: pagestate.Reload{OK: true, At: at, Success: at}}}
+		Daemon: pagestate.Daemon{Version: "1", Started: at, Serving: true, Ledger: "127.0.0.1:8590", Reload: pagestate.Reload{OK: true, At: at, Success: at}}}
 }
 
 // policyOf returns the policy of a model with a gate, and with more fields of both its rules.
@@ -359,7 +385,7 @@ type actor struct {
 func (a *actor) serveReviews(w http.ResponseWriter, _ *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := pagestate.ReviewList{Kept: 100, Models: []string{"acted"}, Version: fmt.Sprint(a.entered), Enter: true,
+	l := pagestate.ReviewList{Kept: 100, Models: []string{"acted"}, Version: fmt.Sprint(a.entered), Enter: true, Lost: 187,
 		Classes: map[string][]string{"0f": {"normal", "suspect", "pathologic"}}}
 	for i := range 12 {
 		l.Reviews = append(l.Reviews, pagestate.Review{Key: fmt.Sprint("key-", i), At: a.at.Add(-time.Duration(i) * time.Minute), Model: "acted", ID: fmt.Sprint("case-", 1990-i),

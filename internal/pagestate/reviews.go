@@ -19,7 +19,9 @@ type ReviewList struct {
 	Source string `json:"source"`
 	// Classes lists the classes of each policy that decided on an input of the list, by hash.
 	Classes map[string][]string `json:"classes"`
-	Reviews []Review            `json:"reviews"` // the latest first
+	// Reviews lists the open ones first, the oldest first, then the others, the latest first.
+	Reviews []Review `json:"reviews"`
+	Lost    int      `json:"lost"` // inputs that waited for a reading when others took their place
 }
 
 // Review is one input to review.

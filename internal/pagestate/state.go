@@ -24,6 +24,8 @@ type Daemon struct {
 	Started    time.Time `json:"started"`
 	Serving    bool      `json:"serving"`
 	Reload     Reload    `json:"reload"`
+	// Ledger is the address that commands for the ledger take; empty without one.
+	Ledger string `json:"ledger"`
 	// CertificateEnds is when its TLS certificate expires; null without TLS.
 	CertificateEnds *time.Time `json:"certificate_ends"`
 }

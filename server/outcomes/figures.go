@@ -148,7 +148,7 @@ func riskMessage(f *promise.Figure) *ckdv1.RiskFigure {
 	if a := f.Monitor; a != nil {
 		m.Monitor = &ckdv1.RiskMonitor{
 			Evidence: finite(a.Evidence), RunLength: a.RunLength, RunLengthInputs: known(a.RunLengthInputs), LogEvidence: a.LogEvidence,
-			Raised: a.Raised, RaisedBy: timeMessage(a.RaisedBy), RaisedAt: timeMessage(a.RaisedAt), Replayed: finite(a.Replayed),
+			Raised: a.Raised, RaisedBy: timeMessage(a.RaisedBy), RaisedAt: timeMessage(a.RaisedAt), ClearedAt: timeMessage(a.Cleared), Replayed: finite(a.Replayed),
 		}
 		if a.Since != nil {
 			m.Monitor.Since, m.Monitor.SinceRate = timeMessage(a.Since.Start), countedMessage(a.Since.Rate)

@@ -167,5 +167,9 @@ func TestStatement(t *testing.T) {
 		if got := outcomes.Statement(c.promise); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}
+		at := c.promise.Mature.MissRate.Monitor
+		if got := outcomes.DueFigures(c.promise).GetMature().GetFigures()[0].GetMonitor().GetClearedAt(); (got != nil) != (at != nil && !at.Cleared.IsZero()) {
+			t.Errorf("%s: cleared at %v, expected that of %+v", name, got, at)
+		}
 	}
 }

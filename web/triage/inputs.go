@@ -18,6 +18,7 @@ const (
 	numShares = 8   // most classes of a fingerprint
 	maxIDSize = 256 // most bytes of an id
 	maxRecent = 100 // most deferred inputs that are shown with their details
+	maxPassed = 64  // most waiting inputs that a full ring passes over to keep them
 )
 
 // Inputs keeps the last inputs of each model that went to a person: deferred ones, and ones to be
@@ -124,16 +125,18 @@ func (list *Inputs) recent(model string, ledger bool) *pagestate.Recent {
 		}
 		return len(recent.Inputs) < maxRecent
 	})
+	slices.SortStableFunc(recent.Inputs, func(a, b pagestate.Deferred) int { return b.At.Compare(a.At) })
 	return recent
 }
 
-// ring holds the last inputs of one model. Input n is at index n modulo keep.
+// ring holds the last inputs of one model, and those before that wait for a reading.
 type ring struct {
 	keep int
 
 	mu     sync.Mutex
 	inputs []input // at most keep
-	added  int
+	added  int     // modulo keep, the place of the next one
+	lost   int     // inputs that waited when another took their place
 }
 
 // input is an input that went to a person.
@@ -153,28 +156,36 @@ type input struct {
 	truth   string               // of that outcome
 }
 
-// next returns the place of another input, which has the oldest one if the ring is full.
+// next returns the place of another input. If the ring is full, that is the place of the oldest one, after
+// those that wait for a reading: these are passed over, and count as new.
 func (r *ring) next() *input {
-	slot := r.added % r.keep
-	r.added++
-	if slot == len(r.inputs) {
+	if len(r.inputs) < r.keep {
 		r.inputs = append(r.inputs, input{Deferred: pagestate.Deferred{Fingerprint: make([]pagestate.Share, 0, numShares)}})
+	} else {
+		for passed := range min(r.keep, maxPassed) {
+			if !r.inputs[(r.added+passed)%r.keep].waits() {
+				r.added += passed
+				break
+			}
+		}
 	}
-	return &r.inputs[slot]
+	slot := &r.inputs[r.added%r.keep]
+	r.added++
+	if slot.waits() {
+		r.lost++
+	}
+	return slot
 }
 
-// each calls do with the inputs, the latest first, while it returns true. It unlocks after each input,
+// each calls do with the inputs, about the latest first, while it returns true. It unlocks after each input,
 // because add must not wait long. do must not keep the input.
 func (r *ring) each(do func(*input) bool) {
 	r.mu.Lock()
-	last := r.added - 1
+	last, held := r.added-1, len(r.inputs)
 	r.mu.Unlock()
-	for n := last; n >= max(0, last-r.keep+1); n-- {
+	for n := last; n > last-held; n-- {
 		r.mu.Lock()
-		going := r.added <= n+r.keep // else it is overwritten
-		if going {
-			going = do(&r.inputs[n%r.keep])
-		}
+		going := do(&r.inputs[n%r.keep]) // or a new one that took its place meanwhile
 		r.mu.Unlock()
 		if !going {
 			break

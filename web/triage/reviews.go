@@ -48,6 +48,9 @@ func (d *input) settled() bool {
 	return d.answer != nil && d.answer.GetWanted() == ckdv1.Wanted_WANTED_UNSPECIFIED
 }
 
+// waits reports whether a reading of the input is wanted.
+func (d *input) waits() bool { return d.review && !d.settled() }
+
 // stateFor returns the state of an input as a source may know it. To a source that has not read it, an
 // input that wants another reading looks like one that wants the first: most of the former were read as
 // critical, so that the difference would tell.
@@ -63,7 +66,7 @@ func (d *input) stateFor(source string) string {
 
 // blind reports whether the decision on the input must stay hidden from readers. Without audits it
 // must where there is a ledger, which asks for second readings.
-func (d *input) blind(ledger bool) bool { return (d.audited || ledger) && d.review && !d.settled() }
+func (d *input) blind(ledger bool) bool { return (d.audited || ledger) && d.waits() }
 
 // key names an input to review: the unique number of its receipt.
 func (d *input) key() string {
@@ -71,16 +74,19 @@ func (d *input) key() string {
 	return base64.RawURLEncoding.EncodeToString(number[:])
 }
 
-// reviews returns the last inputs to review of some models, as a source may know them. template is that
-// of Options.CaseURL.
-func (list *Inputs) reviews(models []string, source, template string) (all []pagestate.Review, classes map[string][]string) {
-	all, classes = []pagestate.Review{}, map[string][]string{}
+// reviews adds to l the inputs to review of some models, as a source may know them, and how many that wait
+// are not listed. template is that of Options.CaseURL.
+func (list *Inputs) reviews(l *pagestate.ReviewList, models []string, source, template string) {
 	for _, model := range models {
 		kept, ok := list.models.Load(model)
 		if !ok {
 			continue
 		}
-		kept.(*ring).each(func(referred *input) bool {
+		of := kept.(*ring)
+		of.mu.Lock()
+		l.Lost += of.lost
+		of.mu.Unlock()
+		of.each(func(referred *input) bool {
 			if !referred.review {
 				return true
 			}
@@ -91,13 +97,30 @@ func (list *Inputs) reviews(models []string, source, template string) (all []pag
 			if r.State == enteredState && referred.settled() { // who has not read it is not told
 				r.Outcome = &pagestate.EnteredOutcome{Truth: referred.truth, Predicted: referred.answer.GetPredicted()}
 			}
-			classes[referred.Policy] = referred.classes
-			all = append(all, r)
+			l.Classes[referred.Policy] = referred.classes
+			l.Reviews = append(l.Reviews, r)
 			return true
 		})
 	}
-	slices.SortStableFunc(all, func(a, b pagestate.Review) int { return b.At.Compare(a.At) })
-	return all[:min(len(all), maxReviews)], classes
+	slices.SortStableFunc(l.Reviews, func(a, b pagestate.Review) int {
+		switch openA, openB := a.State == openState, b.State == openState; {
+		case openA && openB:
+			return a.At.Compare(b.At)
+		case openA:
+			return -1
+		case openB:
+			return 1
+		}
+		return b.At.Compare(a.At)
+	})
+	if len(l.Reviews) > maxReviews {
+		for _, r := range l.Reviews[maxReviews:] {
+			if r.State == openState {
+				l.Lost++
+			}
+		}
+		l.Reviews = l.Reviews[:maxReviews]
+	}
 }
 
 // versionOf returns a text that changes with what a list shows. It is made of nothing else, or it would
@@ -165,7 +188,7 @@ func (p *Page) reviewList(r *http.Request) *pagestate.ReviewList {
 	if model := query.Get("model"); model != "" {
 		shown = slices.DeleteFunc(slices.Clone(l.Models), func(of string) bool { return of != model })
 	}
-	l.Reviews, l.Classes = p.options.Inputs.reviews(shown, cmp.Or(l.Source, query.Get("source")), p.options.CaseURL)
+	p.options.Inputs.reviews(l, shown, cmp.Or(l.Source, query.Get("source")), p.options.CaseURL)
 	l.Version = versionOf(l)
 	return l
 }

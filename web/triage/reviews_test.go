@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -94,8 +95,8 @@ func TestReviewsBlind(t *testing.T) {
 		for _, path := range []string{"/triage/reviews", "/triage/reviews?model=m", "/triage/reviews.csv", "/triage/state?model=m"} {
 			said[first] = append(said[first], d.get(t, path).Body.String())
 		}
-		if list := d.list(t, ""); len(list.Reviews) != 2 || list.Reviews[0].ID != "two" {
-			t.Errorf("%+v, expected both inputs, the latest first", list.Reviews)
+		if list := d.list(t, ""); len(list.Reviews) != 2 || list.Reviews[0].ID != "one" {
+			t.Errorf("%+v, expected both inputs, the oldest first", list.Reviews)
 		}
 		if got := d.state(t, "m").Model.Recent; len(got.Inputs) != 0 || !got.Blind {
 			t.Errorf("%+v, expected that unread inputs are left out", got)
@@ -142,7 +143,7 @@ func TestSecondReadersBlind(t *testing.T) {
 				}
 				return all
 			}
-			before, key := said(), d.list(t, "").Reviews[1].Key
+			before, key := said(), d.list(t, "").Reviews[0].Key
 			if w := d.post(t, pagestate.Entry{Key: key, Truth: "c0", Source: "a"}); w.Code != http.StatusOK {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
@@ -208,13 +209,13 @@ func TestEntry(t *testing.T) {
 	}
 	d := newDaemon(t, Options{Inputs: NewInputs(4), Enter: enter}, 0, manyClasses("m", 3, 1, allDeferred, withAudit))
 	d.refer(t, policy.Defer)
-	listed := d.list(t, "").Reviews[1] // "one", which is deferred
+	listed := d.list(t, "").Reviews[0] // "one", which is deferred
 
 	answer = &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_APART, Note: "seen"}
 	if w := d.post(t, pagestate.Entry{Key: listed.Key, Truth: "c0", Source: "seer", SawModel: true}); w.Code != http.StatusOK || !sent[0].GetSawModel() {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	if got := d.list(t, "").Reviews[1]; got.State != openState {
+	if got := d.list(t, "").Reviews[0]; got.State != openState {
 		t.Errorf("%+v, expected that it is open after a reading that is kept apart", got)
 	}
 
@@ -227,7 +228,7 @@ func TestEntry(t *testing.T) {
 	if diff := gocmp.Diff(again, entered, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := d.list(t, "").Reviews[1]; got.State != openState || got.Outcome != nil {
+	if got := d.list(t, "").Reviews[0]; got.State != openState || got.Outcome != nil {
 		t.Errorf("%+v, expected that another reader learns nothing", got)
 	}
 	if got := d.later(t, "m").Recent; len(got.Inputs) != 0 {
@@ -304,17 +305,21 @@ func TestEntryFaults(t *testing.T) {
 			}
 			d := newDaemon(t, o, 0, manyClasses("m", 3, 1, allDeferred, withAudit))
 			d.refer(t, policy.Defer)
-			reviews, _ := d.inputs.reviews([]string{"m"}, "", "")
+			listed := func() pagestate.Review {
+				l := &pagestate.ReviewList{Classes: map[string][]string{}}
+				d.inputs.reviews(l, []string{"m"}, "", "")
+				return l.Reviews[0]
+			}
 			e := good
-			e.Key = reviews[0].Key
+			e.Key = listed().Key
 			if c.change != nil {
 				c.change(&e)
 			}
 			if w := d.post(t, e); w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
 				t.Errorf("%d %s, expected %d with %q", w.Code, w.Body, c.code, c.says)
 			}
-			if after, _ := d.inputs.reviews([]string{"m"}, "", ""); after[0].State != openState {
-				t.Errorf("%+v, expected it open", after[0])
+			if after := listed(); after.State != openState {
+				t.Errorf("%+v, expected it open", after)
 			}
 		})
 	}
@@ -361,8 +366,8 @@ func TestReviewList(t *testing.T) {
 	d.inputs.Add(d.models["c"].policy, []byte("secret"), outcome(3), sealedAs(10))
 	type row struct{ Model, ID, URL string }
 	for query, want := range map[string][]row{
-		"":         {{"b", "=1+1", "https://pacs.example/case/%3D1%2B1?view=1"}, {"a", "last", "https://pacs.example/case/last?view=1"}, {"a", "..", ""}},
-		"?model=a": {{"a", "last", "https://pacs.example/case/last?view=1"}, {"a", "..", ""}},
+		"":         {{"a", "..", ""}, {"a", "last", "https://pacs.example/case/last?view=1"}, {"b", "=1+1", "https://pacs.example/case/%3D1%2B1?view=1"}},
+		"?model=a": {{"a", "..", ""}, {"a", "last", "https://pacs.example/case/last?view=1"}},
 		"?model=c": nil,
 	} {
 		var got []row
@@ -396,6 +401,31 @@ func TestReviewList(t *testing.T) {
 	rows, err := csv.NewReader(d.get(t, "/triage/reviews.csv?model=b&state=open").Body).ReadAll()
 	if err != nil || len(rows) != 2 || !slices.Equal(rows[0], []string{"id", "model", "decided", "receipt", "truth", "source"}) || rows[1][0] != "'=1+1" || rows[1][4] != "" {
 		t.Errorf("%v %v", rows, err)
+	}
+}
+
+// TestReviewsFull checks that a full list gives up what waits for nothing first, and counts what waited.
+func TestReviewsFull(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, Options{Inputs: NewInputs(3), Enter: answers(counted)}, 0, manyClasses("m", 3, 1, allDeferred, withAudit))
+	second := &ckdv1.OutcomeAnswer{Status: ckdv1.OutcomeStatus_OUTCOME_STATUS_SECOND_READ_WANTED, Wanted: ckdv1.Wanted_WANTED_SECOND_READ}
+	for i, c := range []struct {
+		answer *ckdv1.OutcomeAnswer // to the first reading; nil for none
+		want   string
+		lost   int
+	}{{second, "0", 0}, {counted, "01", 0}, {nil, "021", 0}, {nil, "023", 0}, {nil, "034", 1}, {counted, "345", 2}, {nil, "346", 2}} {
+		d.clock.advance(time.Second)
+		d.inputs.Add(d.models["m"].policy, []byte(fmt.Sprint(i)), outcome(3), sealedAs(uint64(i)))
+		if c.answer != nil {
+			d.inputs.Reported([]*ckdv1.Outcome{{Receipt: sealedAs(uint64(i)), Truth: "c0", Source: "a"}}, []*ckdv1.OutcomeAnswer{c.answer})
+		}
+		l, got := d.list(t, "?source=b"), ""
+		for _, r := range l.Reviews {
+			got += r.ID
+		}
+		if got != c.want || l.Lost != c.lost {
+			t.Errorf("after input %d: %q and %d no longer listed, expected %q and %d", i, got, l.Lost, c.want, c.lost)
+		}
 	}
 }
 

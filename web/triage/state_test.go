@@ -35,7 +35,7 @@ func TestContract(t *testing.T) {
 		Inputs: NewInputs(5),
 		Daemon: func() pagestate.Daemon {
 			return pagestate.Daemon{
-				Version: "v1.2.3", Revision: "abc", Arithmetic: "avx2", Started: ends.AddDate(-1, 0, 0), Serving: true,
+				Version: "v1.2.3", Revision: "abc", Arithmetic: "avx2", Started: ends.AddDate(-1, 0, 0), Serving: true, Ledger: "127.0.0.1:8590",
 				Reload:          pagestate.Reload{OK: true, At: ends.AddDate(0, -2, 0), Success: ends.AddDate(0, -1, 0), Error: "it did not"},
 				CertificateEnds: &ends,
 			}

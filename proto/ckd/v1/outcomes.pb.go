@@ -2181,8 +2181,10 @@ type RiskMonitor struct {
 	// When the risk seems to have risen above the line, while the alarm is up: the begin of
 	// the cohort from which on the evidence is largest; and the risk since then, with an
 	// interval for one look. Both are chosen by looking.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`
-	SinceRate     *CountedShare          `protobuf:"bytes,10,opt,name=since_rate,json=sinceRate,proto3" json:"since_rate,omitempty"`
+	Since     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`
+	SinceRate *CountedShare          `protobuf:"bytes,10,opt,name=since_rate,json=sinceRate,proto3" json:"since_rate,omitempty"`
+	// When a person last cleared it; absent for never, and once the line has changed since.
+	ClearedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=cleared_at,json=clearedAt,proto3" json:"cleared_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2283,6 +2285,13 @@ func (x *RiskMonitor) GetSince() *timestamppb.Timestamp {
 func (x *RiskMonitor) GetSinceRate() *CountedShare {
 	if x != nil {
 		return x.SinceRate
+	}
+	return nil
+}
+
+func (x *RiskMonitor) GetClearedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClearedAt
 	}
 	return nil
 }
@@ -4144,7 +4153,7 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"lineOriginB\r\n" +
 	"\v_unweightedB\a\n" +
 	"\x05_lineB\x12\n" +
-	"\x10_outcomes_needed\"\xbf\x03\n" +
+	"\x10_outcomes_needed\"\xfa\x03\n" +
 	"\vRiskMonitor\x12\x1a\n" +
 	"\bevidence\x18\x01 \x01(\x01R\bevidence\x12\x1d\n" +
 	"\n" +
@@ -4158,7 +4167,9 @@ const file_ckd_v1_outcomes_proto_rawDesc = "" +
 	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
 	"\n" +
 	"since_rate\x18\n" +
-	" \x01(\v2\x14.ckd.v1.CountedShareR\tsinceRateB\x14\n" +
+	" \x01(\v2\x14.ckd.v1.CountedShareR\tsinceRate\x129\n" +
+	"\n" +
+	"cleared_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tclearedAtB\x14\n" +
 	"\x12_run_length_inputs\"q\n" +
 	"\fCountedShare\x12\x0e\n" +
 	"\x02of\x18\x01 \x01(\tR\x02of\x12#\n" +
@@ -4480,64 +4491,65 @@ var file_ckd_v1_outcomes_proto_depIdxs = []int32{
 	48,  // 60: ckd.v1.RiskMonitor.raised_at:type_name -> google.protobuf.Timestamp
 	48,  // 61: ckd.v1.RiskMonitor.since:type_name -> google.protobuf.Timestamp
 	25,  // 62: ckd.v1.RiskMonitor.since_rate:type_name -> ckd.v1.CountedShare
-	53,  // 63: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
-	3,   // 64: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
-	25,  // 65: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
-	25,  // 66: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
-	56,  // 67: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
-	25,  // 68: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
-	25,  // 69: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
-	25,  // 70: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
-	25,  // 71: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
-	25,  // 72: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
-	25,  // 73: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
-	25,  // 74: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
-	25,  // 75: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
-	0,   // 76: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
-	25,  // 77: ckd.v1.KindFigure.critical_miss_rate:type_name -> ckd.v1.CountedShare
-	48,  // 78: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
-	33,  // 79: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
-	33,  // 80: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
-	53,  // 81: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
-	52,  // 82: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
-	54,  // 83: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
-	52,  // 84: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
-	48,  // 85: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
-	48,  // 86: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
-	4,   // 87: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
-	48,  // 88: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
-	48,  // 89: ckd.v1.DeleteOutcomesResponse.until:type_name -> google.protobuf.Timestamp
-	44,  // 90: ckd.v1.FindReviewsResponse.states:type_name -> ckd.v1.ReviewState
-	5,   // 91: ckd.v1.ReviewState.status:type_name -> ckd.v1.ReviewStatus
-	48,  // 92: ckd.v1.ReviewState.due:type_name -> google.protobuf.Timestamp
-	2,   // 93: ckd.v1.ReviewState.wanted:type_name -> ckd.v1.Wanted
-	46,  // 94: ckd.v1.ImportOutcomesRequest.outcomes:type_name -> ckd.v1.ImportedOutcome
-	7,   // 95: ckd.v1.ImportedOutcome.outcome:type_name -> ckd.v1.Outcome
-	48,  // 96: ckd.v1.ImportedOutcome.reported:type_name -> google.protobuf.Timestamp
-	9,   // 97: ckd.v1.ImportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
-	6,   // 98: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
-	10,  // 99: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
-	18,  // 100: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
-	34,  // 101: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
-	36,  // 102: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
-	38,  // 103: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
-	40,  // 104: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
-	42,  // 105: ckd.v1.OutcomeService.FindReviews:input_type -> ckd.v1.FindReviewsRequest
-	45,  // 106: ckd.v1.OutcomeService.ImportOutcomes:input_type -> ckd.v1.ImportOutcomesRequest
-	8,   // 107: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
-	17,  // 108: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
-	19,  // 109: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
-	35,  // 110: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
-	37,  // 111: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
-	39,  // 112: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
-	41,  // 113: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
-	43,  // 114: ckd.v1.OutcomeService.FindReviews:output_type -> ckd.v1.FindReviewsResponse
-	47,  // 115: ckd.v1.OutcomeService.ImportOutcomes:output_type -> ckd.v1.ImportOutcomesResponse
-	107, // [107:116] is the sub-list for method output_type
-	98,  // [98:107] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	48,  // 63: ckd.v1.RiskMonitor.cleared_at:type_name -> google.protobuf.Timestamp
+	53,  // 64: ckd.v1.CountedShare.share:type_name -> ckd.v1.Share
+	3,   // 65: ckd.v1.StratumCount.stratum:type_name -> ckd.v1.Stratum
+	25,  // 66: ckd.v1.StratumCount.late:type_name -> ckd.v1.CountedShare
+	25,  // 67: ckd.v1.StratumCount.late_lately:type_name -> ckd.v1.CountedShare
+	56,  // 68: ckd.v1.ReasonYield.reason:type_name -> ckd.v1.DecisionReason
+	25,  // 69: ckd.v1.ReasonYield.wrong:type_name -> ckd.v1.CountedShare
+	25,  // 70: ckd.v1.ReasonYield.critical:type_name -> ckd.v1.CountedShare
+	25,  // 71: ckd.v1.ConfusionCell.share:type_name -> ckd.v1.CountedShare
+	25,  // 72: ckd.v1.RiskBin.observed:type_name -> ckd.v1.CountedShare
+	25,  // 73: ckd.v1.ReaderAgreement.agreement:type_name -> ckd.v1.CountedShare
+	25,  // 74: ckd.v1.ReaderAgreement.reader_misses:type_name -> ckd.v1.CountedShare
+	25,  // 75: ckd.v1.ReaderAgreement.blind:type_name -> ckd.v1.CountedShare
+	25,  // 76: ckd.v1.ReaderAgreement.sighted:type_name -> ckd.v1.CountedShare
+	0,   // 77: ckd.v1.KindFigure.kind:type_name -> ckd.v1.OutcomeKind
+	25,  // 78: ckd.v1.KindFigure.critical_miss_rate:type_name -> ckd.v1.CountedShare
+	48,  // 79: ckd.v1.PromisePoint.start:type_name -> google.protobuf.Timestamp
+	33,  // 80: ckd.v1.PromisePoint.critical_miss_rate:type_name -> ckd.v1.RiskPoint
+	33,  // 81: ckd.v1.PromisePoint.critical_fnr:type_name -> ckd.v1.RiskPoint
+	53,  // 82: ckd.v1.RiskPoint.average:type_name -> ckd.v1.Share
+	52,  // 83: ckd.v1.ClearAlarmResponse.promise:type_name -> ckd.v1.Promise
+	54,  // 84: ckd.v1.RaiseLineRequest.figure:type_name -> ckd.v1.CertifiedFigure
+	52,  // 85: ckd.v1.RaiseLineResponse.promises:type_name -> ckd.v1.Promise
+	48,  // 86: ckd.v1.ExportOutcomesRequest.from:type_name -> google.protobuf.Timestamp
+	48,  // 87: ckd.v1.ExportOutcomesRequest.to:type_name -> google.protobuf.Timestamp
+	4,   // 88: ckd.v1.ExportOutcomesRequest.format:type_name -> ckd.v1.ExportFormat
+	48,  // 89: ckd.v1.DeleteOutcomesRequest.before:type_name -> google.protobuf.Timestamp
+	48,  // 90: ckd.v1.DeleteOutcomesResponse.until:type_name -> google.protobuf.Timestamp
+	44,  // 91: ckd.v1.FindReviewsResponse.states:type_name -> ckd.v1.ReviewState
+	5,   // 92: ckd.v1.ReviewState.status:type_name -> ckd.v1.ReviewStatus
+	48,  // 93: ckd.v1.ReviewState.due:type_name -> google.protobuf.Timestamp
+	2,   // 94: ckd.v1.ReviewState.wanted:type_name -> ckd.v1.Wanted
+	46,  // 95: ckd.v1.ImportOutcomesRequest.outcomes:type_name -> ckd.v1.ImportedOutcome
+	7,   // 96: ckd.v1.ImportedOutcome.outcome:type_name -> ckd.v1.Outcome
+	48,  // 97: ckd.v1.ImportedOutcome.reported:type_name -> google.protobuf.Timestamp
+	9,   // 98: ckd.v1.ImportOutcomesResponse.answers:type_name -> ckd.v1.OutcomeAnswer
+	6,   // 99: ckd.v1.OutcomeService.ReportOutcomes:input_type -> ckd.v1.ReportOutcomesRequest
+	10,  // 100: ckd.v1.OutcomeService.ReportIssued:input_type -> ckd.v1.ReportIssuedRequest
+	18,  // 101: ckd.v1.OutcomeService.ListPromises:input_type -> ckd.v1.ListPromisesRequest
+	34,  // 102: ckd.v1.OutcomeService.ClearAlarm:input_type -> ckd.v1.ClearAlarmRequest
+	36,  // 103: ckd.v1.OutcomeService.RaiseLine:input_type -> ckd.v1.RaiseLineRequest
+	38,  // 104: ckd.v1.OutcomeService.ExportOutcomes:input_type -> ckd.v1.ExportOutcomesRequest
+	40,  // 105: ckd.v1.OutcomeService.DeleteOutcomes:input_type -> ckd.v1.DeleteOutcomesRequest
+	42,  // 106: ckd.v1.OutcomeService.FindReviews:input_type -> ckd.v1.FindReviewsRequest
+	45,  // 107: ckd.v1.OutcomeService.ImportOutcomes:input_type -> ckd.v1.ImportOutcomesRequest
+	8,   // 108: ckd.v1.OutcomeService.ReportOutcomes:output_type -> ckd.v1.ReportOutcomesResponse
+	17,  // 109: ckd.v1.OutcomeService.ReportIssued:output_type -> ckd.v1.ReportIssuedResponse
+	19,  // 110: ckd.v1.OutcomeService.ListPromises:output_type -> ckd.v1.ListPromisesResponse
+	35,  // 111: ckd.v1.OutcomeService.ClearAlarm:output_type -> ckd.v1.ClearAlarmResponse
+	37,  // 112: ckd.v1.OutcomeService.RaiseLine:output_type -> ckd.v1.RaiseLineResponse
+	39,  // 113: ckd.v1.OutcomeService.ExportOutcomes:output_type -> ckd.v1.ExportOutcomesResponse
+	41,  // 114: ckd.v1.OutcomeService.DeleteOutcomes:output_type -> ckd.v1.DeleteOutcomesResponse
+	43,  // 115: ckd.v1.OutcomeService.FindReviews:output_type -> ckd.v1.FindReviewsResponse
+	47,  // 116: ckd.v1.OutcomeService.ImportOutcomes:output_type -> ckd.v1.ImportOutcomesResponse
+	108, // [108:117] is the sub-list for method output_type
+	99,  // [99:108] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_ckd_v1_outcomes_proto_init() }

@@ -5,6 +5,10 @@ const AGAIN = 3000; // ms until the next attempt after a failure
 const PATIENCE = 30000; // ms that an answer may take
 const HISTORY = 15 * 60 * 1000; // ms
 
+// at returns the address of a part of the page, without the password that the page's own address may have: with one
+// the browser asks for nothing.
+export const at = (path) => new URL(path, location.origin + location.pathname);
+
 // connect follows a model and returns a function that stops it. It calls onState with each new state,
 // whose history is whole, and onChange with "connecting", "live" or "reconnecting", and the reason.
 export function connect(model, onState, onChange) {
@@ -22,7 +26,7 @@ export function connect(model, onState, onChange) {
       shape = now;
       for (const step of state.model.history ?? []) steps.set(step.at, step);
       const newest = Math.max(...steps.keys());
-      for (const at of steps.keys()) if (at <= newest - HISTORY) steps.delete(at);
+      for (const begun of steps.keys()) if (begun <= newest - HISTORY) steps.delete(begun);
       state.model.history = [...steps.values()].sort((a, b) => a.at - b.at);
     }
     since = state.at;
@@ -33,7 +37,7 @@ export function connect(model, onState, onChange) {
   const get = async () => {
     try {
       const query = new URLSearchParams({ model, since });
-      const response = await fetch(`triage/state?${query}`, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+      const response = await fetch(at(`triage/state?${query}`), { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
       if (response.ok) return { state: await response.json(), why: "" };
       return { why: `the daemon answers ${response.status} ${(await response.text()).trim().slice(0, 200)}` };
     } catch {

@@ -2,7 +2,7 @@
 // and where the page or the runbook says more.
 import { h, part, show, visible } from "./dom.js";
 import { count, docs, interval, known, lasting, of, share, term, when, words } from "./format.js";
-import { headline, mainPromise, stratumOf, verdictOf } from "./promise.js";
+import { clearedAt, headline, mainPromise, stratumOf, verdictOf } from "./promise.js";
 import { judge } from "./traffic.js";
 
 const DAY = 86400;
@@ -42,7 +42,7 @@ export function notices(state, span, asked) {
   }
   const promise = mainPromise(model);
   const verdict = promise && verdictOf(promise);
-  if (verdict === "violated" || verdict === "in_doubt") all.push({ key: "promise", level: verdict === "violated" ? "alarm" : "warn", where: "promise", text: headline(promise), own: true });
+  if (verdict === "violated" || verdict === "in_doubt" || (promise && clearedAt(promise))) all.push({ key: "promise", level: verdict === "violated" ? "alarm" : "warn", where: "promise", text: headline(promise), own: true });
   if (model.changed) say("changed", "alarm", "policy", "The policy is not as it was calibrated: nothing that its calibration says holds.", "Calibrate again.");
   if (drift) {
     const moved = drift.classes.filter((c) => c.epistemic.alarm || c.skewness.alarm || c.predicted.alarm);

@@ -115,7 +115,7 @@ function render() {
   renderNotices(all, now?.inputs > 0 ? "Nothing needs attention." : "Nothing needs attention, but no inputs came either.", model);
   announce(all);
   if (!model) return;
-  renderPromise(model);
+  renderPromise(model, state.daemon);
   renderTraffic(model, now);
   renderSettling(model, now);
   renderClasses(model, now);

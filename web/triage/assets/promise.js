@@ -52,9 +52,9 @@ const inputsOf = (f) => [riskOf(f) === MISS_RATE ? "all " : "the retained ", f.c
 
 // estimated returns an estimate against the line, then the count that it rests on. The count is not the estimate:
 // readers see all of some inputs and few of others.
-const estimated = (s, f, [misses, critical], id = null) => [
+const estimated = (s, f, [misses, critical], then = "", id = null) => [
   h("b", null, "Estimated ", data(share(s.value), s.value, { id })), ` (${interval(s).replace("%", "")})`, f.line === undefined ? null : [", line ", lineOf(f)],
-  `. ${count(Number(misses))} ${Number(misses) === 1 ? "miss was" : "misses were"} seen among ${count(Number(critical))} critical inputs read; each audited one stands for those nobody read.`,
+  `. ${count(Number(misses))} ${Number(misses) === 1 ? "miss was" : "misses were"} seen among ${count(Number(critical))} critical inputs read${then}, which is another share: each audited one stands for those nobody read.`,
 ];
 
 // outOf returns a share as a number of 100.
@@ -68,12 +68,16 @@ function rise(f) {
   return ["Since ", moment(f.monitor.since), " about ", h("b", null, outOf(s.value)), " ", riskOf(f) === MISS_RATE ? [cases, " are called safe and nobody looks"] : [cases, " that nobody looks at were called safe"], ` (promised: at most ${plain(100 * f.line)}).`];
 }
 
-// safePerThousand returns how many of 1,000 inputs are retained and called safe; null where that is not known.
-function safePerThousand(p) {
-  const all = p.strata.reduce((sum, s) => sum + Number(s.decisions ?? 0), 0);
-  const safe = p.strata.find((s) => stratumOf(s) === "called_safe");
-  return safe && p.strata.length > 1 && all > 0 ? (1000 * Number(safe.decisions)) / all : null;
+// perThousand returns how many of 1,000 inputs are deferred, and how many are with all that is called safe; null
+// where that is not known.
+function perThousand(p) {
+  const part = (...strata) => p.strata.filter((s) => strata.includes(stratumOf(s))).reduce((sum, s) => sum + Number(s.decisions ?? 0), 0);
+  const all = part(...Object.keys(STRATA));
+  return p.strata.length > 1 && all > 0 ? { now: (1000 * part("deferred")) / all, then: (1000 * part("deferred", "called_safe")) / all } : null;
 }
+
+// clearedAt returns when the alarm was cleared, if whether the promise holds since then is not known yet.
+export const clearedAt = (p) => (verdictOf(p) === "too_few_outcomes" ? leadOf(p)?.monitor?.cleared_at : null);
 
 // headline returns the verdict in one sentence.
 export function headline(p) {
@@ -84,40 +88,46 @@ export function headline(p) {
     violated: [`Alarm${raised ? ` since ${when(raised)}` : ""}: `, too],
     in_doubt: ["In doubt: perhaps ", too],
     holding: "The promise holds.",
-    too_few_outcomes: "Too few outcomes to tell whether the promise holds.",
+    too_few_outcomes: clearedAt(p)
+      ? `The alarm was cleared ${when(clearedAt(p))}; whether the promise holds since then is not known yet.`
+      : (dated(p.promise.statement ?? "").match(/^.*?\.(?= |$)/)?.[0] ?? "Too few outcomes to tell whether the promise holds."),
     no_line: "Nothing is promised: the policy has no line.",
   }[verdictOf(p)];
   return [text ?? words(verdictOf(p))].flat(3).join("");
 }
 
 // acts returns what to do about a verdict, the first thing first, as the runbook has it.
-function acts(p, model) {
+function acts(p, model, ledger) {
   const needed = leadOf(p)?.outcomes_needed;
   const since = leadOf(p)?.monitor?.since;
   const deferring = p.promise.alarm && model.defers_on_alarm;
-  const safe = safePerThousand(p);
-  const many = safe === null ? "" : ` (about ${count(safe)} of 1,000 inputs)`;
+  const inputs = perThousand(p);
+  const cleared = [
+    [h("b", null, "Go on reading"), " what is deferred and audited: the evidence began anew, and at 100% the alarm sounds again."],
+    [h("code", null, `ckd outcomes export --trail --addr ${ledger}`), " says who cleared the alarm, and why."],
+  ];
+  const many = inputs ? `: about ${about(inputs.then)} of 1,000 inputs go to them` : "";
   return {
     violated: [
       [h("b", null, "Call the owner of the risk.")],
-      deferring ? ["Tell the readers: all that is called safe is deferred", many, "."] : ["Defer all that is called safe", many, "."],
-      ["Look again at what was retained", since ? [" since ", moment(since)] : null, "."],
+      !p.promise.alarm ? "Defer every input, 1,000 of 1,000, if the readers can bear it: the alarm is of one class." : deferring ? ["Tell the readers that all that is called safe is deferred", many, "."] : ["Defer all that is called safe, if the readers can bear it", many, inputs ? `, in place of ${about(inputs.now)}.` : "."],
+      ["Look again at what was retained and called safe", since ? [" since ", moment(since)] : null, ". ckd keeps no list of it: whoever runs the model server has its inputs and answers."],
       ["Once the cause is mended, the owner clears the alarm, with a reason. ", docs("runbook.md#ckdpromiseviolated", "Runbook")],
     ],
     in_doubt: [h("b", null, "Tell the owner of the risk."), ["Have overdue outcomes and second readings done: they decide it. Never raise the line. ", docs("runbook.md#ckdpromiseindoubt", "Runbook")]],
-    too_few_outcomes: [[h("b", null, "Enter what was found"), " in the list to read.", needed ? [" About ", data(count(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
+    too_few_outcomes: clearedAt(p) ? cleared : [[h("b", null, "Enter what was found"), " in the list to read.", needed ? [" About ", data(about(Math.ceil(needed)), needed), " more outcomes would do, if the risk is as it seems."] : null]],
     no_line: [[h("b", null, "State a line,"), " or calibrate again: without one no alarm is ever raised. ", docs("outcomes.md", "More")]],
   }[verdictOf(p)];
 }
 
 // renderPromise shows the section on outcomes, and hides it in a daemon without a ledger.
-export function renderPromise(model) {
+export function renderPromise(model, { ledger }) {
   const off = !model.promises;
   const section = document.getElementById("promise");
   section.hidden = off;
   document.querySelector('nav a[href="#promise"]').hidden = off;
   const p = mainPromise(model);
-  section.dataset.tone = (p && TONES[verdictOf(p)]) ?? "";
+  section.dataset.tone = (p && (clearedAt(p) ? "warn" : TONES[verdictOf(p)])) ?? "";
   for (const where of ["promise-charts", "promise-all"]) document.getElementById(where).hidden = !p;
   placeEvidence(p);
   if (!p) {
@@ -125,7 +135,7 @@ export function renderPromise(model) {
     show(part("promise-verdict"), off ? null : h("p", { class: "empty" }, "No outcome of this policy is known yet: nobody can say how many critical inputs it misses."));
     return;
   }
-  renderVerdict(p, model);
+  renderVerdict(p, model, ledger);
   renderCurves(p);
   renderFigures(p, model.promises.length);
   renderDue(p);
@@ -133,37 +143,46 @@ export function renderPromise(model) {
 }
 
 // placeEvidence puts the curve of the evidence beside that of the share missed where the promise is in doubt
-// or violated, else among the details.
+// or violated, or its alarm was cleared, else among the details.
 function placeEvidence(p) {
   const evidence = document.getElementById("promise-evidence");
-  const open = p && ["violated", "in_doubt"].includes(verdictOf(p));
+  const open = p && (["violated", "in_doubt"].includes(verdictOf(p)) || clearedAt(p));
   const [where, before] = open ? [document.getElementById("promise-charts"), null] : [document.getElementById("promise-all"), part("promise-notes")];
   if (evidence.parentElement !== where) where.insertBefore(evidence, before);
 }
 
-function renderVerdict(p, model) {
+function renderVerdict(p, model, ledger) {
   const verdict = verdictOf(p);
-  const todo = acts(p, model);
+  const todo = acts(p, model, ledger);
   show(
     part("promise-verdict"),
     h("p", { class: "headline", id: "promise-state", "data-verdict": verdict }, h("span", { "aria-hidden": "true" }, SIGNS[verdict] ?? ""), headline(p)),
     verdict === "violated" && rise(leadOf(p)) ? h("p", { class: "rise" }, rise(leadOf(p))) : null,
     todo ? h("ol", { class: "acts", "aria-label": "What to do" }, todo.map((act) => h("li", null, act))) : null,
-    verdict === "violated" ? how(model) : null,
+    verdict === "violated" ? how(p, model, ledger) : null,
     h("p", { class: "said-figures" }, figuresLine(p)),
   );
 }
 
 // how says how to defer and to clear, for those whose network has no way to the runbook.
-const how = (model) =>
+const how = (p, model, ledger) =>
   h(
     "details",
     { "data-key": "how" },
     h("summary", null, "How to defer and how to clear"),
-    model.defers_on_alarm ? null : h("p", { class: "prose" }, "To defer everything, give the policy these rules, with its own name, classes, kind and passes; the daemon takes the file without a restart. Ask first whether the readers can bear it. To go back, put the old file in its place."),
-    model.defers_on_alarm ? null : h("pre", null, "gate: never\nscope: all\nprimary: {score: entropy, threshold: 0}\ndegenerate: defer\nsaturated: defer"),
-    h("p", { class: "prose" }, "To clear the alarm, where the ledger answers:"),
-    h("pre", null, `ckd outcomes clear --model ${visible(model.name)} --by NAME --reason "..."`),
+    model.defers_on_alarm
+      ? null
+      : p.promise.alarm
+        ? [
+            h("p", { class: "prose" }, "To defer all that is called safe while the alarm is up, write this into the policy's block audit; the daemon takes the file without a restart."),
+            h("pre", null, `on_breach: defer\nsurge: ${Math.round(perThousand(p)?.then ?? 1000)} # reviews per 1,000 inputs`),
+          ]
+        : [
+            h("p", { class: "prose" }, "To defer every input, give the policy these rules, with its own name, classes, kind and passes; the daemon takes the file without a restart. To go back, put the old file in its place."),
+            h("pre", null, "gate: never # no fallback score\nscope: all\nprimary: {score: entropy, threshold: 0}\ndegenerate: defer\nsaturated: defer"),
+          ],
+    h("p", { class: "prose" }, "To clear the alarm (with --token-file where there are identities, and --tls-ca beyond this machine):"),
+    h("pre", null, `ckd outcomes clear --addr ${ledger} --model ${visible(model.name)} --policy ${model.policy.policy.hash.slice(0, 12)} --by NAME --reason "..."`),
   );
 
 // figuresLine returns the one line of figures. An average is left out while an alarm is up: after a long good
@@ -176,7 +195,7 @@ function figuresLine(p) {
     const { since, since_rate: rate } = lead.monitor ?? {};
     const s = seen(rate?.share);
     return [
-      s ? ["Missed of ", inputsOf(lead), since ? [" since ", moment(since)] : " since the rise", ": ", estimated(s, lead, [rate.events, rate.total], "since-onset"), " "] : null,
+      s ? ["Missed of ", inputsOf(lead), since ? [" since ", moment(since)] : " since the rise", ": ", estimated(s, lead, [rate.events, rate.total], " since then", "since-onset"), " "] : null,
       "The alarm stays until somebody clears it.",
     ];
   }
@@ -206,13 +225,13 @@ function renderFigures(p, versions) {
       estimate(seen(f.model_average)),
       h("td", { class: "number" }, f.line === undefined ? "none" : lineOf(f), " ", f.line_origin ? h("small", null, visible(dated(f.line_origin))) : null),
       h("td", { class: `number state ${alarm?.raised ? "alarm" : ""}` }, alarm ? data(`${count(100 * alarm.log_evidence)}%`, alarm.log_evidence) : "–", alarm?.raised ? " alarm" : null),
-      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), " ", h("small", null, `${count(Number(f.misses ?? 0))} of ${count(Number(f.critical ?? 0))} critical missed`)),
+      h("td", { class: "number" }, data(count(Number(f.outcomes)), Number(f.outcomes)), " ", h("small", null, `${count(Number(f.misses ?? 0))} of ${count(Number(f.critical ?? 0))} critical missed, without weights`)),
     );
   };
   const [lead, provisional, readers] = [leadOf(p), seen(p.provisional?.figures?.find((f) => riskOf(f) === MISS_RATE && !f.critical_class)?.average), p.mature?.readers ?? {}];
   const { run_length: length, run_length_inputs: inputs } = lead?.monitor ?? {};
   const before = seen(p.expected?.critical_miss_rate?.share);
-  const heads = ["Share missed (95%)", risen ? "Since the rise" : "Lately", "Average", "Of all policies", "Line", "Evidence", "Outcomes"];
+  const heads = ["Share missed (95%)", risen ? "Since the rise" : "Lately", "Average", "Of all policies", "Line", "Evidence", "Read since the start"];
   show(
     part("promise-figures"),
     h("table", { class: "wide" }, h("caption", { class: "unseen" }, "Risks by the outcomes that are due, weighted"), h("thead", null, h("tr", null, heads.map((t, i) => h("th", { scope: "col", class: i ? "number" : null }, t)))), h("tbody", null, figuresOf(p).map(row))),
@@ -224,7 +243,7 @@ function renderFigures(p, versions) {
       length ? `If all were well, one alarm in ${inputs ? `about ${about(inputs)} inputs` : `at least ${about(length)} outcomes`}.` : null,
       before ? ["By what earlier policies had read, it was expected to miss ", data(share(before.value), before.value), ` (${interval(before)}).`] : null,
       Number(readers.missed) > 0
-        ? `Of ${count(Number(readers.missed))} inputs called safe and read as critical, ${count(Number(readers.unconfirmed))} lack a second source and ${count(Number(readers.withdrawn))} were withdrawn; readers disagree on ${count(Number(readers.disputed))} inputs.`
+        ? `Of ${count(Number(readers.missed))} inputs that the model called safe and readers critical, deferred or not, ${count(Number(readers.unconfirmed))} lack a second source and ${count(Number(readers.withdrawn))} were withdrawn; readers disagree on ${count(Number(readers.disputed))} inputs.`
         : null,
       seen(lead?.overdue) ? ["If no overdue outcome is a miss, ", data(share(lead.overdue.low), lead.overdue.low), " are missed; if all are, ", data(share(lead.overdue.high), lead.overdue.high), "."] : null,
       provisional && p.open_cohorts > 0 ? ["With outcomes that are not due yet, the miss rate is ", data(share(provisional.value), provisional.value), ` (${interval(provisional)}).`] : null,
@@ -242,7 +261,7 @@ function renderDue(p) {
     part("promise-due"),
     tally(
       "Reviews and their outcomes",
-      ["Inputs", "All", "To read", "Due", "Overdue"],
+      ["Inputs", "All", "Reviews", "Due", "Overdue"],
       p.strata.map((s) => [
         stratumOf(s),
         STRATA[stratumOf(s)] ?? words(stratumOf(s)),
@@ -280,6 +299,13 @@ const shareCurve = lines(
 );
 const evidenceCurve = lines(110, [series("line2", { width: 2 }), series("ink", { dash: [4, 3] })], { ...curve, format: (v) => `${plain(v)}%`, top: 100 });
 
+// past returns the moments of the alarm that was last cleared.
+function past(points, cleared) {
+  if (!cleared) return [];
+  const raised = points.findLast((x, i) => x.evidence >= 1 && !(points[i - 1]?.evidence >= 1) && x.start < Date.parse(cleared));
+  return [...(raised ? [{ at: raised.start, text: `evidence reached 100% ${when(raised.start)}`, tone: "alarm" }] : []), { at: cleared, text: `cleared ${when(cleared)}`, tone: "warn" }];
+}
+
 // renderCurves draws the share missed and the evidence, with the moments at which the risk began to rise and
 // the alarm was raised.
 function renderCurves(p) {
@@ -293,7 +319,7 @@ function renderCurves(p) {
   const since = (name) => points.map((x) => (x.start >= onset ? alarm.since_rate.share[name] : null));
   const column = (name, scale = 1) => points.map((x) => (x[name] === undefined ? null : scale * x[name]));
   const at = points.map((x) => x.start / 1000);
-  marks = [alarm.since ? { at: alarm.since, text: `began to rise ${when(alarm.since)}`, tone: "warn" } : null, alarm.raised_at ? { at: alarm.raised_at, text: `alarm ${when(alarm.raised_at)}`, tone: "alarm" } : null].filter(Boolean);
+  marks = [alarm.since ? { at: alarm.since, text: `began to rise ${when(alarm.since)}`, tone: "warn" } : null, alarm.raised_at ? { at: alarm.raised_at, text: `alarm ${when(alarm.raised_at)}`, tone: "alarm" } : null, ...past(points, lead?.monitor?.cleared_at)].filter(Boolean);
   const last = points.at(-1);
   const shown = [column("value"), column("line"), since("high"), [last?.high]].flat().filter(Number.isFinite);
   shareCap = shown.length ? 1.3 * Math.max(...shown) : Infinity;

@@ -3,6 +3,7 @@
 //
 // Nothing moves under the pointer: rows come and go only if the reader asks, a row that was entered keeps
 // its place and height, and what is said has a line of its own.
+import { at } from "./ask.js";
 import { h, nameOf, part, show, visible } from "./dom.js";
 import { count, moment, term, when, words, zone } from "./format.js";
 
@@ -21,10 +22,10 @@ const ENTER_WHY = {
 };
 // The next reader may look at the same screen: no answer says that another reading is wanted.
 const ANSWERS = {
-  counted: "Counted.",
+  counted: "Counted. Somebody else may read it too.",
   corrected: "Counted in the place of what the same source had said.",
   duplicate: "Nothing new: it was known already, or an equal input counts.",
-  second_read_wanted: "Counted.",
+  second_read_wanted: "Counted. Somebody else may read it too.",
   apart: "Kept, but outside the figures.",
 };
 
@@ -52,7 +53,7 @@ async function ask() {
   try {
     const asked = names();
     const query = new URLSearchParams({ since: list?.version ?? "", source: asked });
-    const response = await fetch(`triage/reviews?${query}`, { cache: "no-store" });
+    const response = await fetch(at(`triage/reviews?${query}`), { cache: "no-store" });
     if (response.status !== 204) {
       if (!response.ok) throw new Error(`the daemon answers ${response.status} ${(await response.text()).slice(0, 200)}`);
       const found = await response.json();
@@ -168,7 +169,7 @@ async function confirm() {
   const { key, truth } = chosen;
   const of = rows.find((r) => r.key === key);
   try {
-    const response = await fetch("triage/outcome", {
+    const response = await fetch(at("triage/outcome"), {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ key, truth, source: list.source || names(), saw_model: saw }),
@@ -194,8 +195,8 @@ async function confirm() {
 
 // echoed returns what the ledger answered, in words.
 function echoed(e) {
-  const at = e.decided ? ` at ${when(e.decided)}` : "";
-  const model = e.predicted ? ` The model had said ${visible(e.predicted)}${at}.` : "";
+  const decided = e.decided ? ` at ${when(e.decided)}` : "";
+  const model = e.predicted ? ` The model had said ${visible(e.predicted)}${decided}.` : "";
   const status = term(e.status, "OUTCOME_STATUS");
   return `${ANSWERS[status] ?? words(status)}${e.note ? ` (${visible(e.note)})` : ""}${model}`;
 }
@@ -215,7 +216,7 @@ function render() {
     return;
   }
   const open = list.reviews.filter((r) => r.state === "open" && (model === "" || r.model === model));
-  show(part("review-note"), open.length ? [`${count(open.length)} ${open.length === 1 ? "waits" : "wait"} here, the oldest since `, moment(open.at(-1).at)] : "none waits", alone ? `; times in ${zone()}` : null);
+  show(part("review-note"), open.length ? [`${count(open.length)} ${open.length === 1 ? "waits" : "wait"} here, the oldest since `, moment(open[0].at)] : "none waits", list.lost ? h("b", { class: "warn", id: "review-lost" }, `; ${count(list.lost)} more ${list.lost === 1 ? "is" : "are"} no longer listed`) : null, alone ? `; times in ${zone()}` : null);
   renderTools();
   const fresh = list.reviews.filter((r) => fits(r) && !rows.some((x) => x.key === r.key)).length;
   const done = rows.filter((r) => r.gone || !fits(r)).length;
@@ -259,7 +260,7 @@ function table() {
     h(
       "table",
       { class: "wide cards review", role: "table" },
-      h("caption", { class: "unseen" }, "Inputs to read, the latest first"),
+      h("caption", { class: "unseen" }, "Inputs to read, the one that waits longest first"),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t, i) => h("th", { scope: "col", role: "columnheader", class: i === heads.length - 1 ? "what-head" : null }, t)))),
       h("tbody", { role: "rowgroup" }, rows.slice(0, limit).map((r) => row(r, several, heads))),
     ),

@@ -39,11 +39,11 @@ const lasted = (span) => (isYoung(span) ? lasting(span.seconds) : span.minutes =
 function toRead(model) {
   const { since, seconds, retained, deferred } = model.last_hour;
   if (model.policy.observes || seconds === 0) return null;
-  if (seconds < 3600) return h("p", null, "To read: ", h("b", null, data(count(deferred), deferred, { id: "deferred-so-far" }), " deferred"), " since ", moment(since), ". A daily rate takes an hour of traffic.");
+  if (seconds < 3600) return h("p", null, "For readers: ", h("b", null, data(count(deferred), deferred, { id: "deferred-so-far" }), " deferred"), " since ", moment(since), ". A daily rate takes an hour of traffic.");
   const audited = (mainPromise(model)?.strata ?? []).filter((s) => stratumOf(s) !== "deferred");
   const sum = (of) => audited.reduce((all, s) => all + Number(s[of] ?? 0), 0);
   const reads = (86400 / seconds) * (deferred + retained * (of(sum("reviews"), sum("decisions")) ?? 0));
-  return h("p", null, "To read: ", h("b", null, "about ", data(about(reads), reads, { id: "reads-per-day" })), " a day at the rate of the last hour, deferred and audited.");
+  return h("p", null, "For readers: ", h("b", null, "about ", data(about(reads), reads, { id: "reads-per-day" })), " a day at the rate of the last hour, deferred and audited.");
 }
 
 const ENOUGH = 100; // deferred inputs, before the page says which class is in doubt

@@ -102,7 +102,7 @@ func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.rpc = newRPC(s, log, d.shutdown)
-	d.page = newPage(c, s, d.security, d.keeper, registry, m, inputs, d.sockets.admin, log)
+	d.page = newPage(c, s, d.security, d.keeper, registry, m, inputs, d.sockets, log)
 	d.policies = &policies{server: s, log: log, metrics: m, page: d.page, failed: failed}
 	if d.policies.store, err = store.Open(d.keeper.admit(s.SetPolicies), c.Policy...); err != nil {
 		return nil, err

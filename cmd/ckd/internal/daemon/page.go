@@ -1,8 +1,8 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
-	"net"
 	"sync"
 	"time"
 
@@ -25,15 +25,16 @@ type page struct {
 	server   *server.Server
 	security *security
 	started  time.Time
+	ledger   string // the address that commands for the ledger take; empty without one
 
 	mu     sync.Mutex
 	reload pagestate.Reload
 }
 
-// newPage returns the page. admin is where it is served; nil for nowhere.
+// newPage returns the page. It is served at the admin socket, if there is one.
 func newPage(
 	c *config.Config, s *server.Server, security *security, keeper *keeper, registry *prometheus.Registry, m *metrics.Metrics, inputs *triage.Inputs,
-	admin net.Listener, log *zap.Logger,
+	at *sockets, log *zap.Logger,
 ) *page {
 	p := &page{server: s, security: security, started: time.Now()}
 	options := triage.Options{
@@ -51,7 +52,7 @@ func newPage(
 		MayEnter: func(ctx context.Context, model string) bool {
 			who := auth.FromContext(ctx)
 			if who == nil { // anybody may, who can only be on this machine
-				return admin != nil && isLoopback(admin.Addr())
+				return at.admin != nil && isLoopback(at.admin.Addr())
 			}
 			return who.MayReportOutcomes() && who.MayUse(model)
 		},
@@ -59,6 +60,7 @@ func newPage(
 		Failed: func(err error) { log.Error("the triage page cannot read the metrics", zap.Error(err)) },
 	}
 	if keeper != nil {
+		p.ledger = cmp.Or(c.LedgerAt, at.targets()[0])
 		options.Promises, options.Enter = keeper.promises, keeper.enter
 	}
 	p.Page = triage.New(options)
@@ -84,7 +86,7 @@ func (p *page) daemon() pagestate.Daemon {
 	info := buildinfo.Get()
 	d := pagestate.Daemon{
 		Version: info.Version, Revision: info.Revision, Arithmetic: kernel.Name(),
-		Started: p.started, Serving: p.server.Serving(),
+		Started: p.started, Serving: p.server.Serving(), Ledger: p.ledger,
 	}
 	if certificates := p.security.certificates; certificates != nil {
 		ends := certificates.NotAfter()

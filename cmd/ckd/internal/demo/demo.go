@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 	parts.Go(func() error { return daemon.Run(running) })
 	parts.Go(func() error {
 		defer stop() // the demo is over
-		return stream(partCtx, o, daemon, recording, shown, len(tuning))
+		return stream(partCtx, o, daemon, recording, shown, tuning)
 	})
 	if err := parts.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -100,7 +101,7 @@ func start(o Options, folder string, log *zap.Logger) (*daemon.Daemon, error) {
 
 // stream plays the model server: it streams the inputs, reports the results, and then keeps sending
 // if the options ask for traffic.
-func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings.Recording, shown []int, tuned int) error {
+func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings.Recording, shown, tuning []int) error {
 	c, err := client.Dial(daemon.Targets()[0])
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings
 		return err
 	}
 	report := &Report{
-		recording: r, tuned: tuned, shown: shown, results: results, took: time.Since(started),
+		recording: r, tuned: len(tuning), shown: shown, results: results, took: time.Since(started),
 		keep: o.Keep, api: daemon.Targets()[0], http: daemon.HTTPURL(), admin: daemon.AdminURL(),
 	}
 	if report.model, err = c.Model(ctx, modelName); err != nil {
@@ -133,5 +134,9 @@ func stream(ctx context.Context, o Options, daemon *daemon.Daemon, r *recordings
 	if err := o.Ready(report); err != nil || !o.Keep {
 		return err
 	}
-	return keep(ctx, c, r, trial.readers, cmp.Or(o.rate, keepRate))
+	population := append(slices.Clone(shown), tuning...)
+	if o.Shift { // which goes on
+		population = shifted(shown, report.missed())
+	}
+	return trial.keep(ctx, population, cmp.Or(o.rate, keepRate))
 }

@@ -174,7 +174,11 @@ func TestKeep(t *testing.T) {
 			go func() {
 				defer cancel()
 				for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
-					if line := regexp.MustCompile(`ckd_passes_saved_total\{.*\} [1-9].*`).FindString(get(t, report.admin+"/metrics")); line != "" {
+					text := get(t, report.admin+"/metrics")
+					if line := regexp.MustCompile(`ckd_passes_saved_total\{.*\} [1-9].*`).FindString(text); line != "" {
+						if !strings.Contains(text, `status="counted"} `) || strings.Contains(text, `model="fetal-health",status="duplicate"`) {
+							t.Error("inputs that come again are no new cases")
+						}
 						saved <- line
 						return
 					}

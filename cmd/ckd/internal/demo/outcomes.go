@@ -130,10 +130,7 @@ func (t *trial) outcomes(ctx context.Context, shown []int, progress func(answere
 
 // shift streams inputs among which missed ones are more frequent, until the alarm is raised.
 func (t *trial) shift(ctx context.Context, shown, missed []int) (*shift, error) {
-	inputs := shown
-	for range shiftTimes - 1 {
-		inputs = append(inputs[:len(inputs):len(inputs)], missed...)
-	}
+	inputs := shifted(shown, missed)
 	drifted, err := t.driftAlarms(ctx)
 	if err != nil {
 		return nil, err
@@ -164,19 +161,32 @@ func (t *trial) shift(ctx context.Context, shown, missed []int) (*shift, error) 
 	return s, err
 }
 
-// send streams one chunk of inputs, drawn with replacement, and has the readers answer. Each is a new
-// case, with an id of its own.
-func (t *trial) send(ctx context.Context, from []int) error {
-	inputs := make([]int, chunk)
-	for i := range inputs {
-		inputs[i] = from[t.random.IntN(len(from))]
+// shifted returns inputs among which the missed ones are more frequent.
+func shifted(shown, missed []int) []int {
+	inputs := shown
+	for range shiftTimes - 1 {
+		inputs = append(inputs[:len(inputs):len(inputs)], missed...)
 	}
+	return inputs
+}
+
+// ids returns an id of its own for each input: each is a new case.
+func (t *trial) ids(inputs []int) []string {
 	ids := idsOf(inputs)
 	for i := range ids {
 		ids[i] += "-" + strconv.Itoa(t.serial)
 		t.serial++
 	}
-	results, err := streamInputs(ctx, t.client, t.readers.recording, inputs, ids, nil)
+	return ids
+}
+
+// send streams one chunk of inputs, drawn with replacement, and has the readers answer.
+func (t *trial) send(ctx context.Context, from []int) error {
+	inputs := make([]int, chunk)
+	for i := range inputs {
+		inputs[i] = from[t.random.IntN(len(from))]
+	}
+	results, err := streamInputs(ctx, t.client, t.readers.recording, inputs, t.ids(inputs), nil)
 	if err != nil {
 		return err
 	}

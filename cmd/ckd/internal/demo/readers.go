@@ -55,7 +55,7 @@ func (r *readers) read(ctx context.Context, inputs []int, results []client.Resul
 			}
 		}
 		if receipt := result.Receipt(); receipt != nil && !r.leaves(d.GetReview()) {
-			outcomes = append(outcomes, &ckdv1.Outcome{Receipt: receipt, Truth: r.recording.Classes[label], Source: "reader-1"})
+			outcomes = append(outcomes, &ckdv1.Outcome{Receipt: receipt, Truth: r.recording.Classes[label], Source: "simulated-1"})
 			audits = append(audits, d.GetReview() && result.Retained())
 		}
 	}
@@ -86,7 +86,7 @@ func (r *readers) report(ctx context.Context, outcomes []*ckdv1.Outcome, audits 
 			r.audits++
 		}
 		if a.GetWanted() == ckdv1.Wanted_WANTED_SECOND_READ {
-			second = append(second, &ckdv1.Outcome{Receipt: outcomes[i].GetReceipt(), Truth: outcomes[i].GetTruth(), Source: "reader-2"})
+			second = append(second, &ckdv1.Outcome{Receipt: outcomes[i].GetReceipt(), Truth: outcomes[i].GetTruth(), Source: "simulated-2"})
 		}
 	}
 	r.secondReads += len(second)

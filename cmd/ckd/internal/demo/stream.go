@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -104,20 +105,22 @@ func pass(r *recordings.Recording, s int, inputs []int) []float32 {
 // enough that outcomes are not overdue.
 const leftOnPage = 50
 
-// keep streams the whole recording over and over, slowly and in random order, until ctx ends, so
+// keep streams a population of inputs over and over, slowly and in random order, until ctx ends, so
 // that dashboards have something to show. It accepts early answers: an input that is decided gets
 // no further passes, as with a model server that saves them.
-func keep(ctx context.Context, c *client.Client, r *recordings.Recording, readers *readers, perSecond float64) error {
+func (t *trial) keep(ctx context.Context, population []int, perSecond float64) error {
+	r := t.readers.recording
 	order := rand.New(rand.NewPCG(seed2, seed1))
-	inputs := order.Perm(r.Passes.N)
+	inputs := slices.Clone(population)
+	order.Shuffle(len(inputs), func(i, j int) { inputs[i], inputs[j] = inputs[j], inputs[i] })
 	config := sessionOf(r)
 	config.AcceptSettled = true
-	session, err := c.Session(ctx, config)
+	session, err := t.client.Session(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
-	readers.leave = leftOnPage
+	t.readers.leave = leftOnPage
 	const few = keepRate / 8
 	pace := rate.NewLimiter(rate.Limit(perSecond), few)
 	for from := 0; ; from = (from + few) % len(inputs) {
@@ -126,9 +129,9 @@ func keep(ctx context.Context, c *client.Client, r *recordings.Recording, reader
 			return nil // the user has seen enough
 		}
 		// A model server draws new passes each time; the recording has them in a new order.
-		results, err := streamBatch(ctx, session, r, batch, idsOf(batch), order.Perm(r.Passes.S))
+		results, err := streamBatch(ctx, session, r, batch, t.ids(batch), order.Perm(r.Passes.S))
 		if err == nil {
-			err = readers.read(ctx, batch, results)
+			err = t.readers.read(ctx, batch, results)
 		}
 		if err != nil {
 			if ctx.Err() != nil {
