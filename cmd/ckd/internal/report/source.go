@@ -69,7 +69,7 @@ func words(e *evaluation) []document.Word {
 			document.Word{"missed", "A critical input that the model calls by a class that is not critical."},
 			document.Word{"critical FNR", "Of the critical inputs retained, the share that is missed (false negative rate)."},
 			document.Word{"scope", "Which inputs may be deferred: all, or only those that the model calls safe."},
-			document.Word{"any-critical", "A gate that ranks by c_crit_max where the contributions of all critical classes can be trusted, and by cbec " +
+			document.Word{"any-critical", "The paper's rule: a gate that ranks by c_crit_max where the contributions of all critical classes can be trusted, and by cbec " +
 				"elsewhere."},
 		)
 	}
