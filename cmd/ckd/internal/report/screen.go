@@ -330,7 +330,7 @@ func chanceOf(p float64) string {
 // recording's numbers, and whether the scores by class or plain ones decide better.
 func (e *evaluation) gainSays() string {
 	byClass := []decomp.Score{decomp.CBEC, decomp.CCritMax}
-	verdict := "Scores by class do not decide clearly better here; C_k says which class is in doubt."
+	verdict := "Scores by class do not decide better here by more than chance (two standard errors); C_k says which class is in doubt."
 	var misses []string
 	for _, s := range []struct {
 		scope policy.Scope
@@ -348,7 +348,7 @@ func (e *evaluation) gainSays() string {
 		case e.clearlyBetter(s.scope, byClass, eval.SimpleScores):
 			verdict = "Scores by class decide better " + s.where + "."
 		case e.clearlyBetter(s.scope, eval.SimpleScores, byClass):
-			verdict = "Plain scores decide clearly better here; C_k says which class is in doubt."
+			verdict = "Plain scores decide better here by more than chance; C_k says which class is in doubt."
 		}
 	}
 	return "Critical inputs missed " + strings.Join(misses, "; ") + ". " + verdict
