@@ -236,9 +236,11 @@ func poke(c chan struct{}) {
 // What is added later is lost too.
 func (l *Log) Close(ctx context.Context) error {
 	close(l.stop)
+	why := ""
 	select {
 	case <-l.ended:
 	case <-ctx.Done():
+		why = l.reason(time.Now())
 		close(l.abandon)
 		l.release()
 		select {
@@ -247,7 +249,6 @@ func (l *Log) Close(ctx context.Context) error {
 		}
 	}
 	l.watching.Wait()
-	why := l.reason(time.Now())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
@@ -257,7 +258,7 @@ func (l *Log) Close(ctx context.Context) error {
 		return nil
 	}
 	if why == "" {
-		return fmt.Errorf("%d records are lost", left)
+		why = "there was no time to write them"
 	}
 	return fmt.Errorf("%d records are lost: %s", left, why)
 }
@@ -283,13 +284,15 @@ func (l *Log) failed(err error) {
 }
 
 // hangs is how long a write takes that counts as hanging.
-const hangs = 5 * time.Second
+const hangs = 2 * time.Second
+
+const hanging = "a write does not return: a pipe that nobody reads, or a file system that hangs"
 
 // reason says why nothing is written at present; empty where all is well.
 func (l *Log) reason(now time.Time) string {
 	if since := l.busy.Load(); since != 0 {
-		if took := now.Sub(time.Unix(0, since)); took > hangs {
-			return fmt.Sprintf("a write has not returned for %v: a pipe that nobody reads, or a file system that hangs", took.Round(time.Second))
+		if now.Sub(time.Unix(0, since)) > hangs {
+			return hanging
 		}
 	}
 	l.mu.Lock()
@@ -302,9 +305,9 @@ func (l *Log) watch() {
 	tick := time.NewTicker(l.options.watchEvery)
 	defer tick.Stop()
 	var (
-		lost   uint64 // as reported
-		last   time.Time
-		inside bool // of a trouble
+		lost uint64 // as reported
+		last time.Time
+		told string // why, at the last report; empty where all was well
 	)
 	for {
 		select {
@@ -313,15 +316,14 @@ func (l *Log) watch() {
 		case now := <-tick.C:
 			why, counts := l.reason(now), l.Counts()
 			more := counts.Lost - lost
-			trouble := more > 0 || why != ""
-			if trouble == inside && more == 0 || !last.IsZero() && now.Sub(last) < l.options.reportEvery {
+			if more == 0 && why == told || !last.IsZero() && now.Sub(last) < l.options.reportEvery {
 				continue
 			}
-			if trouble && why == "" {
+			if more > 0 && why == "" {
 				why = "more is decided than can be written"
 			}
 			l.options.Report(Trouble{Lost: more, Waiting: counts.Waiting, Why: why})
-			lost, last, inside = counts.Lost, now, trouble
+			lost, last, told = counts.Lost, now, why
 		}
 	}
 }

@@ -226,7 +226,7 @@ func TestNobodyReads(t *testing.T) {
 				t.Errorf("%+v", n)
 			}
 			err := stop(t, l, 20*time.Millisecond)
-			if err == nil || !strings.Contains(err.Error(), "records are lost") {
+			if err == nil || !strings.Contains(err.Error(), "records are lost: ") {
 				t.Errorf("got error %v", err)
 			}
 			if n := l.Counts(); n.Waiting != 0 || n.Written+n.Lost != all {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 )
 
 // Start is a start line: who writes from here on, and under which policies.
@@ -69,6 +70,52 @@ type Line struct {
 
 // Torn reports whether the line lacks its end.
 func (l *Line) Torn() bool { return !bytes.HasSuffix(l.Text, []byte{'\n'}) }
+
+// Decision is a record as it is read. What a record lacks is empty or nil. Further fields may come.
+type Decision struct {
+	Number        uint64             `json:"number"`
+	Time          time.Time          `json:"time"`
+	ID            string             `json:"id"`
+	IDHash        string             `json:"id_hash"`
+	Model         string             `json:"model"`
+	ModelVersion  string             `json:"model_version"`
+	PolicyHash    string             `json:"policy_hash"`
+	Action        string             `json:"action"`
+	Reason        string             `json:"reason"`
+	Gate          string             `json:"gate"`
+	Score         string             `json:"score"`
+	Value         *float64           `json:"value"`
+	Threshold     *float64           `json:"threshold"`
+	DecidingClass string             `json:"deciding_class"`
+	Predicted     string             `json:"predicted"`
+	Stratum       string             `json:"stratum"`
+	Risk          *float64           `json:"risk"`
+	Scores        map[string]float64 `json:"scores"`
+	Passes        int                `json:"passes"`
+	Settled       bool               `json:"settled"`
+	Review        bool               `json:"review"`
+	Propensity    *float64           `json:"propensity"`
+	Share         *float64           `json:"share"`
+	TraceID       string             `json:"trace_id"`
+	Mean          []float64          `json:"mean"`
+	C             []float64          `json:"c"`
+	Skewness      []float64          `json:"skewness"`
+}
+
+// Decision returns the record of a line; nil for a start or close line. The error is of a line that is none of a log.
+func (l *Line) Decision() (*Decision, error) {
+	if l.Fault != "" {
+		return nil, errors.New("not a line of a decision log: " + l.Fault)
+	}
+	if l.Record == 0 {
+		return nil, nil
+	}
+	var d Decision
+	if err := json.Unmarshal(l.Text, &d); err != nil {
+		return nil, fmt.Errorf("not a record: %w", err)
+	}
+	return &d, nil
+}
 
 // mostLine bounds a line that is read: start lines have policies.
 const mostLine = 64 << 20

@@ -34,11 +34,14 @@ func (f Finding) String() string { return fmt.Sprintf("%s:%d: %s: %s", f.File, f
 
 // Verify reads whole files, in any order, and says whether they are as they were written, and whether all are there.
 // The error is of a file that cannot be read.
-func Verify(paths []string) (*Report, error) {
+func Verify(paths []string) (*Report, error) { return verify(paths, Each) }
+
+// verify is Verify for files that each reads.
+func verify(paths []string, each func(path string, take func(*Line) error) error) (*Report, error) {
 	v := &verifier{segments: map[string][]*segment{}}
 	for _, path := range paths {
 		v.file = fileState{}
-		if err := Each(path, v.line); err != nil {
+		if err := each(path, v.line); err != nil {
 			return nil, err
 		}
 		v.endFile()
@@ -74,6 +77,7 @@ type segment struct {
 	spans []span
 	hash  hash.Hash // since the last close line
 	after string    // hash of that line
+	stray bool      // it has no start line
 }
 
 // span is what stands before a close line and after the one before.
@@ -106,7 +110,8 @@ func (v *verifier) line(l *Line) error {
 		v.start(l)
 	case f.segment == nil:
 		v.fault(l, "no start line stands before it", "the beginning of the file is missing")
-		f.segment = newSegment(l, &Start{}) // says so once
+		f.segment = newSegment(l, &Start{})
+		f.segment.stray = true // says so once
 	case l.Close != nil:
 		v.close(l)
 		return nil
@@ -147,6 +152,14 @@ func (g *segment) follow(sum string) {
 // span returns the span at the end.
 func (g *segment) span() *span { return &g.spans[len(g.spans)-1] }
 
+// end returns the last line of the segment.
+func (g *segment) end() (line int) {
+	for _, s := range g.spans {
+		line = max(line, s.last)
+	}
+	return line
+}
+
 func (v *verifier) start(l *Line) {
 	if l.Start.Why != startPolicies || v.file.segment == nil || v.file.segment.ID != l.Start.ID {
 		v.file.segment = newSegment(l, l.Start)
@@ -180,7 +193,7 @@ func (v *verifier) close(l *Line) {
 	g, c := v.file.segment, l.Close
 	s := g.span()
 	s.close, s.last = c, l.Number
-	if g.ID == "" {
+	if g.stray {
 		g.spans = append(g.spans, span{first: l.Number + 1})
 		return // has a fault
 	}
@@ -229,7 +242,8 @@ func (v *verifier) joinProcess(all []*segment) {
 	for _, g := range all {
 		switch {
 		case g.From > next:
-			v.report.Faults = append(v.report.Faults, at(g, g.line, fmt.Sprintf("numbers %d to %d are missing", next, g.From-1), "a file is missing after %s", before.file))
+			v.report.Faults = append(v.report.Faults, at(g, g.line, fmt.Sprintf("numbers %d to %d are missing", next, g.From-1), "a file is missing after %s, or its end", before.file))
+			open = 0
 		case g.From < next:
 			v.report.Faults = append(v.report.Faults, at(g, g.line, fmt.Sprintf("begins at number %d", g.From), "expected %d: is a file given twice?", next))
 			return
@@ -255,7 +269,7 @@ func (v *verifier) joinProcess(all []*segment) {
 			open, next, after, last = 0, c.To+1, c.SHA256, c
 		}
 	}
-	switch end := before.span().last; {
+	switch end := before.end(); {
 	case open > 0:
 		v.report.Notes = append(v.report.Notes, at(before, end, fmt.Sprintf("%d records have no close line yet", open), "their process still writes, or was killed"))
 	case last == nil || !last.End:

@@ -276,8 +276,10 @@ func (w *writer) wrote(n int) {
 	if p.kind == records {
 		lines := uint64(bytes.Count(p.text[from:p.whole], []byte{'\n'}))
 		w.log.mu.Lock()
-		w.log.counts.Written += lines
-		w.log.counts.Waiting -= lines
+		if !w.log.closed { // else they are counted as lost
+			w.log.counts.Written += lines
+			w.log.counts.Waiting -= lines
+		}
 		w.log.mu.Unlock()
 	}
 }
