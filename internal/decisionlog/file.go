@@ -11,13 +11,22 @@ import (
 type file interface {
 	io.WriteCloser
 	Sync() error
-	// current reports whether the path still leads to the file, and nobody has cut it.
-	current() bool
+	// look says what became of the file.
+	look() fate
 	// cutBack removes the last n bytes that were written, where it can.
 	cutBack(n int)
 	// ragged reports whether the file ended within a line when it was opened.
 	ragged() bool
 }
+
+// fate is what others did to a file.
+type fate int
+
+const (
+	current fate = iota // it is where it was
+	moved               // its path leads elsewhere, or nowhere
+	cut                 // it is shorter than what was written
+)
 
 // openFile opens a path for appending.
 func openFile(path string) (file, error) {
@@ -72,13 +81,21 @@ func (d *diskFile) Sync() error {
 	return d.File.Sync()
 }
 
-func (d *diskFile) current() bool {
+func (d *diskFile) look() fate {
 	named, err := os.Stat(d.path)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+	if errors.Is(err, fs.ErrNotExist) {
+		return moved
 	}
-	own, err := d.Stat()
-	return err != nil || os.SameFile(own, named) && (!d.regular || named.Size() >= d.size)
+	own, failed := d.Stat()
+	switch {
+	case err != nil || failed != nil:
+		return current // as far as is known
+	case !os.SameFile(own, named):
+		return moved
+	case d.regular && own.Size() < d.size:
+		return cut
+	}
+	return current
 }
 
 func (d *diskFile) cutBack(n int) {
@@ -99,6 +116,6 @@ type stdout struct{}
 func (stdout) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 func (stdout) Close() error                { return nil }
 func (stdout) Sync() error                 { return nil }
-func (stdout) current() bool               { return true }
+func (stdout) look() fate                  { return current }
 func (stdout) cutBack(int)                 {}
 func (stdout) ragged() bool                { return false }

@@ -188,6 +188,32 @@ func TestMoved(t *testing.T) {
 	wantWhole(t, append(paths, path), files*each)
 }
 
+// TestTruncated copies the file and cuts it, as logrotate does where it is told to.
+func TestTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "decisions.log")
+	l := open(t, Options{Path: path, closeEvery: time.Hour})
+	for range 10 {
+		l.Add(testRecord())
+	}
+	eventually(t, "all is written", func() bool { return l.Counts().Written == 10 })
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(path+".1", text, 0o600), os.Truncate(path, 0)); err != nil {
+		t.Fatal(err)
+	}
+	l.Reopen()
+	eventually(t, "the file begins anew", func() bool { info, err := os.Stat(path); return err == nil && info.Size() > 0 })
+	for range 10 {
+		l.Add(testRecord())
+	}
+	if err := stop(t, l, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	wantWhole(t, []string{path + ".1", path}, 20)
+}
+
 // wantWhole expects files to have so many records, with nothing missing.
 func wantWhole(t testing.TB, paths []string, records uint64) {
 	t.Helper()
@@ -298,10 +324,13 @@ func (f *memoryFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *memoryFile) current() bool {
+func (f *memoryFile) look() fate {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	return !f.disk.moved()
+	if f.disk.moved() {
+		return moved
+	}
+	return current
 }
 
 func (f *memoryFile) cutBack(n int) {
@@ -408,16 +437,42 @@ func TestHangs(t *testing.T) {
 	close(release)
 }
 
-// BenchmarkAdd measures a record, with the writer at work on a file.
+// race says that the race detector is on, under which pools forget.
+var race bool
+
+// TestAddAllocatesNothing checks that a decision costs no allocation.
+func TestAddAllocatesNothing(t *testing.T) {
+	if race {
+		t.Skip("under the race detector pools forget")
+	}
+	l, err := Open(Options{Path: os.DevNull, flushEvery: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testRecord()
+	r.ID, r.Mean = []byte("exam"), []float64{0.1, 0.2, 0.7}
+	if n := testing.AllocsPerRun(1000, func() { l.Add(r); l.LeaveOut() }); n != 0 {
+		t.Errorf("%v allocations for a record", n)
+	}
+	if err := stop(t, l, 10*time.Second); err == nil {
+		t.Error("nothing was said of records without a start line")
+	}
+}
+
+// BenchmarkAdd measures a record, with the writer at work. Scores and risk have as many digits as real ones.
 func BenchmarkAdd(b *testing.B) {
 	for _, scores := range []bool{true, false} {
 		b.Run(fmt.Sprintf("scores=%t", scores), func(b *testing.B) {
-			l, err := Open(Options{Path: filepath.Join(b.TempDir(), "decisions.log")})
+			l, err := Open(Options{Path: os.DevNull})
 			if err != nil {
 				b.Fatal(err)
 			}
 			l.SetPolicies(nil)
 			r := testRecord()
+			for i := range r.Scores {
+				r.Scores[i] = math.Sqrt(float64(i+1)) / 10
+			}
+			r.Risk, r.Decision.Value = math.Sqrt(0.005), math.Sqrt(0.001)
 			if !scores {
 				r.Scores = nil
 			}

@@ -19,7 +19,7 @@ type writer struct {
 	piece piece     // being written
 	rest  piece     // records that the last file did not take
 	spare []byte    // the buffer that takes no records
-	gone  bool      // the file was moved: leave it
+	fate  fate      // of the file: it is left unless it is current
 	seen  time.Time // when that was looked at
 	said  uint64    // how often policies were set, as of the last start line; 0: the file has none yet
 	ended bool      // the last close line is written
@@ -114,9 +114,9 @@ func isClosed(c chan struct{}) bool {
 // step writes what waits. An error changes nothing: the next step goes on where this one stopped.
 func (w *writer) step(last bool) error {
 	if now := time.Now(); w.file != nil && now.Sub(w.seen) >= w.log.options.lookEvery {
-		w.seen, w.gone = now, w.gone || !w.file.current()
+		w.seen, w.fate = now, max(w.fate, w.file.look())
 	}
-	if w.gone {
+	if w.fate != current {
 		w.leave()
 	}
 	if w.file == nil {
@@ -183,9 +183,10 @@ func (w *writer) use(f file) {
 	w.log.mu.Unlock()
 }
 
-// leave closes the file, with a close line if it takes one. The rest of the piece goes to the next file.
+// leave closes the file, with a close line if it takes one. The rest of the piece goes to the next file. A file that
+// was cut gets nothing: it would begin without a start line.
 func (w *writer) leave() {
-	if w.flush() == nil && w.said != 0 && w.rest.kind == nothing && w.now.to != w.closed.to {
+	if w.fate == moved && w.flush() == nil && w.said != 0 && w.rest.kind == nothing && w.now.to != w.closed.to {
 		_ = w.close(false) // without it, the next close line counts these numbers too
 	}
 	p := w.piece
@@ -199,7 +200,7 @@ func (w *writer) leave() {
 	w.piece = piece{}
 	_ = w.file.Close() // what was written is counted
 	w.use(nil)
-	w.gone = false
+	w.fate = current
 	w.rehash()
 }
 

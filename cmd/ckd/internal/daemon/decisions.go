@@ -20,7 +20,7 @@ type decisions struct {
 
 // openDecisions opens the decision log that the settings name; nil for none.
 func openDecisions(c *config.Config, version string, m *metrics.Metrics, failed *failedReloads, log *zap.Logger) (*decisions, error) {
-	if c.DecisionLog == "" {
+	if c.DecisionLog == config.Off || c.DecisionLog == "" {
 		return nil, nil
 	}
 	d := &decisions{log: log, failed: failed}
