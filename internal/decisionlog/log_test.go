@@ -47,7 +47,10 @@ func testScores() *[decomp.NumScores]float64 {
 // open returns a log under one policy, whose writer works as fast as it can, and closes it at the end of the test.
 func open(t testing.TB, o Options) *Log {
 	t.Helper()
-	o.flushEvery, o.watchEvery, o.lookEvery = time.Millisecond, 5*time.Millisecond, 2*time.Millisecond
+	o.watchEvery = 5 * time.Millisecond
+	if o.flushEvery == 0 {
+		o.flushEvery, o.lookEvery = time.Millisecond, 2*time.Millisecond
+	}
 	if o.closeEvery == 0 {
 		o.closeEvery = 20 * time.Millisecond
 	}
@@ -347,8 +350,8 @@ func (f *memoryFile) ragged() bool { return false }
 // end decisions = written + left out + lost + waiting, and what is counted as written is in the files, once.
 func TestFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		seed := rapid.Uint64().Draw(rt, "seed")
-		state := seed
+		state := rapid.Uint64().Draw(rt, "seed")
+		failing := rapid.Uint64Range(10, 90).Draw(rt, "percent of writes that fail")
 		next := func(n uint64) uint64 { // under the disk's lock
 			state = state*6364136223846793005 + 1442695040888963407
 			return state >> 33 % n
@@ -356,21 +359,22 @@ func TestFaults(t *testing.T) {
 		healed := false
 		d := &disk{
 			fault: func(n int) (int, error) {
-				if healed || next(3) > 0 {
+				if healed || next(100) >= failing {
 					return n, nil
 				}
 				return int(next(uint64(n))), syscall.ENOSPC
 			},
-			moved: func() bool { return !healed && next(20) == 0 },
+			moved: func() bool { return !healed && next(10) == 0 },
 		}
-		l := open(t, Options{open: d.open, buffer: 8 << 10, closeEvery: time.Millisecond})
+		l := open(t, Options{open: d.open, buffer: 8 << 10, flushEvery: 50 * time.Microsecond, lookEvery: 1, closeEvery: 300 * time.Microsecond})
+		const each = 60
 		var deciders sync.WaitGroup
 		for range 3 {
 			deciders.Go(func() {
-				for i := range 100 {
+				for i := range each {
+					time.Sleep(10 * time.Microsecond)
 					if i%7 == 0 {
 						l.LeaveOut()
-						time.Sleep(50 * time.Microsecond)
 					} else {
 						l.Add(testRecord())
 					}
@@ -390,13 +394,16 @@ func TestFaults(t *testing.T) {
 			rt.Fatal(err)
 		}
 		n := l.Counts()
-		if n.Decisions != 300 || n.Decisions != n.Written+n.LeftOut+n.Lost || n.Waiting != 0 {
+		if n.Decisions != 3*each || n.Decisions != n.Written+n.LeftOut+n.Lost || n.Waiting != 0 {
 			rt.Fatalf("at the end %+v", n)
 		}
 		var paths []string
 		folder := t.TempDir()
 		for i, f := range d.files {
 			paths = append(paths, filepath.Join(folder, fmt.Sprint(len(d.files)-i)))
+			if f.cuts && len(f.data) > 0 && f.data[len(f.data)-1] != '\n' {
+				rt.Errorf("a file was left within a line: %q", f.data[max(0, len(f.data)-50):])
+			}
 			if err := os.WriteFile(paths[i], f.data, 0o600); err != nil {
 				rt.Fatal(err)
 			}
