@@ -96,6 +96,7 @@ func about(v float64) interval {
 
 // replayLine holds what these tests read of a line that replay prints.
 type replayLine struct {
+	Index                 int
 	C                     []float64
 	Degenerate, Saturated bool
 	Pairs                 []struct {
@@ -103,8 +104,9 @@ type replayLine struct {
 		Confusion float64
 	}
 	Decision struct {
-		Action, Score string
-		Class         *int
+		Action, Score, Reason string
+		Value                 float64
+		Class                 *int
 	}
 }
 

@@ -116,6 +116,7 @@ var aspects = []aspect{
 	{(*Policy).explainLines, []string{"Calibration"}, false},
 	{ofCalibration((*Policy).explainRecording), []string{"Calibration"}, false},
 	{(*Policy).explainAudit, []string{"Audit"}, false},
+	{(*Policy).explainLog, []string{"Log"}, false},
 	{func(p *Policy) string { return strings.Join(p.explainEarlyStopping(), " ") }, []string{"EarlyStopping"}, false},
 	{(*Policy).explainPasses, []string{"Kind", "FewestPasses", "ExpectedPasses", "SumTolerance"}, false},
 	{(*Policy).explainIdentical, []string{"Degenerate", "Saturated"}, true},

@@ -70,6 +70,10 @@ func (b *builder) read(f *field, v strictyaml.Value, in reflect.Value) {
 		if x, ok := v.Float(f.within); ok {
 			into.SetFloat(x)
 		}
+	case boolValue:
+		if x, ok := v.Bool(); ok {
+			into.SetBool(x)
+		}
 	case periodValue:
 		if s, ok := v.Text(); ok {
 			p, valid := parsePeriod(s)

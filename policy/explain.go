@@ -33,7 +33,7 @@ func (p *Policy) Explain() []string {
 		add(fmt.Sprintf("It answers the alarm %s of its model (%s: %s).", a.Alarm, a.By, a.Reason))
 	}
 	add(p.explainEarlyStopping()...)
-	add(p.explainGuard(), p.explainRisk(), p.explainPasses(), p.explainIdentical(), p.explainWeights(), p.explainVariance())
+	add(p.explainGuard(), p.explainRisk(), p.explainPasses(), p.explainIdentical(), p.explainWeights(), p.explainVariance(), p.explainLog())
 	return points
 }
 

@@ -46,6 +46,7 @@ const (
 	namesValue    // names, each once: those of classes are positions in a struct
 	wholeValue    // a whole number
 	numberValue   // a number with a fraction
+	boolValue     // true or false
 	quantileValue // a distribution
 	periodValue   // a length of time
 	alarmValue    // the name of an alarm
@@ -119,6 +120,8 @@ func newField(member reflect.StructField, index []int) field {
 		f.kind = wholeValue
 	case t.Kind() == reflect.Float64:
 		f.kind = numberValue
+	case t.Kind() == reflect.Bool:
+		f.kind = boolValue
 	case t.Kind() == reflect.Struct:
 		f.kind, f.sub = mappingValue, fieldsOf(t)
 	case t.Elem().Kind() == reflect.String, form == "class":
@@ -185,6 +188,7 @@ var choicesOf = map[reflect.Type][]string{
 	reflect.TypeFor[Handling]():            texts(handlings...),
 	reflect.TypeFor[AuditedCritical]():     texts(CriticalAudited, CriticalFree),
 	reflect.TypeFor[OnBreach]():            texts(AlarmOnBreach, DeferOnBreach),
+	reflect.TypeFor[LoggedID]():            texts(LogNoID, LogHashID, LogPlainID),
 	reflect.TypeFor[CertificateKind]():     texts(LearnThenTest),
 	reflect.TypeFor[Figure]():              texts(figures...),
 	reflect.TypeFor[PassOrder]():           texts(AnyOrder, MembersOrder),
@@ -243,6 +247,8 @@ func (f *field) words() string {
 		return fmt.Sprintf("a whole number from %d to %d", int(f.within.Least), f.most())
 	case numberValue:
 		return f.within.String()
+	case boolValue:
+		return "true or false"
 	case quantileValue:
 		return fmt.Sprintf("a list of %d numbers, none below the one before", Levels)
 	case periodValue:

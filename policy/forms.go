@@ -41,6 +41,7 @@ var (
 		"name":     nameForm,
 		"class":    classForm,
 		"tensor":   newPattern(`^.{1,256}$`, classForm.words),
+		"logged":   newPattern(`^(reviewed|all|0\.0{0,8}[1-9][0-9]{0,8})$`, "reviewed, all, or a share above 0 and below 1 such as 0.05"),
 		"sha256":   newPattern(`^[0-9a-f]{64}$`, "64 hexadecimal digits in lower case"),
 	}
 )

@@ -41,7 +41,7 @@ func (p *Policy) decides() []byte {
 func sum(meaning []byte) string { return fmt.Sprintf("%x", sha256.Sum256(meaning)) }
 
 // meaning returns what the hash covers, without early stopping and lines. Version, tensor, audit,
-// answers and the rest of the calibration are left out.
+// log, answers and the rest of the calibration are left out.
 //
 // The encoding has one line for each field. Texts carry their length, so that no two lists look
 // alike. Numbers are hexadecimal, so that no digit is lost. The first line changes if the meaning

@@ -30,7 +30,7 @@ func TestHashIsStable(t *testing.T) {
 }
 
 // TestHashCoversEveryField checks that a change of any field changes the hash of a policy, except
-// for the version, the tensor, the calibration without its lines, the audits, the answer to an alarm and
+// for the version, the tensor, the calibration without its lines, the audits, the log, the answer to an alarm and
 // what of early stopping decides nothing. A change of those changes the hash of the set.
 func TestHashCoversEveryField(t *testing.T) {
 	p := parseOne(t, settledText(fullRule, `
@@ -46,6 +46,7 @@ models:
     guard: {score: mi, threshold: 1}
     audit: {rate: 0.02, m: 0.4, predicted-critical: free, cap: 9, due: 36h, on_breach: defer, surge: 100, run_length: 1e5, reader_sensitivity: 0.9,
             slices: [{name: site, values: [north]}]}
+    log: {decisions: 0.05, id: hash, vectors: true}
     answers: {alarm: critical miss rate of c 2026-11-03T00:00:00Z, by: ann, reason: other thresholds}
     calibrated:
       expected_coverage: {value: 0.8, low: 0.7, high: 0.9}
@@ -64,7 +65,7 @@ models:
 `))
 	// These fields decide: the rule, the order, and the shares that the daemon watches.
 	decides := regexp.MustCompile(`^\.EarlyStopping($|\.(PolicyHash|Order|Rule)|\.Certificate\.(Disagreement|Confidence|Released\.AtMost)$)`)
-	outside := regexp.MustCompile(`^\.(Calibration|Audit|Answers|Version|Tensor|Hash)`)
+	outside := regexp.MustCompile(`^\.(Calibration|Audit|Log|Answers|Version|Tensor|Hash)`)
 	// Every figure has a stated line. What names a figure gives another one a derived line.
 	lines := regexp.MustCompile(`^\.Calibration(\.Lines(\.(CriticalMissRate|Classes.*))?|\.ExpectedClassMissRate\[0\]\.Class|\.Certificate\.(Bounds|Class|Further\[0\]\.(Bounds|Class)))?$`)
 	before, beforeSet := p.Hash, newSet([]*Policy{p}).Hash()

@@ -102,6 +102,8 @@ type Policy struct {
 	// Which of the retained inputs a person looks at, so that outcomes can show whether the policy
 	// keeps its promise. It is not part of the hash.
 	Audit *Audit `key:"audit" otherwise:"none"`
+	// What the decision log keeps of the decisions, where the daemon has one. It is not part of the hash.
+	Log *Log `key:"log" otherwise:"what is to be reviewed, without ids"`
 	// Which alarm of its model this policy answers. It is not part of the hash.
 	Answers *Answers `key:"answers" otherwise:"none"`
 

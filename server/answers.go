@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/status"
 
@@ -18,8 +19,9 @@ type answerer struct {
 	ctx       context.Context // of the stream or call
 	decider   *decider
 	issuer    issuer
-	posterior string // stated by the client
-	hint      uint32 // chooses the shard of the metrics
+	posterior string        // stated by the client
+	hint      uint32        // chooses the shard of the metrics
+	trace     trace.TraceID // of the call, for the decision log
 
 	// Inputs are counted a few at a time: taking a shard of the metrics for each costs as much as
 	// counting it, but others must not wait for the shard while much is computed.
@@ -35,7 +37,11 @@ type answerer struct {
 
 // newAnswerer returns the answerer of a stream or call whose client states a posterior.
 func (d *decider) newAnswerer(ctx context.Context, i issuer, posterior string) answerer {
-	return answerer{ctx: ctx, decider: d, issuer: i, posterior: posterior, hint: d.hints.Add(1)}
+	a := answerer{ctx: ctx, decider: d, issuer: i, posterior: posterior, hint: d.hints.Add(1)}
+	if c := callOf(ctx); c != nil && d.decisions != nil {
+		a.trace = c.trace.TraceID()
+	}
+	return a
 }
 
 // decided settles an input that was decided; x is what its client says of it. The result is valid until
@@ -46,6 +52,9 @@ func (a *answerer) decided(m *model, id []byte, x *inputContext, c *engine.Closi
 		a.now = clock.Now().UnixMicro()
 	}
 	drawn := a.issuer.issue(m, a.now, id, o, c.Early, x)
+	if a.decider.decisions != nil {
+		a.keep(m, id, c, drawn)
+	}
 	a.count(m, o, c.Sampled, drawn)
 	a.report(m, id, o, drawn)
 	passes := o.Passes

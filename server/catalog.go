@@ -184,7 +184,8 @@ func (m *model) decidesAs(p *policy.Policy) bool {
 	old := m.Policy()
 	return old.Hash == p.Hash && old.Version == p.Version && old.Tensor == p.Tensor &&
 		reflect.DeepEqual(old.Calibration, p.Calibration) && reflect.DeepEqual(old.EarlyStopping, p.EarlyStopping) &&
-		reflect.DeepEqual(old.Audit, p.Audit) && reflect.DeepEqual(old.Answers, p.Answers)
+		reflect.DeepEqual(old.Audit, p.Audit) && reflect.DeepEqual(old.Answers, p.Answers) &&
+		reflect.DeepEqual(old.Log, p.Log)
 }
 
 func (c *catalog) newModel(lean *engine.Model) (*model, error) {

@@ -24,6 +24,8 @@ type decider struct {
 	metrics  *metrics.Metrics
 	referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byte) // Options.Referred
 	refusals *Refusals
+	// decisions is nil where no decision log is kept.
+	decisions *decisions
 
 	catalog  *catalog
 	budget   *budget

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ckd-project/ckd/engine"
 	"github.com/ckd-project/ckd/internal/auth"
+	"github.com/ckd-project/ckd/internal/decisionlog"
 	"github.com/ckd-project/ckd/internal/metrics"
 	"github.com/ckd-project/ckd/internal/monitor/fullpass"
 	"github.com/ckd-project/ckd/internal/tlsfiles"
@@ -47,6 +48,8 @@ type Options struct {
 	// input that is deferred without one. The arguments are valid only during the call. Referred must
 	// be safe for concurrent use. May be nil.
 	Referred func(p *policy.Policy, id []byte, o *engine.Outcome, receipt []byte)
+	// Decisions keeps a record of every decision. Nil keeps none.
+	Decisions *decisionlog.Log
 	// Refusals logs what is refused. Nil makes one that writes to Logger.
 	Refusals *Refusals
 	// MemoryLimit is the memory limit of the Go runtime in bytes, which GuardMemory keeps to. 0 is none.
@@ -107,7 +110,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.decider = &decider{
 		limits: o.Limits, log: o.Logger, metrics: o.Metrics, referred: o.Referred, refusals: o.Refusals,
-		catalog: s.catalog, budget: s.budget, receipts: s.receipts,
+		catalog: s.catalog, budget: s.budget, receipts: s.receipts, decisions: newDecisions(o.Decisions),
 	}
 	ends := &callEnds{o.Logger, o.Refusals, o.Metrics}
 	s.streams = &streams{decider: s.decider, admission: s.admission, lifecycle: s.lifecycle, ends: ends}
@@ -157,6 +160,7 @@ func (s *Server) GRPC() *grpc.Server { return s.grpc.Server }
 // decided by it; open inputs keep their policies. An error changes nothing.
 func (s *Server) SetPolicies(set *policy.Set) error {
 	return s.catalog.replace(set, func(before, after models) {
+		s.decider.decisions.setPolicies(after)
 		serving := []string{""}
 		for service := range s.grpc.GetServiceInfo() {
 			serving = append(serving, service)

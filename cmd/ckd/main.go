@@ -36,6 +36,7 @@ type cli struct {
 	Calibrate calibrateCmd   `cmd:"" help:"Make policies from labelled recordings, and from outcomes."`
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
 	Outcomes  outcomesCmd    `cmd:"" help:"Send back what was true, and read what the ledger made of it."`
+	Log       logCmd         `cmd:"" help:"Read and check decision logs."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ckd-project/ckd/integration_test/testbed"
+	"github.com/ckd-project/ckd/internal/decisionlog"
 	"github.com/ckd-project/ckd/server"
 )
 
@@ -107,6 +108,9 @@ func checkDaemon(t *testing.T, r []runtime.Object, p pod, c core.Container) {
 		connections = 1024
 	}
 	holds := float64(limits.WorstCase(countModels(t, r), connections, settings["http"] != "off").Total())
+	if settings["decision-log"] != nil {
+		holds += decisionlog.MemoryBytes
+	}
 	limit, request := float64(c.Resources.Limits.Memory().Value()), float64(c.Resources.Requests.Memory().Value())
 	if holds < 1<<20 || limit*0.9 < holds-(2<<20) || limit*0.9 > holds*1.05 || request > limit || request < 2*number("max-open-bytes")+itself {
 		t.Errorf("memory: request %.0f MiB, limit %.0f MiB; the daemon may hold %.0f MiB", request/(1<<20), limit/(1<<20), holds/(1<<20))

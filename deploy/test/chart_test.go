@@ -65,6 +65,7 @@ settings:
   shutdown-grace: 1m30s
   max-open-bytes: 1073741824
   log-level: debug
+  decision-log: stdout
 http: {enabled: true}
 access: {existingSecret: ckd-access}
 tls:

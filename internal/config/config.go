@@ -83,6 +83,8 @@ type Tracing struct {
 type Logging struct {
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" env:"CKD_LOG_LEVEL" help:"Lowest level that is logged: ${enum}. Set debug to see every call. (${default})"`
 	LogFormat string `default:"json" enum:"json,console" env:"CKD_LOG_FORMAT" help:"Form of log lines: ${enum}. Set console to read them yourself. (${default})"`
+
+	DecisionLog string `default:"off" placeholder:"FILE" env:"CKD_DECISION_LOG" help:"File for JSON lines about decisions; or \"stdout\", or \"off\". Set it to say later what was decided, and why: policies say of which inputs. It never delays a decision; what it cannot write is lost, and counted. (${default})"`
 }
 
 // Metrics holds what the triage page and the metrics show.

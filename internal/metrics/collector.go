@@ -19,18 +19,19 @@ type collector struct {
 	shards []sharded.Shard
 	table
 
-	inputs     inputs
-	risks      risks
-	reviews    reviews
-	classes    classes
-	drift      driftWatches
-	prevalence prevalenceWatches
-	traffic    traffic
-	earlyStop  earlyStops
-	policies   policies
-	promises   promises
-	saturation saturation
-	daemon     daemonEvents
+	inputs      inputs
+	risks       risks
+	reviews     reviews
+	classes     classes
+	drift       driftWatches
+	prevalence  prevalenceWatches
+	traffic     traffic
+	earlyStop   earlyStops
+	policies    policies
+	promises    promises
+	saturation  saturation
+	decisionLog decisionLog
+	daemon      daemonEvents
 
 	readings []reading
 }
@@ -61,6 +62,7 @@ func newCollector(o Options) *collector {
 	c.policies = declarePolicies(t)
 	c.promises = declarePromises(t)
 	c.saturation = declareSaturation(t)
+	c.decisionLog = declareDecisionLog(t)
 	c.daemon = declareDaemonEvents(t)
 	return c
 }

@@ -513,3 +513,13 @@ func TestNewErrors(t *testing.T) {
 		t.Errorf("%d families (%v) are registered after an error, want the 1 of before", len(families), err)
 	}
 }
+
+// TestDecisionLog checks the series of a daemon with a decision log.
+func TestDecisionLog(t *testing.T) {
+	d := newDaemon(t, 0)
+	d.ReadDecisionLog(func() DecisionLog { return DecisionLog{Written: 1, LeftOut: 2, Lost: 3, Waiting: 4} })
+	compare(t, map[string]float64{
+		`ckd_decision_log_records_total{result="written"}`: 1, `ckd_decision_log_records_total{result="left_out"}`: 2,
+		`ckd_decision_log_records_total{result="lost"}`: 3, "ckd_decision_log_waiting{}": 4,
+	}, only(d.values(t), "ckd_decision_log"), 0)
+}

@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
@@ -20,6 +21,13 @@ func VersionHash(text string) uint64 {
 // can predict or invert.
 type DrawKey struct{ idle sync.Pool } // of *drawing
 
+// NewDrawKey returns a draw key that no other process has.
+func NewDrawKey() *DrawKey {
+	var secret [keySize]byte
+	rand.Read(secret[:]) // never fails: it crashes the program instead
+	return newDrawKey(secret)
+}
+
 // drawing makes one hash at a time.
 type drawing struct {
 	mac     hash.Hash
@@ -35,6 +43,8 @@ func newDrawKey(secret [keySize]byte) *DrawKey {
 const (
 	ofInput byte = 1 + iota
 	ofGroup
+	ofID
+	ofSample
 )
 
 // Hash returns the hash of an input's id and passes under a policy, and never 0. A retry of the same
@@ -57,12 +67,23 @@ func (k *DrawKey) Hash(policy *[32]byte, id []byte, passes int, mean []float64) 
 
 // Group returns the hash of a client's group, such as a patient; 0 for an empty one, and for no
 // other.
-func (k *DrawKey) Group(group []byte) uint64 {
-	if len(group) == 0 {
+func (k *DrawKey) Group(group []byte) uint64 { return k.of(ofGroup, group) }
+
+// ID returns the hash of a client's id of an input, by which holders of the keys find it again; 0 for an
+// empty one, and for no other.
+func (k *DrawKey) ID(id []byte) uint64 { return k.of(ofID, id) }
+
+// Sample returns a hash of an id that tells nothing about its other hashes, to choose a share of inputs by;
+// 0 for an empty id, and for no other.
+func (k *DrawKey) Sample(id []byte) uint64 { return k.of(ofSample, id) }
+
+// of returns the hash of a text, by what it is of; 0 for an empty one.
+func (k *DrawKey) of(kind byte, text []byte) uint64 {
+	if len(text) == 0 {
 		return 0
 	}
 	d := k.idle.Get().(*drawing)
-	d.message = append(append(d.message[:0], ofGroup), group...)
+	d.message = append(append(d.message[:0], kind), text...)
 	return k.sum(d)
 }
 

@@ -172,6 +172,15 @@ func (k *Keys) GroupHashes(group []byte) []uint64 {
 	return hashes
 }
 
+// IDHashes returns what DrawKey.ID has made of an id, in the order of GroupHashes.
+func (k *Keys) IDHashes(id []byte) []uint64 {
+	hashes := make([]uint64, len(k.keys))
+	for i := range k.keys {
+		hashes[i] = newDrawKey(drawSecret(k.keys[i].secret)).ID(id)
+	}
+	return hashes
+}
+
 func drawSecret(secret [keySize]byte) [keySize]byte { return derive(secret, nil, "ckd draw 1") }
 
 // ID is the unique number of a receipt: its sealer, and the number that it has there.

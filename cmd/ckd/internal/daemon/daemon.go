@@ -30,16 +30,17 @@ import (
 
 // Daemon listens once it is built, and answers while it runs.
 type Daemon struct {
-	log      *zap.Logger
-	shutdown *shutdown
-	sockets  *sockets
-	security *security
-	tracer   *tracing.Tracer // nil without tracing
-	rpc      *rpc
-	policies *policies
-	page     *page
-	api      *api    // nil if the API is not served over HTTP
-	keeper   *keeper // nil without a ledger
+	log       *zap.Logger
+	shutdown  *shutdown
+	sockets   *sockets
+	security  *security
+	tracer    *tracing.Tracer // nil without tracing
+	rpc       *rpc
+	policies  *policies
+	page      *page
+	api       *api       // nil if the API is not served over HTTP
+	keeper    *keeper    // nil without a ledger
+	decisions *decisions // nil without a decision log
 
 	admin, http, pprof *web.Server // nil where the address is off
 }
@@ -78,11 +79,14 @@ func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 	if d.security, err = newSecurity(c, log, m, refusals, failed); err != nil {
 		return nil, err
 	}
+	if d.decisions, err = openDecisions(c, info.Version, m, failed, log); err != nil {
+		return nil, err
+	}
 	inputs := triage.NewInputs(c.RecentInputs)
 	options := server.Options{
 		Limits: limits(c), Logger: log, Metrics: m, Registry: registry, Refusals: refusals,
 		Credentials: tlsfiles.Credentials(d.security.certificates), Auth: d.security.access,
-		MemoryLimit: limitMemory(log, cgroupMemory),
+		MemoryLimit: limitMemory(log, cgroupMemory), Decisions: d.decisions.options(),
 	}
 	if inputs != nil {
 		options.Referred = inputs.Add
@@ -110,7 +114,9 @@ func New(c *config.Config, log *zap.Logger) (_ *Daemon, err error) {
 	if err := d.openHTTP(c, registry, m, refusals, failed); err != nil {
 		return nil, err
 	}
-	logWorstCase(log, options.Limits.WorstCase(len(s.Policies()), connections.all, c.HTTP != config.Off), options.MemoryLimit)
+	worst := options.Limits.WorstCase(len(s.Policies()), connections.all, c.HTTP != config.Off)
+	worst.Itself += d.decisions.memory()
+	logWorstCase(log, worst, options.MemoryLimit)
 	log.Info("arithmetic", zap.String("version", kernel.Name()))
 	d.policies.begin()
 	d.keeper.begin()
@@ -241,6 +247,7 @@ func (d *Daemon) reload(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-hangup:
+			d.decisions.reopen()
 			d.security.reload("SIGHUP")
 			d.policies.reload("SIGHUP")
 		}
@@ -270,10 +277,11 @@ func (d *Daemon) closeHTTP() {
 }
 
 // release closes the parts that no address serves: the ledger, the connection inside the
-// process and the tracer, which sends the spans that are left if that does not take long.
+// process, the decision log and the tracer, which send what is left if that does not take long.
 func (d *Daemon) release() {
 	d.keeper.end()
 	d.api.close()
+	d.decisions.close(d.shutdown)
 	if d.tracer == nil {
 		return
 	}

@@ -109,7 +109,7 @@ do instead. Its arguments are a list: the root, the path, and what to do.
 {{- end -}}
 
 {{- define "ckd.memoryOfModels" -}}
-{{- add 56 (mul 8 (int64 .Values.models)) -}}
+{{- add 56 (mul 8 (int64 .Values.models)) (ternary 0 16 (eq "off" (index .Values.settings "decision-log" | default "off"))) -}}
 {{- end -}}
 
 {{- define "ckd.memoryLimit" -}}
