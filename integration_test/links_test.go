@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"bytes"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,40 +104,6 @@ func TestPagesAreShort(t *testing.T) {
 	}
 	if pages > mostPages {
 		t.Errorf("%d pages in docs/, expected at most %d", pages, mostPages)
-	}
-}
-
-// TestNamedTests checks that the tests exist that the pages name.
-func TestNamedTests(t *testing.T) {
-	t.Parallel()
-	there := map[string]bool{}
-	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
-			there[string(match[1])] = true
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := 0
-	for _, page := range pages {
-		for _, match := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(readPage(t, filepath.Base(page)), -1) {
-			if named++; !there[match[1]] {
-				t.Errorf("%s: there is no %s", page, match[1])
-			}
-		}
-	}
-	if named == 0 {
-		t.Error("no test is named")
 	}
 }
 
