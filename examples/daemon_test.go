@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
 		// Otherwise Python writes its cache beside the examples, and does not find the package.
-		if err := errors.Join(os.Setenv("PYTHONDONTWRITEBYTECODE", "1"), setPythonPath()); err != nil {
+		// And its arithmetic waits in threads that spin, beside other tests.
+		if err := errors.Join(os.Setenv("PYTHONDONTWRITEBYTECODE", "1"), os.Setenv("OMP_NUM_THREADS", "1"), setPythonPath()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
