@@ -93,7 +93,7 @@ func changes(r *whatif.Report, classes []string) *document.Table {
 	for _, class := range classes {
 		t.Head = append(t.Head, document.Label(class))
 	}
-	for _, c := range r.Changes {
+	for _, c := range together(r.Changes) {
 		cells := []any{c.Then, cmp.Or(c.Now, "not known"), whole(c.Decisions), perThousand(1000 * c.Decisions / r.Decisions)}
 		for _, class := range classes {
 			cells = append(cells, whole(c.ByClass[class]))
@@ -101,6 +101,22 @@ func changes(r *whatif.Report, classes []string) *document.Table {
 		t.Add(cells...)
 	}
 	return t
+}
+
+// together makes one of the decisions that cannot be known, which come last, so that all rows fit on a screen.
+func together(all []whatif.Change) []whatif.Change {
+	first := slices.IndexFunc(all, func(c whatif.Change) bool { return c.Now == "" })
+	if first < 0 || first == len(all)-1 {
+		return all
+	}
+	sum := whatif.Change{Then: "any", ByClass: map[string]float64{}}
+	for _, c := range all[first:] {
+		sum.Decisions += c.Decisions
+		for class, n := range c.ByClass {
+			sum.ByClass[class] += n
+		}
+	}
+	return append(slices.Clone(all[:first]), sum)
 }
 
 // unknown says why decisions cannot be known; nil where all are.
