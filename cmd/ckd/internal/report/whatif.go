@@ -50,8 +50,9 @@ func whatIfScreen(r *whatif.Report, classes []string) document.Screen {
 	if r.Outcomes == nil {
 		s.Next = []string{"See what it would have missed, by what was found to be true: --outcomes FILE."}
 	}
-	if slices.ContainsFunc(r.Why, func(w whatif.Why) bool { return w.Why == whatif.WhySkewness }) {
-		s.Next = append(s.Next, "Have a later log say more: log: {decisions: all, vectors: true} in the policy adds skewness to what is to be reviewed.")
+	if slices.ContainsFunc(r.Why, func(w whatif.Why) bool { return w.Why == whatif.WhySkewness }) &&
+		slices.ContainsFunc(r.Changes, func(c whatif.Change) bool { return c.Now == "" && c.Then == "defer" }) {
+		s.Next = append(s.Next, "Have a later log say more of what is to be reviewed: log: {vectors: true} in the policy adds skewness.")
 	}
 	return s
 }
