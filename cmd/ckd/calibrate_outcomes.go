@@ -16,7 +16,7 @@ import (
 
 // calibrateOutcomesCmd calibrates a policy anew on the outcomes of its decisions.
 type calibrateOutcomesCmd struct {
-	Ledger       string  `required:"" placeholder:"DIR" help:"The folder of a ledger, which a daemon may be serving."`
+	Ledger       string  `required:"" placeholder:"DIR" help:"The folder of the ledger, which a daemon may be serving."`
 	Policy       string  `required:"" placeholder:"FILE" help:"The policy file, or folder of them, that decided."`
 	Name         string  `placeholder:"MODEL" help:"Which model's policy, where there are several."`
 	Since        since   `required:"" placeholder:"DATE" help:"Outcomes of decisions from this day or time on, named before anyone looked at them."`

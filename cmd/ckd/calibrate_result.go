@@ -18,9 +18,9 @@ import (
 
 // resultFlags say where a policy and the report on it go.
 type resultFlags struct {
-	Full   bool   `help:"Print the whole report, not its first screen alone."`
+	Full   bool   `help:"Print everything, not one screen."`
 	Format string `enum:"table,html,json" default:"table" help:"Form of the report: ${enum}. html is one page to sign, for two sides of paper. (${default})"`
-	Out    string `placeholder:"PATH" help:"Write the policy to a file, and the report to the standard output. Default: the policy to the standard output, the report to the standard error; JSON has both."`
+	Out    string `placeholder:"PATH" help:"Write the policy to a file, and the report to the standard output. Default: the policy to standard output, the report to standard error; JSON has both."`
 }
 
 // forceFlag makes a policy that the recording does not support.

@@ -6,7 +6,7 @@ import "github.com/ckd-project/ckd/client"
 type daemonFlags struct {
 	Addr     string `required:"" placeholder:"ADDR" help:"Address of the daemon: host:port or unix:PATH."`
 	Insecure bool   `help:"Allow plaintext to another machine. To this one it is allowed anyway."`
-	TLS      bool   `name:"tls" help:"Use TLS, with the authorities that this system trusts unless --tls-ca names others."`
+	TLS      bool   `name:"tls" help:"Use TLS, with the authorities of this system unless --tls-ca names others."`
 	TLSCA    string `name:"tls-ca" placeholder:"FILE" help:"PEM file of the authorities that the daemon's certificate must be from. Implies --tls."`
 	TLSCert  string `name:"tls-cert" placeholder:"FILE" help:"PEM file of a certificate to show. Implies --tls."`
 	TLSKey   string `name:"tls-key" placeholder:"FILE" help:"PEM file of its key."`

@@ -40,7 +40,7 @@ type recordingCmd struct {
 
 	Groups string `placeholder:"FILE" help:"A whole number for each input, the same for inputs that are not independent, such as images of one patient: .npy or .npz. Resamples draw groups; intervals and tests count groups."`
 
-	Full   bool   `help:"Print every table as text. Default: one screen of what to decide by."`
+	Full   bool   `help:"Print everything, not one screen."`
 	Title  string `placeholder:"TEXT" help:"Title of the report with --full or as html. Default: it names the file of passes."`
 	Format string `enum:"table,json,html" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`

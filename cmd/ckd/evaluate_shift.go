@@ -20,7 +20,7 @@ type oodCmd struct {
 	Classes []string `placeholder:"NAME" help:"Names of the classes, in order. Default 0,1,..."`
 	rowFlags
 
-	Full   bool   `help:"Print every table as text. Default: one screen of what to decide by."`
+	Full   bool   `help:"Print everything, not one screen."`
 	Format string `enum:"table,json" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }
@@ -76,7 +76,7 @@ type disentangleCmd struct {
 	Levels []levelFile `required:"" name:"level" sep:"none" placeholder:"LEVEL=FILE" help:"Passes of the model trained under this level of label noise. Repeat it; the lowest level is the baseline."`
 	rowFlags
 
-	Full   bool   `help:"Print every table as text. Default: one screen of what to decide by."`
+	Full   bool   `help:"Print everything, not one screen."`
 	Format string `enum:"table,json" default:"table" help:"Form of the output: ${enum}. (${default})"`
 	Out    string `placeholder:"PATH" help:"Write to a file. Default: the standard output."`
 }

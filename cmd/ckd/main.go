@@ -36,7 +36,9 @@ type cli struct {
 	Calibrate calibrateCmd   `cmd:"" help:"Make policies from labelled recordings, and from outcomes."`
 	Replay    replayCmd      `cmd:"" help:"Stream recorded passes to a running daemon."`
 	Outcomes  outcomesCmd    `cmd:"" help:"Send back what was true, and read what the ledger made of it."`
+	Receipts  receiptsCmd    `cmd:"" help:"Open receipts."`
 	Log       logCmd         `cmd:"" help:"Read and check decision logs."`
+	Whatif    whatifCmd      `cmd:"" help:"Say what another policy would have decided about logged decisions."`
 	Health    healthcheckCmd `cmd:"" name:"healthcheck" help:"Ask a daemon on this machine whether it is ready."`
 	Version   versionCmd     `cmd:"" help:"Say which build this is."`
 }

@@ -178,7 +178,7 @@ func answerText(a *ckdv1.OutcomeAnswer) string {
 // outcomesExportCmd prints what the ledger holds.
 type outcomesExportCmd struct {
 	daemonFlags
-	Model  string    `placeholder:"NAME" help:"Only outcomes of this model."`
+	Model  string    `placeholder:"NAME" help:"Only of this model."`
 	From   time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions from this day on, as 2026-03-01 (UTC)."`
 	To     time.Time `format:"2006-01-02" placeholder:"DATE" help:"Only decisions before this day."`
 	Trail  bool      `xor:"what" help:"Print who changed, cleared and deleted what and when, in place of the outcomes; always as JSON."`
@@ -236,7 +236,7 @@ type outcomesClearCmd struct {
 	Policy  string `placeholder:"HASH" help:"Hash of its policy, or the beginning of it; may be left out where one alarm is up."`
 	Version string `name:"model-version" placeholder:"TEXT" help:"Version of the model; may be left out where one alarm is up."`
 	Reason  string `required:"" placeholder:"TEXT" help:"Why the alarm may be cleared. It is recorded."`
-	By      string `placeholder:"NAME" help:"Who clears it. Beside the identity, it is recorded."`
+	By      string `placeholder:"NAME" help:"Who does it. Beside the identity, it is recorded."`
 }
 
 // Run finds the alarm and clears it.

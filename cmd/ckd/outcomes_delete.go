@@ -19,7 +19,7 @@ type outcomesDeleteCmd struct {
 	Case     []string          `name:"case" placeholder:"ID,..." help:"Of --receipts only the rows of these cases."`
 	Columns  map[string]string `mapsep:"," placeholder:"FIELD=NAME,..." help:"Columns, or JSON keys, of --receipts that have another name: receipt=NAME, case=NAME."`
 	Reason   string            `required:"" placeholder:"TEXT" help:"Why. It is recorded."`
-	By       string            `placeholder:"NAME" help:"Who deletes. Beside the identity, it is recorded."`
+	By       string            `placeholder:"NAME" help:"Who does it. Beside the identity, it is recorded."`
 }
 
 // Help is the long text of ckd outcomes delete --help.

@@ -24,7 +24,7 @@ const mostLines = 40
 // outcomesFiguresCmd prints what outcomes say about each policy.
 type outcomesFiguresCmd struct {
 	daemonFlags
-	Model  string `placeholder:"NAME" help:"Only this model."`
+	Model  string `placeholder:"NAME" help:"Only of this model."`
 	All    bool   `help:"Print the figures of every policy and model version, however many lines that takes."`
 	Format string `enum:"text,json" default:"text" help:"Form of the output: ${enum}. (${default})"`
 }

@@ -13,7 +13,7 @@ type outcomesImportCmd struct {
 	daemonFlags
 	File   string `required:"" placeholder:"FILE" help:"What ckd outcomes export --format jsonl wrote."`
 	Reason string `required:"" placeholder:"TEXT" help:"Why. It is recorded."`
-	By     string `placeholder:"NAME" help:"Who imports. Beside the identity, it is recorded."`
+	By     string `placeholder:"NAME" help:"Who does it. Beside the identity, it is recorded."`
 }
 
 // Help is the long text of ckd outcomes import --help.

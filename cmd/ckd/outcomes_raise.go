@@ -17,7 +17,7 @@ type outcomesRaiseCmd struct {
 	Class  string        `placeholder:"NAME" help:"The critical class whose line it is. Default: that of all critical classes."`
 	Line   float64       `required:"" placeholder:"X" help:"What the risk is held against from the next cohort on: above the line in force, below 1."`
 	Reason string        `required:"" placeholder:"TEXT" help:"Why. It is recorded."`
-	By     string        `placeholder:"NAME" help:"Who raises it. Beside the identity, it is recorded."`
+	By     string        `placeholder:"NAME" help:"Who does it. Beside the identity, it is recorded."`
 }
 
 // Help is the long text of ckd outcomes raise --help.

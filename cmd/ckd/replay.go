@@ -34,10 +34,10 @@ type replayCmd struct {
 	InFlight int     `default:"256" help:"Inputs under way at one time. (${default})"`
 	Rate     float64 `placeholder:"R" help:"Inputs begun per second. Default: as fast as it goes."`
 
-	Reconnect time.Duration `default:"30s" placeholder:"TIME" help:"How long inputs may wait for a daemon that is gone to come back; then they fail. 0 gives up at once. (${default})"`
+	Reconnect time.Duration `default:"30s" placeholder:"TIME" help:"How long to wait for a daemon that is gone to come back. 0 gives up at once. (${default})"`
 
 	Detail  string `enum:"decision,vectors,full" default:"full" help:"What answers carry: ${enum}. (${default})"`
-	Summary bool   `help:"At the end, say throughput, latency and counts on the standard error."`
+	Summary bool   `help:"Say throughput, latency and counts at the end, on the standard error."`
 	Quiet   bool   `help:"Print no lines."`
 }
 

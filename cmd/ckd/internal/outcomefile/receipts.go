@@ -3,6 +3,7 @@ package outcomefile
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,61 @@ func ReadReceipts(path string, columns map[string]string) ([]Receipt, error) {
 		return nil, r.faults
 	}
 	return found, nil
+}
+
+// A ReceiptText is a receipt as a file has it, and may be none.
+type ReceiptText struct {
+	Line int
+	Text string
+	// Fault says why the line has no receipt; empty where it has one.
+	Fault string
+}
+
+// ReceiptTexts finds the receipts in a file, by its name: a .csv or .tsv has a column receipt, and any other file a
+// receipt, or a JSON object with the key receipt, in each line. Lines without any are left out. Its error is of a file
+// that as a whole is none of these.
+func ReceiptTexts(path string, data []byte) (found []ReceiptText, err error) {
+	text, err := toText(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if separated(path) {
+		r := newReader(path, Options{})
+		r.names, r.needed, r.field = ReceiptFields[:1], ReceiptFields[:1], map[string]string{"receipt": "receipt"}
+		r.accept = func(line, _ int, values map[string]value) {
+			if v := values["receipt"]; v.text != "" {
+				found = append(found, ReceiptText{Line: line, Text: v.text})
+			}
+		}
+		readCSV(r, text)
+		return found, r.faults.Err()
+	}
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		one := ReceiptText{Line: n, Text: string(bytes.TrimSpace(line))}
+		if strings.HasPrefix(one.Text, "{") {
+			var object struct{ Receipt string }
+			if err := json.Unmarshal([]byte(one.Text), &object); err != nil {
+				one.Fault = fmt.Sprintf("not a JSON object with a text as its receipt: %v", err)
+			}
+			one.Text = object.Receipt
+		}
+		if one.Text != "" || one.Fault != "" {
+			found = append(found, one)
+		}
+	}
+	return found, nil
+}
+
+// Receipt returns the sealed receipt.
+func (t *ReceiptText) Receipt() ([]byte, error) {
+	if t.Fault != "" {
+		return nil, errors.New(t.Fault)
+	}
+	var o ckdv1.Outcome
+	err := readReceipt(&o, t.Text)
+	return o.GetReceipt(), err
 }
 
 // readLines reads JSON lines.
