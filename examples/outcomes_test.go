@@ -54,7 +54,7 @@ with open(sys.argv[4], "w", newline="") as file:
 }
 
 // serveLedger starts a daemon that keeps a ledger and audits every input.
-func serveLedger(t *testing.T) *testbed.Daemon {
+func serveLedger(t *testing.T, args ...string) *testbed.Daemon {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile(policyFile)
@@ -68,5 +68,5 @@ func serveLedger(t *testing.T) *testbed.Daemon {
 			t.Fatal(err)
 		}
 	}
-	return serveOn(t, "127.0.0.1:0", "--policy", policy, "--receipt-keys", keys, "--ledger", testbed.Ledger(t, ckd))
+	return serveOn(t, "127.0.0.1:0", append(args, "--policy", policy, "--receipt-keys", keys, "--ledger", testbed.Ledger(t, ckd))...)
 }
