@@ -108,7 +108,7 @@ func lines(t testing.TB, path string) (all []Line) {
 // TestRecord checks every field of a line against what encoding/json reads.
 func TestRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "decisions.log")
-	l := open(t, Options{Path: path})
+	l := open(t, Options{Path: path, closeEvery: time.Hour})
 	r := testRecord()
 	r.ID, r.IDHash, r.Share, r.Settled = []byte("a\"\\\n\x01\xff é"), 0xab, 0.25, true
 	r.Scores[decomp.CBEC] = math.NaN()
