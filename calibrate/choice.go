@@ -96,8 +96,8 @@ func (c *choice) meanRootRisk() float64 {
 	return sum / float64(max(n, 1))
 }
 
-// reread returns the missed inputs by their place in the sample, those of least risk first: there wrong
-// labels are most frequent.
+// reread returns the missed inputs by their place in the sample, those of least risk first, where
+// labels are wrong most often.
 func (c *choice) reread(classes []string) (all []Reread) {
 	const most = 1000
 	risk := c.table.Scores[decomp.PCritical]

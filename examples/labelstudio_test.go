@@ -171,8 +171,8 @@ func readings(t *testing.T, d *testbed.Daemon) map[string][]string {
 		if err := json.Unmarshal([]byte(line), &decision); err != nil {
 			t.Fatal(err)
 		}
-		for _, one := range decision.Readings {
-			found[decision.Receipt] = append(found[decision.Receipt], fmt.Sprint(one.Source, " ", one.Truth, " ", one.SawModel))
+		for _, reading := range decision.Readings {
+			found[decision.Receipt] = append(found[decision.Receipt], fmt.Sprint(reading.Source, " ", reading.Truth, " ", reading.SawModel))
 		}
 	}
 	return found
@@ -257,12 +257,12 @@ with open(sys.argv[3], "w", newline="") as file:
 	}
 	byID := map[string]labelTask{}
 	names := make([]string, len(sent))
-	for i, one := range sent {
-		id, _ := one.Meta["id"].(string)
-		names[i], _ = one.Data["case"].(string)
-		byID[id] = one
-		want := labelTask{one.ID, map[string]any{"url": "https://pacs.example/" + strings.Replace(id, "/", "%2F", 1), "case": names[i]}, map[string]any{"id": id, "receipt": results[id]["receipt"]}}
-		if diff := cmp.Diff(want, one); diff != "" || len(names[i]) != 12 || strings.Trim(names[i], "0123456789abcdef") != "" {
+	for i, task := range sent {
+		id, _ := task.Meta["id"].(string)
+		names[i], _ = task.Data["case"].(string)
+		byID[id] = task
+		want := labelTask{task.ID, map[string]any{"url": "https://pacs.example/" + strings.Replace(id, "/", "%2F", 1), "case": names[i]}, map[string]any{"id": id, "receipt": results[id]["receipt"]}}
+		if diff := cmp.Diff(want, task); diff != "" || len(names[i]) != 12 || strings.Trim(names[i], "0123456789abcdef") != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
@@ -277,10 +277,10 @@ with open(sys.argv[3], "w", newline="") as file:
 	}
 	var priorities []string
 	sick := post("personal", in("results.csv"), "--by-priority")
-	for _, one := range sick {
-		priorities = append(priorities, results[one.Meta["id"].(string)]["priority"])
-		if !slices.Equal(slices.Sorted(maps.Keys(one.Data)), []string{"case", "url"}) || len(one.Meta) != 3 || one.Meta["saw_model"] != true {
-			t.Errorf("by priority: %+v", one)
+	for _, task := range sick {
+		priorities = append(priorities, results[task.Meta["id"].(string)]["priority"])
+		if !slices.Equal(slices.Sorted(maps.Keys(task.Data)), []string{"case", "url"}) || len(task.Meta) != 3 || task.Meta["saw_model"] != true {
+			t.Errorf("by priority: %+v", task)
 		}
 	}
 	if slices.Reverse(priorities); len(sick) != 40 || !slices.IsSorted(priorities) {

@@ -53,8 +53,8 @@ func TestWhatif(t *testing.T) {
 		t.Fatalf("%d records, and %d receipts opened", len(logged), len(opened))
 	}
 	byID := map[int]record{}
-	for i, one := range decodeLines[struct{ ID string }](t, mustRun(t, "log", "cat", path).Stdout) {
-		id, err := strconv.Atoi(one.ID)
+	for i, record := range decodeLines[struct{ ID string }](t, mustRun(t, "log", "cat", path).Stdout) {
+		id, err := strconv.Atoi(record.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

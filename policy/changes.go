@@ -52,18 +52,18 @@ func deciding(before, after *Policy) string {
 	}
 	var moved []string
 	for i := range old {
-		from, to := old[i].Threshold, now[i].Threshold
-		if from == to {
+		earlier, later := old[i].Threshold, now[i].Threshold
+		if earlier == later {
 			continue
 		}
 		effect := "more"
-		if to > from {
+		if later > earlier {
 			effect = "fewer"
 		}
 		score := old[i].Score
-		a, b := score.Value(from), score.Value(to)
+		a, b := score.Value(earlier), score.Value(later)
 		if a == b { // the difference is in later digits
-			a, b = strconv.FormatFloat(from, 'g', -1, 64), strconv.FormatFloat(to, 'g', -1, 64)
+			a, b = strconv.FormatFloat(earlier, 'g', -1, 64), strconv.FormatFloat(later, 'g', -1, 64)
 		}
 		moved = append(moved, fmt.Sprintf("%s inputs are deferred by the %s: its threshold is %s, before %s", effect, score.Words(), b, a))
 	}

@@ -72,8 +72,8 @@ func (c *receiptsOpenCmd) Run(ctx *cmdContext) error {
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
-		for _, one := range found {
-			sealed, err := one.Receipt()
+		for _, text := range found {
+			sealed, err := text.Receipt()
 			var opened receipt.Receipt
 			var id receipt.ID
 			if err == nil {
@@ -81,7 +81,7 @@ func (c *receiptsOpenCmd) Run(ctx *cmdContext) error {
 			}
 			if err != nil {
 				faults++
-				fmt.Fprintf(ctx.Stderr, "ckd: %s:%d: the receipt does not open: %v\n", path, one.Line, err)
+				fmt.Fprintf(ctx.Stderr, "ckd: %s:%d: the receipt does not open: %v\n", path, text.Line, err)
 				continue
 			}
 			if err := lines.Encode(newOpened(&opened, id, policies[opened.Policy])); err != nil {

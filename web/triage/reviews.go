@@ -82,11 +82,11 @@ func (list *Inputs) reviews(l *pagestate.ReviewList, models []string, source, te
 		if !ok {
 			continue
 		}
-		of := kept.(*ring)
-		of.mu.Lock()
-		l.Lost += of.lost
-		of.mu.Unlock()
-		of.each(func(referred *input) bool {
+		entries := kept.(*ring)
+		entries.mu.Lock()
+		l.Lost += entries.lost
+		entries.mu.Unlock()
+		entries.each(func(referred *input) bool {
 			if !referred.review {
 				return true
 			}

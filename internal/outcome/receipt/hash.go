@@ -67,18 +67,18 @@ func (k *DrawKey) Hash(policy *[32]byte, id []byte, passes int, mean []float64) 
 
 // Group returns the hash of a client's group, such as a patient; 0 for an empty one, and for no
 // other.
-func (k *DrawKey) Group(group []byte) uint64 { return k.of(ofGroup, group) }
+func (k *DrawKey) Group(group []byte) uint64 { return k.text(ofGroup, group) }
 
 // ID returns the hash of a client's id of an input, by which holders of the keys find it again; 0 for an
 // empty one, and for no other.
-func (k *DrawKey) ID(id []byte) uint64 { return k.of(ofID, id) }
+func (k *DrawKey) ID(id []byte) uint64 { return k.text(ofID, id) }
 
 // Sample returns a hash of an id that tells nothing about its other hashes, to choose a share of inputs by;
 // 0 for an empty id, and for no other.
-func (k *DrawKey) Sample(id []byte) uint64 { return k.of(ofSample, id) }
+func (k *DrawKey) Sample(id []byte) uint64 { return k.text(ofSample, id) }
 
-// of returns the hash of a text, by what it is of; 0 for an empty one.
-func (k *DrawKey) of(kind byte, text []byte) uint64 {
+// text returns the hash of a text of some kind; 0 for an empty one.
+func (k *DrawKey) text(kind byte, text []byte) uint64 {
 	if len(text) == 0 {
 		return 0
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ckd-project/ckd/internal/metrics"
 )
 
-// decisions is the decision log, and tells the log and /healthz how it fares. It is nil where none is kept.
+// decisions keeps the decision log, and tells the daemon's own log and /healthz how it fares. It is nil where none is kept.
 type decisions struct {
 	log    *zap.Logger
 	kept   *decisionlog.Log

@@ -92,16 +92,16 @@ func ReceiptTexts(path string, data []byte) (found []ReceiptText, err error) {
 	n := 0
 	for line := range bytes.Lines(text) {
 		n++
-		one := ReceiptText{Line: n, Text: string(bytes.TrimSpace(line))}
-		if strings.HasPrefix(one.Text, "{") {
+		text := ReceiptText{Line: n, Text: string(bytes.TrimSpace(line))}
+		if strings.HasPrefix(text.Text, "{") {
 			var object struct{ Receipt string }
-			if err := json.Unmarshal([]byte(one.Text), &object); err != nil {
-				one.Fault = fmt.Sprintf("not a JSON object with a text as its receipt: %v", err)
+			if err := json.Unmarshal([]byte(text.Text), &object); err != nil {
+				text.Fault = fmt.Sprintf("not a JSON object with a text as its receipt: %v", err)
 			}
-			one.Text = object.Receipt
+			text.Text = object.Receipt
 		}
-		if one.Text != "" || one.Fault != "" {
-			found = append(found, one)
+		if text.Text != "" || text.Fault != "" {
+			found = append(found, text)
 		}
 	}
 	return found, nil

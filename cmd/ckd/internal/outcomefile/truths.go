@@ -15,12 +15,12 @@ import (
 // Truths says what was true of decided inputs.
 type Truths struct {
 	path       string
-	byID       map[string]said
-	byDecision map[decisionKey]said
+	byID       map[string]reported
+	byDecision map[decisionKey]reported
 }
 
-// said is the truth that a line of a file says.
-type said struct {
+// reported is a truth with its line in the file.
+type reported struct {
 	class, model string // no model where the file does not say
 	line         int
 }
@@ -36,10 +36,10 @@ type decisionKey struct {
 var truthFields = []string{"id", "truth"}
 
 // ReadTruths reads the truth about inputs: from the JSON lines of ckd outcomes export, or from a .csv or .tsv with
-// the columns id, the id that the client gave the input, and truth. Rows without a truth are left out. Its error is as
-// that of Read.
+// the columns id, the id that the client gave the input, and truth. Rows without a truth are left out. Its errors are
+// those of Read.
 func ReadTruths(path string) (*Truths, error) {
-	t := &Truths{path: path, byID: map[string]said{}, byDecision: map[decisionKey]said{}}
+	t := &Truths{path: path, byID: map[string]reported{}, byDecision: map[decisionKey]reported{}}
 	r := newReader(path, Options{})
 	r.names, r.needed, r.field = truthFields, truthFields, map[string]string{"id": "id", "truth": "truth"}
 	r.accept = func(line, _ int, values map[string]value) {
@@ -51,7 +51,7 @@ func ReadTruths(path string) (*Truths, error) {
 			r.fault(id.line, id.col, "id", "%s has another truth than in line %d, expected one", strictyaml.Quote(id.text), before.line)
 			return
 		}
-		t.byID[id.text] = said{class: truth, line: line}
+		t.byID[id.text] = reported{class: truth, line: line}
 	}
 	text, err := r.text()
 	if err != nil {
@@ -97,14 +97,14 @@ func (t *Truths) readExport(r *reader, text []byte) {
 				key.scores[s] = float32(*v)
 			}
 		}
-		t.byDecision[key] = said{*d.Truth, d.Model, n}
+		t.byDecision[key] = reported{*d.Truth, d.Model, n}
 	}
 }
 
 // Check finds truths that are no class of a model. Its error is of type strictyaml.Faults.
 func (t *Truths) Check(model string, classes []string) error {
 	var faults strictyaml.Faults
-	check := func(s said) {
+	check := func(s reported) {
 		if (s.model == "" || s.model == model) && !slices.Contains(classes, s.class) {
 			faults = append(faults, strictyaml.Fault{File: t.path, Line: s.line, Col: 1, Field: "truth",
 				Reason: strictyaml.Quote(s.class) + " is no class of model " + model + strictyaml.Suggest(s.class, classes)})

@@ -25,13 +25,13 @@ func Plan(p *plan.Plan, of *policy.Policy, passes eval.File) *document.Document 
 	}
 }
 
-// These are the times, in days, within which a rate is to find out what it can.
+// Times, in days, within which a rate is to find a doubling.
 const (
 	month = 30
 	year  = 365
 )
 
-// advice is the audit rate to choose, and why.
+// advice names the audit rate to choose, with the reason.
 type advice struct {
 	rate *plan.Rate
 	// slow says that no rate finds a doubling within a month, blind that none does within a year.

@@ -35,8 +35,8 @@ func TestPlan(t *testing.T) {
 	d.expectRows(t, "Until the promise is said to hold", "audit rate|inputs|audits|days", "0.5%|n/a|n/a|n/a", "2.0%|44,000 [60,000]|700 [990]|22")
 }
 
-// TestPlanIsOneScreen checks the first sentence, what is to be done, the bound of lines and the rows: where
-// all is known, where nothing is, and where traffic is too low.
+// TestPlanIsOneScreen checks the first sentence, what is to be done, the bound of lines and the rows, for
+// plans that know everything or nothing, and for too little traffic.
 func TestPlanIsOneScreen(t *testing.T) {
 	t.Parallel()
 	days := func(perDay, median, most float64) *plan.Delay {

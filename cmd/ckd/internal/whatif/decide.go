@@ -9,7 +9,7 @@ import (
 	"github.com/ckd-project/ckd/policy"
 )
 
-// WhySkewness is why a decision cannot be known for want of vectors in the log.
+// WhySkewness names the reason where the log has no vectors.
 const WhySkewness = "the gate's skewness is not in the record"
 
 // The other reasons why a decision of the new policy cannot be known.

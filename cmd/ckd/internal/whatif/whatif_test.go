@@ -19,8 +19,8 @@ import (
 
 // drawPolicy draws a policy of one model. top makes its hash differ from that of one that decides alike.
 func drawPolicy(t *rapid.T, label string, top int) string {
-	one := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label+name) }
-	threshold := func(name string) string { return one(name, "0.001", "0.02", "0.1", "0.4") }
+	choose := func(name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, label+name) }
+	threshold := func(name string) string { return choose(name, "0.001", "0.02", "0.1", "0.4") }
 	scores := []string{"entropy", "mi", "maxprob", "c_crit_max", "cbec", "p_critical", "ova_mi", "risk"}
 	text := fmt.Sprintf(`
 models:
@@ -36,9 +36,9 @@ models:
     fallback: {score: %s, threshold: %s}
     degenerate: %s
     saturated: %s
-`, top, one("reliability", "0.05", "0.2", "0.3"), one("gate", "any-critical", "always", "never"), one("scope", "all", "predicted-safe"),
-		one("primary", scores...), threshold("p"), one("fallback", scores...), threshold("f"),
-		one("degenerate", "defer", "retain", "score"), one("saturated", "defer", "retain", "score"))
+`, top, choose("reliability", "0.05", "0.2", "0.3"), choose("gate", "any-critical", "always", "never"), choose("scope", "all", "predicted-safe"),
+		choose("primary", scores...), threshold("p"), choose("fallback", scores...), threshold("f"),
+		choose("degenerate", "defer", "retain", "score"), choose("saturated", "defer", "retain", "score"))
 	if rapid.Bool().Draw(t, label+"guard") {
 		text += "    guard: {score: entropy, threshold: " + threshold("g") + "}\n"
 	}
